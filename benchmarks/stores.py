@@ -83,7 +83,6 @@ class _Open:
             context=_Record(),
             # Room for everything: what is cached stays so until it is flushed.
             budget=CacheBudget(1 << 30),
-            uncommitted_max_bytes=1 << 30,
         )
         self.stores.open()
         self.store: Any = self.stores.store(builder.name)

@@ -191,6 +191,13 @@ class StreamsConfig(ElasticSettings):
         aliases=("cache.max.bytes.buffering",),
         doc="Bytes of record caches, split over the threads; 0 switches caching off.",
     )
+    statestore_uncommitted_max_bytes: int = setting(
+        "statestore.uncommitted.max.bytes",
+        default=67_108_864,
+        least=-1,
+        doc="Bytes of writes to persistent stores that may wait in memory for a commit, split over "
+        "the threads; a thread with more commits before its next batch. -1 for no limit.",
+    )
     state_cleanup_delay_ms: int = setting(
         "state.cleanup.delay.ms",
         default=600_000,

@@ -623,16 +623,53 @@ MUTANTS: tuple[Mutant, ...] = (
         "write_batch({}, offset, ",
     ),
     mutant(
-        "an overlay that is ahead says nothing of it",
-        *(_OVERLAY, "begun.dropped, spilled=ahead", "begun.dropped, spilled=False"),
+        "a store with many writes that wait writes them in the middle of a batch",
+        _OVERLAY,
+        "        self._bytes += len(key) + (0 if value is None else len(value))\n",
+        "        self._bytes += len(key) + (0 if value is None else len(value))\n"
+        "        if self._bytes > 100:\n            self.commit(None)\n",
     ),
     mutant(
-        "an overlay that is restored forgets that it was ahead",
-        *(_OVERLAY, "self._dropped, spilled=ahead", "self._dropped, spilled=False"),
+        "writes that come after a commit has begun are written with it",
+        _OVERLAY,
+        "begun = self._begun or self._begin()",
+        "begun = self._begin()",
     ),
     mutant(
-        "a life after the one that was ahead forgets it",
-        *(_OVERLAY, "self._was_ahead = storage.spilled", "self._was_ahead = False"),
+        "a thread whose stores are full does not commit",
+        _TASK,
+        "            or self.stores.needs_commit\n",
+        "",
+    ),
+    mutant(
+        "a task takes records while the stores are full and no commit is possible",
+        _TASK,
+        "            and not (self.commit_needed and self.stores.needs_commit)\n",
+        "",
+    ),
+    mutant(
+        "writes of a batch are not counted",
+        _TASK,
+        "        self.stores.after_work()\n        return count\n",
+        "        return count\n",
+    ),
+    mutant(
+        "stores that are committed still count as full",
+        _STORES,
+        "        self._count_writes()\n        with disk",
+        "        with disk",
+    ),
+    mutant(
+        "stores that are closed still count as full",
+        _STORES,
+        "            self._uncommitted.update(self, 0)\n",
+        "",
+    ),
+    mutant(
+        "stores with writes that are not committed are kept for another role",
+        _STORES,
+        "        if not self.can_be_recycled:\n",
+        "        if False:\n",
     ),
     mutant(
         "what was dropped after a commit has begun comes back when it did not come about",
@@ -654,12 +691,6 @@ MUTANTS: tuple[Mutant, ...] = (
         _OVERLAY,
         "        self._forget()\n        self._storage.close()",
         "        self.commit(None)\n        self._storage.close()",
-    ),
-    mutant(
-        "a spill moves the offset",
-        _OVERLAY,
-        "self._storage.write_batch(all_.writes, None, dropped=all_.dropped, spilled=True)",
-        "self._storage.write_batch(all_.writes, None, dropped=all_.dropped, spilled=False)",
     ),
     mutant(
         "RocksDB writes data without its offset",

@@ -216,11 +216,6 @@ class KeyValueModel(StoreModel):
         else:
             assert list(found) == pairs
 
-    @invariant()
-    def within_bounds(self) -> None:
-        if self.active is not None and not self.exactly_once:
-            assert self.stores.uncommitted_bytes <= self.waiting_bytes
-
 
 class LRUModel(StoreModel):
     """A map that forgets what was not used for longest. Without a cache, which would remember it.

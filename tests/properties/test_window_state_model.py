@@ -107,7 +107,7 @@ class WindowModel(StoreModel):
         self.begin(
             builder,
             exactly_once=exactly_once,
-            waiting_bytes=recent_bytes,
+            recent_bytes=recent_bytes,
             cache_bytes=cache_bytes,
         )
 

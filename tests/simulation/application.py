@@ -142,6 +142,7 @@ class Shape:
         max_poll_records: at a poll, and in a batch.
         exactly_once: the processing guarantee.
         asking: where it asks beside its loop; None for nowhere.
+        uncommitted_max_bytes: bytes of writes that may wait for a commit, in each instance.
     """
 
     partitions: int
@@ -153,6 +154,7 @@ class Shape:
     max_poll_records: int
     exactly_once: bool = False
     asking: Asking | None = None
+    uncommitted_max_bytes: int = 64 << 20
 
     @classmethod
     def chosen(cls, chance: random.Random, *, exactly_once: bool = False) -> Shape:
@@ -240,6 +242,7 @@ class Shape:
             acceptable_recovery_lag=10,
             probing_rebalance_interval_ms=60_000,
             repartition_purge_interval_ms=5_000,
+            statestore_uncommitted_max_bytes=self.uncommitted_max_bytes,
             consumer=consumer,
             **self._guarantee(),
         )

@@ -165,14 +165,11 @@ class SimulatedStorage:
         self._faults = faults
         self._process = process
         self._place = place
+        self.on_failure: Callable[[Exception], None] = lambda error: None
         self.get = real.get
         self.get_many = real.get_many
         self.approximate_num_entries = real.approximate_num_entries
         self.committed_offset: Callable[[TopicPartition], int | None] = real.committed_offset
-
-    @property
-    def spilled(self) -> bool:
-        return self._real.spilled
 
     def is_empty(self) -> bool:
         return self._real.is_empty()
@@ -186,15 +183,16 @@ class SimulatedStorage:
         offset: ChangelogOffset | None,
         *,
         dropped: Sequence[tuple[bytes, bytes]] = (),
-        spilled: bool = False,
     ) -> None:
         if not self._faults.may_change(self._process):
             return
         if self._faults.is_full(self._process):
             name, task_id, directory = self._place
             error = OSError(f"IO error: {_NO_SPACE}")
-            raise storage_error("write", name, task_id, directory, error) from error
-        self._real.write_batch(items, offset, dropped=dropped, spilled=spilled)
+            failure = storage_error("write", name, task_id, directory, error)
+            self.on_failure(failure)
+            raise failure from error
+        self._real.write_batch(items, offset, dropped=dropped)
 
     def expect_many(self, expected: bool) -> None:
         self._real.expect_many(expected)

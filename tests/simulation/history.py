@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 import re
 import shutil
@@ -21,6 +22,7 @@ from millstream.errors import ProductionError, StreamsError
 from millstream.kafka.partitioner import partition_for
 from millstream.record import TopicPartition
 from millstream.runtime.control import ChangeProperties
+from millstream.state.storage.write_check import CHECK_WRITES
 from simulation.application import INPUT, OUTPUT, REPARTITION, WINDOWS, Asking, Shape, key_of
 from simulation.broker.cluster import Cluster
 from simulation.broker.group import State
@@ -45,10 +47,16 @@ _SUBSCRIBES: Final = 0.15
 _CHANGES: Final = 0.2
 #: How often the coordinators are silent.
 _SILENCES: Final = (0, 0, 1, 2)
+#: How many have stores in RocksDB of which few writes may wait for a commit, and how many bytes.
+_LIMITED: Final = 0.15
+_LIMITS: Final = (0, 200, 2_000)
 _READ: Final = (INPUT, REPARTITION)
 _LOOK_US: Final = 250_000
 _SETTLES_US: Final = 240_000_000
 _CLOSES_US: Final = 60_000_000
+
+#: Every thread verifies that no write is on disk before everything that it caused is delivered.
+os.environ[CHECK_WRITES] = "1"
 
 
 def state_root() -> str:
@@ -104,7 +112,11 @@ class History:
         self.scheduler = Scheduler(seed, self._note)
         self.cluster = Cluster(self.scheduler)
         self.shape = Shape.chosen(self._chance, exactly_once=exactly_once)
-        # Chance of its own: what a seed does beside this stays as it was.
+        # Chances of their own: what a seed does beside this stays as it was.
+        limits = random.Random(f"limits {seed}")
+        if limits.random() < _LIMITED:
+            limit = limits.choice(_LIMITS)
+            self.shape = replace(self.shape, on_disk=True, uncommitted_max_bytes=limit)
         self._asks = asks = random.Random(f"asking {seed}")
         kind = asks.random()
         if kind < _ASKS:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from millstream.errors import StreamsError
-from millstream.runtime.build_thread import build_thread, cache_share_bytes
+from millstream.runtime.build_thread import build_thread, memory_share
 from millstream.runtime.control import (
     Asked,
     Close,
     Command,
     Report,
-    ResizeCache,
+    ResizeMemory,
     ThreadFailed,
     ThreadOutcome,
 )
@@ -190,7 +190,7 @@ class Instance:
     def _share_cache(self) -> None:
         config = self._shape.config(self.state_dir, self.name, self._threads)
         for worker in self.living:
-            worker.driver.ask(ResizeCache(cache_share_bytes(config, len(self._indexes))))
+            worker.driver.ask(ResizeMemory(memory_share(config, len(self._indexes))))
 
     def _run(self, worker: Worker) -> None:
         """What the process of a thread does."""

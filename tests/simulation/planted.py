@@ -23,6 +23,7 @@ from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.states import TaskState
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.changelogs.restore import StoreRestorer
+from millstream.state.storage.overlay import OverlayStore
 from millstream.state.task_stores import TaskStores
 from simulation import planted_calls, planted_transactions
 from simulation.history import History
@@ -30,6 +31,7 @@ from simulation.running import silence
 
 _MOST_SEEDS: Final = 1_000
 _COMMIT_MS: Final = 15_000
+_FULL_BYTES: Final = 100
 #: What is raised by a bug that does not fit the code, and finds itself.
 _MISFITS: Final = ("TypeError:", "AttributeError:", "NameError:")
 
@@ -141,6 +143,18 @@ def _store_not_written() -> list[Replacement]:
     return [(TaskStores, "commit", wrong)]
 
 
+def _full_store_written() -> list[Replacement]:
+    """A store with many writes that wait makes room by writing them, in the middle of a batch."""
+    right = OverlayStore.put
+
+    def wrong(self: Any, key: bytes, value: bytes | None, timestamp: int) -> None:
+        right(self, key, value, timestamp)
+        if self.uncommitted_bytes > _FULL_BYTES:
+            self.commit(None)
+
+    return [(OverlayStore, "put", wrong)]
+
+
 def _cache_not_flushed() -> list[Replacement]:
     """A commit leaves behind what caches hold back."""
 
@@ -179,6 +193,7 @@ BUGS: Final[Mapping[str, Callable[[], list[Replacement]]]] = {
     "offsets one too low": _shifted_offsets(-1),
     "changelog offset too high": _changelog_offset_too_high,
     "store not written": _store_not_written,
+    "full store written": _full_store_written,
     "cache not flushed": _cache_not_flushed,
     "restored record left out": _restored_record_left_out,
     "work not dropped": _failed_send_forgotten,

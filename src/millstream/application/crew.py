@@ -11,15 +11,16 @@ from millstream.clock import Clock
 from millstream.config import StreamsConfig
 from millstream.errors import ThreadUnavailableError
 from millstream.runtime.backoff import Backoff
-from millstream.runtime.build_thread import cache_share_bytes
+from millstream.runtime.build_thread import memory_share
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.control import (
     AskForShutdown,
     ChangeProperties,
     Close,
     Command,
+    MemoryShare,
     Pause,
-    ResizeCache,
+    ResizeMemory,
     Resume,
 )
 from millstream.runtime.states import ThreadState
@@ -127,7 +128,7 @@ class Crew:
             self._on_trial.add(name)
         self._start(index, payload, anew=True, register_ms=register_ms)
         with self._changed:
-            self._share_cache()
+            self._share_memory()
             logger.info("%s is added: %d threads now", short_name(name), self.live)
         return name
 
@@ -152,8 +153,8 @@ class Crew:
         with self._changed:
             if self.paused:
                 self._send(name, Pause())
-            if (share := self._share_bytes) != cache_share_bytes(self._config):
-                self._send(name, ResizeCache(share))
+            if (share := self._memory_share) != memory_share(self._config):
+                self._send(name, ResizeMemory(share))
             if self.properties is not None:
                 self._send(name, ChangeProperties(self.properties))
             if self.shutdown_why is not None:
@@ -186,7 +187,7 @@ class Crew:
             name = (alive or staying)[0]
             self._leaving.add(name)
             engine.ask_to_close(name, Close(for_good=True))
-            self._share_cache()
+            self._share_memory()
             logger.info("%s is removed: %d threads now", short_name(name), self.live)
             return name
 
@@ -225,7 +226,7 @@ class Crew:
             self._backoffs.pop(name, None)
             self._leaving.discard(name)
             self._on_trial.discard(name)
-            self._share_cache()
+            self._share_memory()
             self._changed.notify_all()
 
     def is_leaving(self, name: str) -> bool:
@@ -270,13 +271,13 @@ class Crew:
             self.shutdown_why = self.shutdown_why or why
             self._tell_all(AskForShutdown(self.shutdown_why))
 
-    def _share_cache(self) -> None:
+    def _share_memory(self) -> None:
         # Follows KIP-663: what all threads may use stays the same.
-        self._tell_all(ResizeCache(self._share_bytes))
+        self._tell_all(ResizeMemory(self._memory_share))
 
     @property
-    def _share_bytes(self) -> int:
-        return cache_share_bytes(self._config, self.live)
+    def _memory_share(self) -> MemoryShare:
+        return memory_share(self._config, self.live)
 
     def _tell_all(self, command: Command) -> None:
         for name in self._indexes:

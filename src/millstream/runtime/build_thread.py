@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from millstream.kafka.settings.clients import client_setting, librdkafka_setting
 from millstream.operators.apart.calls import Apart
 from millstream.operators.apart.real import RealApart
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.control import Control
+from millstream.runtime.control import Control, MemoryShare
 from millstream.runtime.host import Host
 from millstream.runtime.loop.at_least_once import AtLeastOnce
 from millstream.runtime.loop.commits import Commits
@@ -70,6 +71,8 @@ from millstream.runtime.topology_topics import (
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.disk import Disk
 from millstream.state.storage.storages import Storages
+from millstream.state.storage.uncommitted_budget import UncommittedBudget
+from millstream.state.storage.write_check import CHECK_WRITES, WriteCheck
 from millstream.subscriptions.share import SubscriptionShare
 from millstream.topology.operations.subscriptions import Subscribe
 from millstream.topology.physical.nodes import ProcessorNode
@@ -166,6 +169,18 @@ class _Membership(NamedTuple):
     ask_for_shutdown: Callable[[], None]
 
 
+class _Memory:
+    """What the stores of the tasks of one thread may use."""
+
+    def __init__(self, share: MemoryShare) -> None:
+        self.caches = CacheBudget(share.cache_max_bytes)
+        self.uncommitted = UncommittedBudget(share.uncommitted_max_bytes)
+
+    def resize(self, share: MemoryShare) -> None:
+        self.caches.resize(share.cache_max_bytes)
+        self.uncommitted.resize(share.uncommitted_max_bytes)
+
+
 @dataclass(frozen=True)
 class _Parts:
     """Makes the parts of one thread, of what they have in common."""
@@ -182,6 +197,10 @@ class _Parts:
     waker: Waker
     make_apart: Callable[[], Apart]
     meters: ThreadMeters
+
+    @cached_property
+    def write_check(self) -> WriteCheck | None:
+        return WriteCheck() if os.environ.get(CHECK_WRITES) else None
 
     @cached_property
     def share(self) -> SubscriptionShare:
@@ -219,8 +238,8 @@ class _Parts:
             self.meters.scope,
             clock,
         )
-        budget = CacheBudget(cache_share_bytes(config))
-        tasks = self._tasks(membership.member, offset_sums, global_updates, budget)
+        memory = _Memory(memory_share(config))
+        tasks = self._tasks(membership.member, offset_sums, global_updates, memory)
         commits = self._commits(membership.member)
         return StreamThread(
             self._settings(),
@@ -252,7 +271,7 @@ class _Parts:
             ),
             cleanup=StateCleanup(self.client.directory, config.state_cleanup_delay_ms, clock),
             queries=self._queries(tasks, global_updates),
-            resize_cache=budget.resize,
+            resize_memory=memory.resize,
             close_others=[
                 self.share.close,
                 *clients.closers_beside_tasks,
@@ -307,7 +326,7 @@ class _Parts:
         member: Member,
         offset_sums: OffsetSums,
         global_updates: GlobalUpdates | NoGlobalUpdates,
-        budget: CacheBudget,
+        memory: _Memory,
     ) -> Tasks:
         config, clients = self.config, self.clients
         subtopologies = self.topology._subtopologies()
@@ -320,7 +339,7 @@ class _Parts:
         )
         buffered = config.buffered_records_per_partition
         return Tasks(
-            self._task_factory(subtopologies, global_updates, budget),
+            self._task_factory(subtopologies, global_updates, memory),
             self._restoration(subtopologies, starts),
             clients.consumer,
             starts,
@@ -337,7 +356,7 @@ class _Parts:
         self,
         subtopologies: Sequence[SubTopology],
         global_updates: GlobalUpdates | NoGlobalUpdates,
-        budget: CacheBudget,
+        memory: _Memory,
     ) -> Callable[[TaskId, frozenset[TopicPartition]], StreamTask]:
         config, clients = self.config, self.clients
         max_age_ms = int(client_setting(config, "producer", "metadata.max.age.ms"))
@@ -350,7 +369,8 @@ class _Parts:
             collector=collector,
             changelog_writer=collector.changelog_writer,
             directory=self.client.directory,
-            budget=budget,
+            budget=memory.caches,
+            uncommitted=memory.uncommitted,
             storages=self.storages,
             global_stores=global_updates.stores,
             settle=collector.settle,
@@ -358,7 +378,11 @@ class _Parts:
             of_thread=self.meters.of_tasks,
             make_apart=self.make_apart,
             share=self.share,
+<<<<<<< HEAD
             limits=self.limits,
+=======
+            write_check=self.write_check,
+>>>>>>> state
         )
         by_id = {part.id: part for part in subtopologies}
 
@@ -426,6 +450,7 @@ class _Parts:
                 self.clock,
                 config.task_timeout_ms,
                 int(settings["transaction.timeout.ms"]),
+                self._on_delivered,
             )
         return AtLeastOnce(
             self.clients.producer,
@@ -434,7 +459,12 @@ class _Parts:
             config.task_timeout_ms,
             # As long as a record is tried.
             int(settings["delivery.timeout.ms"]) + _FLUSH_MARGIN_MS,
+            self._on_delivered,
         )
+
+    def _on_delivered(self) -> None:
+        if self.write_check is not None:
+            self.write_check.flushed()
 
     def _settings(self) -> ThreadSettings:
         config, poll_records = self.config, _max_poll_records(self.config)
@@ -451,9 +481,19 @@ class _Parts:
         )
 
 
-def cache_share_bytes(config: StreamsConfig, num_threads: int | None = None) -> int:
-    """The bytes that the record caches of one thread may use, of so many or as at the start."""
-    return config.statestore_cache_max_bytes // max(1, num_threads or config.least_stream_threads)
+def memory_share(config: StreamsConfig, num_threads: int | None = None) -> MemoryShare:
+    """What the stores of one thread may use.
+
+    Args:
+        config: says what all threads of the instance may use.
+        num_threads: how many there are; by default as many as at the start.
+    """
+    threads = max(1, num_threads or config.least_stream_threads)
+    uncommitted = config.statestore_uncommitted_max_bytes
+    return MemoryShare(
+        config.statestore_cache_max_bytes // threads,
+        uncommitted if uncommitted < 0 else uncommitted // threads,
+    )
 
 
 def _assignment_config(config: StreamsConfig) -> AssignmentConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from millstream.assignment.wire.assignment_info import HostPartitions
 from millstream.errors import StreamsError
@@ -57,12 +57,23 @@ class Resume(Command):
     """Process again."""
 
 
-@dataclass(frozen=True)
-class ResizeCache(Command):
-    """From now on the record caches may use so many bytes together: there are more or fewer threads
-    to share with (KIP-663)."""
+class MemoryShare(NamedTuple):
+    """What the stores of one thread may use of the memory that all threads share.
 
-    max_bytes: int
+    Attributes:
+        cache_max_bytes: bytes of record caches.
+        uncommitted_max_bytes: bytes of writes that may wait for a commit; -1 for any number.
+    """
+
+    cache_max_bytes: int
+    uncommitted_max_bytes: int
+
+
+@dataclass(frozen=True)
+class ResizeMemory(Command):
+    """Change what the stores may use: there are more or fewer threads to share with (KIP-663)."""
+
+    share: MemoryShare
 
 
 @dataclass(frozen=True)

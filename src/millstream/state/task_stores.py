@@ -28,11 +28,14 @@ from millstream.state.changelogs.store_changelog import ChangelogWriter, Watched
 from millstream.state.directories.checkpoint import CheckpointFile
 from millstream.state.directories.disk import disk_errors
 from millstream.state.directories.state_directory import StateDirectory
+from millstream.state.engine_failures import EngineFailures
 from millstream.state.opening.by_kind import open_store
 from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.opening.open_store import OpenStore
 from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.state.storage.storages import Storages
+from millstream.state.storage.uncommitted_budget import UncommittedBudget
+from millstream.state.storage.write_check import WriteCheck
 from millstream.state.store_meters import StoreMeters
 
 logger = logging.getLogger(__name__)
@@ -46,8 +49,8 @@ class TaskStores:
 
     A commit goes: flush the caches (the operators theirs, then `flush_silently`, store by store,
     until they have no changes), flush the producer, commit the input offsets, then `commit` with
-    the acknowledged changelog offsets. Where state may be ahead of them, under at-least-once, more
-    may be written meanwhile: what was not committed with its changelog offset is restored over it.
+    the acknowledged changelog offsets. Only commits and restorations write to persistent stores:
+    what is on disk is always the state at some commit.
 
     Owned by one thread at a time; it may be opened again after it was closed.
 
@@ -61,12 +64,13 @@ class TaskStores:
         writer: where changes are logged.
         context: the record being processed.
         budget: of the record caches of the thread.
-        exactly_once: whether state must never be ahead of what is committed.
-        uncommitted_max_bytes: bytes of writes that may wait for a commit, over all stores
-            (`statestore.uncommitted.max.bytes` of KIP-892).
+        uncommitted: limits the writes of the thread that wait for a commit.
+        recent_max_bytes: bytes of recent entries that all window stores may keep in memory.
         storages: opens those of persistent stores; by default databases of RocksDB.
         dropped: counts records that come too late for a store: how many, why, the store's name.
         metrics: of the task; None where nobody reads them.
+        write_check: verifies the order of writes and deliveries, in tests.
+        failures: keep errors of the engine that user code may hide.
     """
 
     def __init__(
@@ -80,11 +84,13 @@ class TaskStores:
         writer: ChangelogWriter,
         context: RecordAtHand,
         budget: CacheBudget,
-        exactly_once: bool = False,
-        uncommitted_max_bytes: int = 64 << 20,
+        uncommitted: UncommittedBudget | None = None,
+        recent_max_bytes: int = 64 << 20,
         storages: Storages | None = None,
         dropped: Callable[[int, str, str], None] | None = None,
         metrics: Scope | None = None,
+        write_check: WriteCheck | None = None,
+        failures: EngineFailures | None = None,
     ) -> None:
         self._meters = StoreMeters(metrics or unseen())
         self.task_id = task_id
@@ -92,13 +98,16 @@ class TaskStores:
         self._directory = directory
         self._application_id = application_id
         self._changelogs = dict(changelogs)
-        self._writer = WatchedWriter(writer)
+        #: Errors of storages and changelogs since the stores were opened.
+        self.failures = failures or EngineFailures()
+        self._writer = WatchedWriter(writer, self.failures)
         self._context = context
         self._budget = budget
-        self._exactly_once = exactly_once
+        self._uncommitted = uncommitted or UncommittedBudget()
+        self._write_check = write_check
         persistent = sum(builder.persistent for builder in builders)
         self._is_persistent = persistent > 0
-        self._store_max_bytes = uncommitted_max_bytes // max(1, persistent)
+        self._recent_max_bytes = recent_max_bytes // max(1, persistent)
         self._storages = storages
         self._dropped = dropped or _count_nowhere
         self._stores: dict[str, OpenStore] = {}
@@ -106,6 +115,8 @@ class TaskStores:
         self._checkpointed: dict[TopicPartition, int] = {}
         self._restorers: dict[TopicPartition, StoreRestorer] = {}
         self._noted = 0
+        if write_check is not None:
+            write_check.watch(self, "flush_silently", "write_held_back", "log_changes")
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -127,6 +138,7 @@ class TaskStores:
                 self._directory.prepare_task(self.task_id)
             undo.callback(self._close_stores)
             self._writer.has_written = False
+            self.failures.forget()
             try:
                 self._read_checkpoint()
                 for builder in self._builders:
@@ -174,26 +186,29 @@ class TaskStores:
     def can_be_recycled(self) -> bool:
         """Whether the stores may stay open for the task's other role.
 
-        Not under exactly-once with what a processor wrote when it was closed, after the last
-        commit: should that be aborted, it must not stay here.
+        Not with writes of a processor's `close`, which come after the last commit: their changelog
+        records may not be delivered, or be aborted. They are restored if they are delivered.
         """
-        return not (self._exactly_once and self._writer.has_written)
+        failed = self.failures.first is not None
+        return not (failed or self._writer.has_written or self.uncommitted_bytes)
 
     def recycle(self) -> None:
         """Keep the stores open for the task's other role (active or standby), without caches.
 
-        What a processor wrote when it was closed, after the last commit, is logged: it stays.
-
         Raises:
-            IllegalStateError: the stores cannot be recycled.
+            IllegalStateError: the stores have writes that are not committed.
         """
+        if not self.can_be_recycled:
+            raise IllegalStateError(
+                f"The stores of task {self.task_id} have {self.uncommitted_bytes} bytes of writes "
+                "that are not committed, so they cannot stay open for another role. Close them.",
+                task_id=self.task_id,
+            )
         for cache in self.caches().values():
             cache.clear()
         for opened in self._stores.values():
             if opened.on_recycle is not None:
                 opened.on_recycle()
-        if self.uncommitted_bytes:
-            self.spill()
 
     # --- stores --------------------------------------------------------------------------------
 
@@ -278,41 +293,46 @@ class TaskStores:
         return list(changed)
 
     def log_changes(self) -> None:
-        """Send what stores log only once a commit, after the caches are flushed."""
+        """Send what stores log only once a commit, after the caches are flushed.
+
+        Raises:
+            Exception: a storage or a changelog has failed, and user code has hidden the error.
+        """
         for opened in self._stores.values():
             if opened.before_commit is not None:
                 opened.before_commit()
+        self.failures.check()
 
     @property
     def uncommitted_bytes(self) -> int:
-        """About how many bytes of writes wait for a commit."""
+        """At most how many bytes of writes wait for a commit."""
         return sum(opened.base.uncommitted_bytes for opened in self._stores.values())
+
+    def count_uncommitted(self) -> int:
+        """How many bytes of writes wait for a commit, counted anew."""
+        return sum(opened.base.count_uncommitted() for opened in self._stores.values())
+
+    def after_work(self) -> None:
+        """After each batch, punctuation or release: count the writes that wait for a commit.
+
+        Raises:
+            Exception: a storage or a changelog has failed, and user code has hidden the error.
+        """
+        self.failures.check()
+        self._count_writes()
+
+    def _count_writes(self) -> None:
+        self._uncommitted.update(self, self.uncommitted_bytes)
 
     @property
     def needs_commit(self) -> bool:
-        """Whether so many writes wait that a commit should come before the next batch."""
-        return any(opened.base.is_full for opened in self._stores.values())
-
-    def spill(self) -> None:
-        """Make room in memory without a commit. Only where state may be ahead of it.
-
-        Raises:
-            IllegalStateError: exactly-once is wanted.
-        """
-        if self._exactly_once:
-            raise IllegalStateError(
-                f"The stores of task {self.task_id} cannot write ahead of a commit under "
-                "exactly-once: commit instead.",
-                task_id=self.task_id,
-            )
-        for opened in self._stores.values():
-            opened.base.spill()
+        """Whether so many writes of the thread wait that a commit should come before a batch."""
+        return self._uncommitted.is_exceeded
 
     def commit_begun(self) -> None:
         """What was written so far is what `commit` keeps; what comes is for the next one.
 
-        One that has begun before and did not come about is part of it. Nothing of a record may
-        outlive this process before what came of it has left it.
+        A commit that has begun before and has failed is part of it.
         """
         for opened in self._stores.values():
             opened.base.commit_begun()
@@ -341,6 +361,7 @@ class TaskStores:
                 opened.base.commit(kept)
                 restorer.reached = offset
             self._meters.committed(name, opened, began_ns)
+        self._count_writes()
         with disk_errors(f"commit the state of task {self.task_id}", self.task_id):
             self._write_offsets_now_and_then()
 
@@ -358,10 +379,11 @@ class TaskStores:
             writer=self._writer,
             context=self._context,
             budget=self._budget,
-            exactly_once=self._exactly_once,
-            uncommitted_max_bytes=self._store_max_bytes,
+            recent_max_bytes=self._recent_max_bytes,
             storages=self._meters.watching(self._storages),
             dropped=self._dropped,
+            write_check=self._write_check,
+            failures=self.failures,
         )
 
     def _write_offsets_now_and_then(self) -> None:
@@ -454,6 +476,7 @@ class TaskStores:
                 closing.callback(opened.close)
             self._stores = {}
             self._restorers = {}
+            self._uncommitted.update(self, 0)
 
 
 def _count_nowhere(count: int, why: str, store: str) -> None:

@@ -429,8 +429,7 @@ class MockProcessorContext(Generic[K, V]):
             writer=None,
             context=self._record,
             budget=CacheBudget(0),
-            exactly_once=False,
-            uncommitted_max_bytes=64 << 20,
+            recent_max_bytes=64 << 20,
             storages=RocksDBStorages(),
             dropped=lambda count, why, store: None,
         )

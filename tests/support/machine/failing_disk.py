@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -41,10 +41,19 @@ class FailingStorages:
         self.check("delete", name, directory, task_id)
         self._inner.destroy(name, directory, task_id)
 
-    def check(self, attempt: str, name: str, directory: Path, task_id: TaskId) -> None:
+    def check(
+        self,
+        attempt: str,
+        name: str,
+        directory: Path,
+        task_id: TaskId,
+        on_failure: Callable[[Exception], None] = lambda error: None,
+    ) -> None:
         if attempt in self.failures:
             error = Exception(self.failures[attempt])
-            raise storage_error(attempt, name, task_id, directory, error) from error
+            failure = storage_error(attempt, name, task_id, directory, error)
+            on_failure(failure)
+            raise failure from error
 
 
 class _FailingStorage:
@@ -54,24 +63,24 @@ class _FailingStorage:
         self._owner = owner
         self._place = place
         self._inner = storages.open(*place)
+        self.on_failure: Callable[[Exception], None] = lambda error: None
 
-    @property
-    def spilled(self) -> bool:
-        return self._inner.spilled
+    def _check(self, attempt: str) -> None:
+        self._owner.check(attempt, *self._place, self.on_failure)
 
     def is_empty(self) -> bool:
         return self._inner.is_empty()
 
     def get(self, key: bytes) -> bytes | None:
-        self._owner.check("read", *self._place)
+        self._check("read")
         return self._inner.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        self._owner.check("read", *self._place)
+        self._check("read")
         return self._inner.get_many(keys)
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> ByteItems:
-        self._owner.check("scan", *self._place)
+        self._check("scan")
         return self._inner.scan(start, end, reverse=reverse)
 
     def approximate_num_entries(self) -> int:
@@ -83,10 +92,9 @@ class _FailingStorage:
         offset: ChangelogOffset | None,
         *,
         dropped: Sequence[tuple[bytes, bytes]] = (),
-        spilled: bool = False,
     ) -> None:
-        self._owner.check("write", *self._place)
-        self._inner.write_batch(items, offset, dropped=dropped, spilled=spilled)
+        self._check("write")
+        self._inner.write_batch(items, offset, dropped=dropped)
 
     def expect_many(self, expected: bool) -> None:
         self._inner.expect_many(expected)
@@ -96,7 +104,7 @@ class _FailingStorage:
 
     def close(self) -> None:
         self._inner.close()
-        self._owner.check("close", *self._place)
+        self._check("close")
 
 
 class FullDisk(Disk):

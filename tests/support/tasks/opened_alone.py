@@ -40,8 +40,7 @@ def opened_alone(
         writer=None,
         context=context or CurrentRecord(),
         budget=CacheBudget(cache_bytes),
-        exactly_once=False,
-        uncommitted_max_bytes=1 << 20,
+        recent_max_bytes=1 << 20,
         storages=RocksDBStorages(),
         dropped=_nowhere,
     )

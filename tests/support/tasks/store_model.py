@@ -1,7 +1,7 @@
 """A store, the plain data it should be like, and everything that can happen to its task.
 
 Shared by the state-machine tests of all types of stores. A type adds the rules of its own
-operations; here are those of life: commits, spills, crashes, restarts, lost disks, standbys that
+operations; here are those of life: commits, crashes, restarts, lost disks, standbys that
 follow the changelog, that fail over, that change places with the active task.
 
 How much is tried depends on `MILLSTREAM_STEPS`: each test goes on until its machine has made at
@@ -36,6 +36,8 @@ from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget, FlushedChanges
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.iterators import KeyValueIterator
+from millstream.state.storage.uncommitted_budget import UncommittedBudget
+from millstream.state.storage.write_check import WriteCheck
 from millstream.state.task_stores import TaskStores
 from support.tasks.flushing import flush_caches
 
@@ -48,7 +50,7 @@ TASK: Final = TaskId(0, 0)
 _STEPS: Final = int(os.environ.get("MILLSTREAM_STEPS", "0"))
 _STEPS_OF_AN_EXAMPLE: Final = 40
 
-#: Bytes of writes that may wait for a commit: little, so that they spill; or all of them.
+#: Bytes of writes that may wait for a commit: few, so that commits are frequent; or all of them.
 LITTLE: Final = 60
 MUCH: Final = 1_000_000
 
@@ -134,8 +136,6 @@ class Copy:
     def __init__(self, path: Path, stores: TaskStores) -> None:
         self.path = path
         self.stores = stores
-        #: Whether there may be writes on disk that are ahead of the offset beside them.
-        self.may_be_ahead = False
         #: Whether it stands among records of which later ones have been compacted away before.
         self.has_gaps = False
 
@@ -174,6 +174,8 @@ class StoreModel(RuleBasedStateMachine):
         self.context = _Context()
         self.model: Any = None
         self.dropped = 0
+        self.write_check = WriteCheck()
+        self.write_check.begin()
         self.iterators: list[tuple[Iterator[Any], Iterator[Any]]] = []
         self.disks = 0
         # The last offset of a commit that has begun, in a list; none if there is no such commit.
@@ -219,6 +221,7 @@ class StoreModel(RuleBasedStateMachine):
         *,
         exactly_once: bool,
         waiting_bytes: int = MUCH,
+        recent_bytes: int = MUCH,
         cache_bytes: int = 0,
     ) -> None:
         """Open the first store, which is empty. That is no step, but `counted` follows it."""
@@ -226,6 +229,7 @@ class StoreModel(RuleBasedStateMachine):
         self.builder: Any = builder
         self.exactly_once = exactly_once
         self.waiting_bytes = waiting_bytes
+        self.recent_bytes = recent_bytes
         self.cache_bytes = cache_bytes
         self.log = Changelog(transactional=exactly_once)
         self.active = self.new_copy()
@@ -271,11 +275,10 @@ class StoreModel(RuleBasedStateMachine):
         self.stores.log_changes()
         last = self.log.last_offset
         self.begun = []
+        self.deliver()
         self.stores.commit_begun()
         self.stores.commit({} if last is None else {CHANGELOG: last})
         self.log.commit()
-        assert self.active is not None
-        self.active.may_be_ahead = False
         assert self.stores.uncommitted_bytes == 0
 
     @rule()
@@ -284,23 +287,16 @@ class StoreModel(RuleBasedStateMachine):
         """What is written from now on is not for this commit, and not for the disk."""
         self.flush()
         self.stores.log_changes()
+        self.deliver()
         self.stores.commit_begun()
         self.begun = [self.log.last_offset]
 
     @rule()
     @precondition(lambda self: self.begun)
     def end_commit(self) -> None:
-        """Where nothing was spilled meanwhile, the disk has what its offset says."""
+        """The disk has what its offset says."""
         last = self.begun.pop()
         self.stores.commit({} if last is None else {CHANGELOG: last})
-
-    @rule()
-    @precondition(lambda self: not self.exactly_once)
-    def spill(self) -> None:
-        assert self.active is not None
-        self.stores.spill()
-        self.active.may_be_ahead = True
-        assert self.stores.uncommitted_bytes == 0
 
     @rule(which=st.integers(0, 2), most=st.integers(1, 4))
     @precondition(lambda self: self.iterators)
@@ -353,7 +349,6 @@ class StoreModel(RuleBasedStateMachine):
             self.active.stores.distrust()
         else:
             shutil.rmtree(self.active.path, ignore_errors=True)
-        self.active.may_be_ahead = False
         self.active.stores.open()
         assert self.active.start == 0
         assert self.look(self.active.stores) == self.shown(self.replay(()))
@@ -418,6 +413,16 @@ class StoreModel(RuleBasedStateMachine):
         self.activate(promoted, batch)
 
     @invariant()
+    def commits_when_full(self) -> None:
+        """As a thread does after each batch."""
+        if self.active is None:
+            return
+        self.stores.after_work()
+        if self.stores.needs_commit:
+            self.commit()
+            assert not self.stores.needs_commit
+
+    @invariant()
     def counted(self) -> None:
         type(self).steps += 1
 
@@ -428,6 +433,12 @@ class StoreModel(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
     # --- parts -----------------------------------------------------------------------------------
+
+    def deliver(self) -> None:
+        """The batch is over, and everything that it has sent is acknowledged."""
+        self.write_check.end()
+        self.write_check.flushed()
+        self.write_check.begin()
 
     def new_copy(self) -> Copy:
         self.disks += 1
@@ -441,17 +452,15 @@ class StoreModel(RuleBasedStateMachine):
             writer=self,
             context=self.context,
             budget=CacheBudget(self.cache_bytes),
-            exactly_once=self.exactly_once,
-            uncommitted_max_bytes=self.waiting_bytes,
+            uncommitted=UncommittedBudget(self.waiting_bytes),
+            recent_max_bytes=self.recent_bytes,
             dropped=self.count_dropped,
+            write_check=self.write_check,
         )
         return Copy(path, stores)
 
     def close(self, copy: Copy, *, clean: bool) -> None:
         copy.stores.close(clean=clean)
-        spills = self.builder.persistent and not self.exactly_once and self.waiting_bytes < MUCH
-        if not clean and spills:
-            copy.may_be_ahead = True
 
     def close_active(self, *, clean: bool) -> None:
         assert self.active is not None
@@ -470,7 +479,7 @@ class StoreModel(RuleBasedStateMachine):
 
     def check_disk(self, copy: Copy) -> None:
         """What is on disk is what the changelog says up to the offset that is kept with it."""
-        if copy.start == 0 or not (copy.may_be_ahead or copy.has_gaps):
+        if copy.start == 0 or not copy.has_gaps:
             assert self.look(copy.stores) == self.shown(self.replay(self.log.before(copy.start)))
 
     def read(self, copy: Copy, batch: int, end: int) -> None:
@@ -486,8 +495,6 @@ class StoreModel(RuleBasedStateMachine):
                 [record.timestamp for record in columns],
                 [record.offset for record in columns],
             )
-        if end >= self.log.end:
-            copy.may_be_ahead = False
         copy.has_gaps = not self.is_seen_whole(copy.start)
         self.check_disk(copy)
 

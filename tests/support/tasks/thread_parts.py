@@ -94,7 +94,7 @@ class Parts:
             purge=Mock(),
             cleanup=Mock(),
             queries=self.queries,
-            resize_cache=parts.resize_cache,
+            resize_memory=parts.resize_memory,
             close_others=[parts.close_others],
             clock=self.clock,
             waker=self.waker,

@@ -30,8 +30,9 @@ from millstream.runtime.control import (
     AskForShutdown,
     Close,
     Command,
+    MemoryShare,
     Pause,
-    ResizeCache,
+    ResizeMemory,
     RestoreEvent,
     RestoreStep,
     StateChanged,
@@ -49,7 +50,8 @@ from millstream.spark.events import ThreadEvent
 REPLACE_THREAD = StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
 SHUTDOWN_CLIENT = StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
 SHUTDOWN_APPLICATION = StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_APPLICATION
-CACHE_OF_ALL = 10 * 1024 * 1024
+MEMORY_OF_ALL = MemoryShare(10 * 1024 * 1024, 64 * 1024 * 1024)
+A_THIRD = MemoryShare(*(number // 3 for number in MEMORY_OF_ALL))
 TOLD = ShutdownRequestedError("a member asked")
 DOWN = BrokerUnavailableError("no answer")
 
@@ -357,11 +359,11 @@ def test_an_index_is_free_when_all_that_its_thread_told_is_heard(roomy: Applicat
 def test_threads_share_what_caches_may_use(roomy: Application) -> None:
     crew, engine = roomy.crew, roomy.engine
     crew.begin_to_add()
-    assert (roomy.names[0], ResizeCache(CACHE_OF_ALL // 3)) in engine.sent
+    assert (roomy.names[0], ResizeMemory(A_THIRD)) in engine.sent
     engine.sent.clear()
     crew.begin_to_remove()
     crew.begin_to_remove()
-    assert engine.sent[-1][1] == ResizeCache(CACHE_OF_ALL)
+    assert engine.sent[-1][1] == ResizeMemory(MEMORY_OF_ALL)
 
 
 def test_what_all_know_is_told_to_each_that_registers(roomy: Application) -> None:
@@ -370,8 +372,7 @@ def test_what_all_know_is_told_to_each_that_registers(roomy: Application) -> Non
     roomy.supervisor.pause(True)
     roomy.engine.sent.clear()
     roomy.crew.greet(roomy.names[2])
-    share = CACHE_OF_ALL // 3
-    assert roomy.engine.sent == [(roomy.names[2], Pause()), (roomy.names[2], ResizeCache(share))]
+    assert roomy.engine.sent == [(roomy.names[2], Pause()), (roomy.names[2], ResizeMemory(A_THIRD))]
 
 
 def test_what_cannot_be_added_ends_nothing_else(roomy: Application) -> None:

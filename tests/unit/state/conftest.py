@@ -14,6 +14,8 @@ from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.rocksdb import RocksDBStorage, RocksDBStorages
+from millstream.state.storage.uncommitted_budget import UncommittedBudget
+from millstream.state.storage.write_check import WriteCheck
 from millstream.state.task_stores import TaskStores
 
 TASK = TaskId(0, 0)
@@ -88,8 +90,10 @@ def open_task(
         builder: StoreBuilder | None = None,
         *,
         budget: CacheBudget | None = None,
-        exactly_once: bool = False,
         uncommitted_max_bytes: int = 1 << 20,
+        uncommitted: UncommittedBudget | None = None,
+        recent_max_bytes: int = 1 << 20,
+        write_check: WriteCheck | None = None,
         state_dir: Path | None = None,
     ) -> TaskStores:
         builder = builder or KeyValueStoreBuilder(
@@ -104,8 +108,9 @@ def open_task(
             writer=changelog,
             context=context,
             budget=budget or CacheBudget(1 << 20),
-            exactly_once=exactly_once,
-            uncommitted_max_bytes=uncommitted_max_bytes,
+            uncommitted=uncommitted or UncommittedBudget(uncommitted_max_bytes),
+            recent_max_bytes=recent_max_bytes,
+            write_check=write_check,
         )
         opened.append(stores)
         stores.open()

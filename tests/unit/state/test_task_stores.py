@@ -28,7 +28,9 @@ from millstream.state.opening.by_kind import open_store
 from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.opening.open_store import OpenStore
 from millstream.state.storage.memory import MemoryStore
+from millstream.state.storage.uncommitted_budget import UncommittedBudget
 from millstream.state.storage.value_formats import PLAIN
+from millstream.state.storage.write_check import WriteCheck
 from millstream.state.task_stores import TaskStores
 
 OpenTask = Callable[..., TaskStores]
@@ -52,14 +54,14 @@ def test_only_what_was_committed_survives_a_dirty_close(
     open_task: OpenTask, changelog: Any
 ) -> None:
     """After a crash the store is at its last commit, and the tail comes from the changelog."""
-    stores = open_task(exactly_once=True)
+    stores = open_task()
     stores.store("s").put("a", ValueAndTimestamp(1, 1))
     stores.commit({CHANGELOG: 0})
     stores.store("s").put("a", ValueAndTimestamp(2, 2))
     stores.store("s").put("b", ValueAndTimestamp(3, 3))
     assert stores.uncommitted_bytes > 0
     stores.close(clean=False)
-    stores = open_task(exactly_once=True)
+    stores = open_task()
     assert stores.changelog_offsets() == {CHANGELOG: 0}
     assert list(stores.store("s").all()) == [("a", ValueAndTimestamp(1, 1))]
     assert replay(stores, changelog) == 2
@@ -125,10 +127,10 @@ def test_offsets_do_not_go_back(open_task: OpenTask) -> None:
 def test_data_without_offset_is_not_trusted(
     open_task: OpenTask, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A spill before the first commit leaves data of unknown standing: the store starts anew."""
-    stores = open_task(uncommitted_max_bytes=100)
-    for n in range(20):
-        stores.store("s").put(f"key-{n}", ValueAndTimestamp(n, n))
+    """Data that was written without an offset may be anything: the store starts anew."""
+    stores = open_task()
+    stores.store("s").put("key", ValueAndTimestamp(1, 1))
+    stores.commit({})
     stores.close(clean=False)
     with caplog.at_level(logging.INFO):
         stores = open_task()
@@ -136,37 +138,51 @@ def test_data_without_offset_is_not_trusted(
     assert list(stores.store("s").all()) == []
 
 
-def test_spilled_state_is_kept_under_at_least_once_only(
-    open_task: OpenTask, changelog: Any
-) -> None:
-    """Switching to exactly-once after a crash rebuilds what may never have been committed."""
-    for exactly_once, kept in ((False, True), (True, False)):
-        stores = open_task(uncommitted_max_bytes=100)
-        stores.store("s").put("committed", ValueAndTimestamp(0, 0))
-        stores.commit({CHANGELOG: changelog.last_offset})
-        stores.spill()
-        for n in range(20):
-            stores.store("s").put(f"key-{n}", ValueAndTimestamp(n, n))
-        stores.close(clean=False)
-        stores = open_task(exactly_once=exactly_once)
-        assert (stores.store("s").get("key-0") is not None) == kept
-        replay(stores, changelog)
-        assert stores.store("s").get("key-19") == ValueAndTimestamp(19, 19)
-        stores.close(clean=False)
-
-
-def test_a_full_overlay_asks_for_a_commit_under_exactly_once(open_task: OpenTask) -> None:
-    """State must not be ahead of the commit: no spill, a commit is asked for."""
-    stores = open_task(exactly_once=True, uncommitted_max_bytes=200)
+def test_a_thread_with_many_writes_that_wait_needs_a_commit(open_task: OpenTask) -> None:
+    """Detects a limit that is not kept, or is still exceeded after the commit."""
+    stores = open_task(uncommitted_max_bytes=200)
     assert not stores.needs_commit
     for n in range(20):
         stores.store("s").put(f"key-{n}", ValueAndTimestamp(n, n))
+    stores.after_work()
     assert stores.needs_commit
-    with pytest.raises(IllegalStateError, match="exactly-once"):
-        stores.spill()
+    stores.commit_begun()
+    assert stores.needs_commit
     stores.commit({CHANGELOG: 19})
     assert not stores.needs_commit
     assert stores.uncommitted_bytes == 0
+
+
+def test_a_task_that_closes_gives_its_bytes_back(open_task: OpenTask) -> None:
+    """Detects a thread that commits after each batch because of a task that it lost."""
+    budget = UncommittedBudget(200)
+    stores = open_task(uncommitted=budget)
+    for n in range(20):
+        stores.store("s").put(f"key-{n}", ValueAndTimestamp(n, n))
+    stores.after_work()
+    assert budget.is_exceeded
+    stores.close(clean=False)
+    assert not budget.is_exceeded
+
+
+def test_a_store_may_only_write_what_is_delivered(open_task: OpenTask) -> None:
+    """The check itself: it accepts a commit in order, and none out of order."""
+    check = WriteCheck()
+    stores = open_task(write_check=check)
+    check.begin()
+    stores.store("s").put("a", ValueAndTimestamp(1, 1))
+    with pytest.raises(IllegalStateError, match="unit 1"):
+        stores.commit({CHANGELOG: 0})
+    check.end()
+    with pytest.raises(IllegalStateError, match="only units up to 0 are delivered"):
+        stores.commit({CHANGELOG: 0})
+    check.flushed()
+    stores.commit_begun()
+    check.begin()
+    stores.store("s").put("b", ValueAndTimestamp(1, 1))
+    stores.commit({CHANGELOG: 0})
+    with pytest.raises(IllegalStateError, match="unit 2"):
+        stores.commit({CHANGELOG: 1})
 
 
 def test_one_owner_per_task(open_task: OpenTask, tmp_path: Path) -> None:
@@ -261,18 +277,24 @@ def test_a_recycled_task_keeps_its_stores_and_loses_its_caches(
     assert stores.changelog_offsets() == {CHANGELOG: 1}
 
 
-def test_what_is_put_when_a_processor_is_closed_stays_in_a_recycled_task(
+def test_stores_with_writes_of_a_processor_that_was_closed_are_not_recycled(
     open_task: OpenTask, changelog: Any
 ) -> None:
-    """It comes after the last commit, and is logged: the copy goes on from what it has."""
+    """They come after the last commit: whether they are delivered is not known."""
     stores = open_task()
     store = stores.store("s")
     store.put("a", ValueAndTimestamp(1, 1))
     stores.commit({CHANGELOG: 0})
+    assert stores.can_be_recycled
     store.put("last", ValueAndTimestamp(2, 2))
-    stores.recycle()
+    assert not stores.can_be_recycled
+    with pytest.raises(IllegalStateError, match="cannot stay open for another role"):
+        stores.recycle()
+    stores.close(clean=False)
+    stores = open_task()
+    assert stores.changelog_offsets() == {CHANGELOG: 0}
     assert replay(stores, changelog) == 1
-    assert list(store.all()) == [
+    assert list(stores.store("s").all()) == [
         ("a", ValueAndTimestamp(1, 1)),
         ("last", ValueAndTimestamp(2, 2)),
     ]

@@ -46,6 +46,7 @@ class AtLeastOnce:
         timeout_ms: how long a request that has failed is tried again (`task.timeout.ms`).
         flush_timeout_ms: how long one flush may take: as long as the producer itself goes on trying
             to deliver a record.
+        on_delivered: called when everything that was sent is acknowledged.
     """
 
     all_or_nothing = False
@@ -58,12 +59,14 @@ class AtLeastOnce:
         clock: Clock,
         timeout_ms: int,
         flush_timeout_ms: int,
+        on_delivered: Callable[[], None] = lambda: None,
     ) -> None:
         self._producer = producer
         self._committer = committer
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._flush_timeout_ms = flush_timeout_ms
+        self._on_delivered = on_delivered
 
     def is_ready(self) -> bool:
         """Tasks may begin at any time."""
@@ -119,6 +122,7 @@ class AtLeastOnce:
     def _flush(self, whole: Deadline) -> None:
         what = "records that were sent are not acknowledged"
         self._insist(what, self._flush_in_steps, self._flush_timeout_ms, whole)
+        self._on_delivered()
 
     def _flush_in_steps(self, timeout_ms: int) -> None:
         deadline = Deadline(self._clock, timeout_ms)

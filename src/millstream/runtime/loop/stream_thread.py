@@ -24,8 +24,9 @@ from millstream.runtime.control import (
     ChangeProperties,
     Close,
     Control,
+    MemoryShare,
     Pause,
-    ResizeCache,
+    ResizeMemory,
     Resume,
     StateChanged,
     ThreadFailed,
@@ -92,7 +93,7 @@ class StreamThread:
         purge: deletes repartition records that are done with.
         cleanup: deletes state of tasks that moved away.
         queries: answers what is asked of its stores.
-        resize_cache: sets the bytes that the record caches of the tasks may use.
+        resize_memory: sets what the stores of the tasks may use.
         close_others: closes further clients that belong to the thread.
         clock: time.
         waker: woken by commands and by the group's news, and by whatever else the thread is to see
@@ -117,7 +118,7 @@ class StreamThread:
         purge: RepartitionPurge,
         cleanup: StateCleanup,
         queries: StoreQueries,
-        resize_cache: Callable[[int], None],
+        resize_memory: Callable[[MemoryShare], None],
         close_others: Sequence[Callable[[], None]],
         clock: Clock,
         waker: Waker,
@@ -139,7 +140,7 @@ class StreamThread:
         self._queries = queries
         self._pace = Pace(settings.max_batch_records, clock)
         self._questions = WaitingQuestions(queries.answer, control, clock, self._pace)
-        self._resize_cache = resize_cache
+        self._resize_memory = resize_memory
         self._clock = clock
         self._waker = waker
         self._machine = StateMachine(
@@ -459,9 +460,12 @@ class StreamThread:
                     self._paused = self._meters.paused = False
                     self._tasks.look_anew()
                     logger.info("resumed")
-                case ResizeCache(max_bytes):
-                    self._resize_cache(max_bytes)
-                    logger.info("the record caches may use %d bytes from now on", max_bytes)
+                case ResizeMemory(share):
+                    self._resize_memory(share)
+                    logger.info(
+                        "from now on the record caches may use %d bytes, and uncommitted writes %d",
+                        *share,
+                    )
                 case ChangeProperties(given):
                     self._follow(Properties(**given))
                 case AskForShutdown(why):

@@ -52,6 +52,7 @@ class Transactions:
         clock: for the timeouts.
         timeout_ms: how long the cluster may not answer (`task.timeout.ms`).
         transaction_timeout_ms: after how long the broker aborts a transaction by itself.
+        on_delivered: called when a transaction is committed.
     """
 
     all_or_nothing = True
@@ -63,11 +64,13 @@ class Transactions:
         clock: Clock,
         timeout_ms: int,
         transaction_timeout_ms: int,
+        on_delivered: Callable[[], None] = lambda: None,
     ) -> None:
         self._producer = producer
         self._member = member
         self._clock = clock
         self._transaction_timeout_ms = transaction_timeout_ms
+        self._on_delivered = on_delivered
         self._beginning = Retry("taking the transactional id over", clock, timeout_ms)
 
     @property
@@ -122,6 +125,7 @@ class Transactions:
                 f"The transaction is given up, since it could not be committed within {least_ms} "
                 f"ms: {error.message}"
             ) from error
+        self._on_delivered()
 
     def publish_soon(
         self, offsets: Mapping[TopicPartition, CommitOffset], whole: Deadline

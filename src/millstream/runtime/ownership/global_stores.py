@@ -31,6 +31,7 @@ from millstream.runtime.task.queues.raw_records import RawRecords
 from millstream.runtime.task.queues.record_queue import RecordQueue
 from millstream.runtime.task.required_serde import required_serde
 from millstream.state.caches.cache_entries import CacheBudget
+from millstream.state.engine_failures import EngineFailures
 from millstream.state.opening.by_kind import open_store
 from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.opening.open_store import OpenStore
@@ -79,6 +80,8 @@ class GlobalStores:
         self._drops = drops
         self._storages = storages or RocksDBStorages()
         self._record = CurrentRecord()
+        #: Errors of their storages since they were opened.
+        self.failures = EngineFailures()
         self._opened: dict[str, OpenStore] = {}
         self._fillers: dict[str, _Filler] = {}
         self.tables = NodeStores(self._nodes, self.table)
@@ -116,6 +119,7 @@ class GlobalStores:
             ConfigError: a serde is neither given nor set as a default.
             TaskCorruptedError: what is on disk cannot be read. Nothing stays open.
         """
+        self.failures.forget()
         with ExitStack() as undo:
             undo.callback(self.close)
             for name, node in self._nodes.items():
@@ -138,8 +142,11 @@ class GlobalStores:
                 are as they were.
         """
         own = self.store_of(place.topic)
+        # A query may have failed meanwhile, which concerns its caller alone.
+        self.failures.forget()
         try:
             self._fillers[place.topic].add(place, records)
+            self.failures.check()
             for name, opened in self._opened.items():
                 if name != own:
                     # The user's processor may write to the others as well.
@@ -206,11 +213,10 @@ class GlobalStores:
             writer=None,
             context=self._record,
             budget=CacheBudget(0),
-            # Nothing is written ahead of its offset, however large: a batch is in memory anyway.
-            exactly_once=True,
-            uncommitted_max_bytes=64 << 20,
+            recent_max_bytes=64 << 20,
             storages=self._storages,
             dropped=self._drops.add,
+            failures=self.failures,
         )
 
     def _context(self, node: str) -> NodeContext:
@@ -229,6 +235,7 @@ class GlobalStores:
             config,
             _GlobalTask(config, self._directory, self._record, self._metrics),
             NodeStores(self._nodes, self.store),
+            failures=self.failures,
         )
 
 

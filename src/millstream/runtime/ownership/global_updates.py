@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -188,7 +189,11 @@ class GlobalUpdates:
                 f"The global stores were rebuilt {_MOST_REBUILDS} times and cannot be trusted "
                 f"again: {why.message} Check the disk of state_dir."
             ) from why
-        self._stop()
+        try:
+            self._stop()
+        except Exception as error:
+            # Corrupted files may not even let themselves be closed.
+            logger.warning("the global stores did not close: %s", error)
         if self._directory is not None and self._directory.is_locked:
             with disk_errors("delete the state of the global stores"):
                 self._directory.wipe()
@@ -202,13 +207,19 @@ class GlobalUpdates:
                 self._directory.unlock()
 
     def _stop(self) -> None:
-        for place, progress in self._behind.items():
-            self._tell(RestoreStep.SUSPENDED, place, progress, self._at(place), progress.records)
-        self._consumer.unassign(self._read)
+        behind = [(place, known, self._at(place)) for place, known in self._behind.items()]
+        read = list(self._read)
         self._read.clear()
         self._behind.clear()
         self._stage = _Stage.CLOSED
-        self.stores.close()
+        with ExitStack() as stopping:
+            # In reverse order, each of them even if another one fails.
+            stopping.callback(self.stores.close)
+            stopping.callback(self._consumer.unassign, read)
+            for place, progress, offset in behind:
+                stopping.callback(
+                    self._tell, RestoreStep.SUSPENDED, place, progress, offset, progress.records
+                )
 
     def _open(self) -> None:
         try:

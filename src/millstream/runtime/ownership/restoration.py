@@ -189,12 +189,14 @@ class Restoration:
     def _drop(self, task_id: TaskId, standby_step: RestoreStep) -> None:
         self._waiting.pop(task_id, None)
         reading = [place for place, log in self._reading.items() if log.task_id == task_id]
-        for place in reading:
-            log = self._reading.pop(place)
-            step = standby_step if log.standby else _Step.SUSPENDED
-            self._tell(step, place, log, log.restored)
+        dropped = {place: self._reading.pop(place) for place in reading}
         self._held.difference_update(reading)
-        self._consumer.unassign(reading)
+        try:
+            self._consumer.unassign(reading)
+        finally:
+            for place, log in dropped.items():
+                step = standby_step if log.standby else _Step.SUSPENDED
+                self._tell(step, place, log, log.restored)
 
     def unfinished(self, task_id: TaskId) -> bool:
         """Whether a task still has a changelog to read."""

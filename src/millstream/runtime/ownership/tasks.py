@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from millstream.clock import Clock, Deadline
@@ -271,9 +271,11 @@ class Tasks:
         self._opening.pop(task_id, None)
         self._unexpected.discard(task_id)
         try:
-            self._restoration.remove(task_id)
-            self._inputs.stop(task)
-            task.close(clean=clean)
+            with ExitStack() as closing:
+                # In reverse order. A failure must not leave the task open and its directory locked.
+                closing.callback(task.close, clean=clean)
+                closing.callback(self._inputs.stop, task)
+                closing.callback(self._restoration.remove, task_id)
         except Exception as error:
             logger.warning("task %s did not close: %s", task_id, error)
             return task.fail(error)

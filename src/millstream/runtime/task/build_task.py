@@ -49,7 +49,10 @@ from millstream.runtime.task.time_limits import ChunkPace, TimeLimits
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.store_changelog import ChangelogWriter
 from millstream.state.directories.state_directory import StateDirectory
+from millstream.state.engine_failures import EngineFailures
 from millstream.state.storage.storages import Storages
+from millstream.state.storage.uncommitted_budget import UncommittedBudget
+from millstream.state.storage.write_check import WriteCheck
 from millstream.state.task_stores import TaskStores
 from millstream.subscriptions.refused import Refused
 from millstream.subscriptions.share import SubscriptionShare
@@ -75,6 +78,7 @@ class TaskServices:
             its changelog topics by store.
         directory: the application's state on this host.
         budget: the bytes that record caches may use.
+        uncommitted: the bytes of writes to stores that may wait for a commit.
         storages: opens those of persistent stores; None for those of this host's disk.
         order_across_topics: whether the order of outputs matters even among different topics. It
             does where what is written is read back at once, as in the test driver.
@@ -85,7 +89,11 @@ class TaskServices:
         of_thread: sensors of the thread that its tasks tell.
         make_apart: gives a task what makes calls beside the loop.
         share: what the partitions of a subscription have in common.
+<<<<<<< HEAD
         limits: how long user code may take; None for any time.
+=======
+        write_check: verifies the order of writes and deliveries, in tests.
+>>>>>>> state
     """
 
     config: StreamsConfig
@@ -94,6 +102,7 @@ class TaskServices:
     changelog_writer: Callable[[TaskId, Mapping[str, str]], ChangelogWriter]
     directory: StateDirectory
     budget: CacheBudget
+    uncommitted: UncommittedBudget = field(default_factory=UncommittedBudget)
     storages: Storages | None = None
     order_across_topics: bool = False
     global_stores: SharedStores | None = None
@@ -104,6 +113,7 @@ class TaskServices:
     make_apart: Callable[[], Apart] = RealApart
     limits: TimeLimits | None = None
     share: SubscriptionShare = field(default_factory=SubscriptionShare)
+    write_check: WriteCheck | None = None
 
 
 def build_task(
@@ -162,6 +172,8 @@ class TaskParts:
             self._raw_of,
             services.settle,
         )
+        shared = services.global_stores
+        self._failures = EngineFailures(shared.failures if shared else None)
         self._stores = self._make_stores()
         self._node_meters = node_meters(self.meters, subtopology.nodes)
         self._consumed: dict[TopicPartition, ConsumedMeter] = {}
@@ -245,7 +257,14 @@ class TaskParts:
         )
         if isinstance(executor, Executor):
             executor.measure(self._node_meters)
+<<<<<<< HEAD
             executor.clock = services.clock
+=======
+        if services.write_check is not None:
+            services.write_check.watch(
+                executor, "init", "run", "flush", "punctuate", "release", "sent", "close"
+            )
+>>>>>>> state
         queues = {place: self._make_queue(place) for place in sorted(self.task.partitions)}
         group = PartitionGroup(queues, executor.ordered)
         self._processing = Processing(
@@ -293,10 +312,12 @@ class TaskParts:
             writer=services.changelog_writer(self._task_id, topics),
             context=self.record,
             budget=services.budget,
-            exactly_once=services.config.exactly_once,
+            uncommitted=services.uncommitted,
             storages=services.storages,
             dropped=self.drops.add,
             metrics=self.meters.scope,
+            write_check=services.write_check,
+            failures=self._failures,
         )
 
     def _processing_handler(self) -> ProcessingHandler:
@@ -323,6 +344,7 @@ class TaskParts:
             engine_task,
             NodeStores(node.stores, self._stores.store, shared.read_only if shared else None),
             self._metrics_of(node.name),
+            self._failures,
         )
 
     def _metrics_of(self, node: str) -> Scope:

@@ -10,15 +10,7 @@ from typing import Any, Protocol
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
 from millstream.config_fields import did_you_mean
-from millstream.errors import (
-    BrokerUnavailableError,
-    ProcessingError,
-    ProductionError,
-    SerializationError,
-    StreamsError,
-    TaskCorruptedError,
-    TaskMigratedError,
-)
+from millstream.errors import ProcessingError, SerializationError, StreamsError
 from millstream.metrics.registry import Scope, unseen
 from millstream.metrics.sensors import Sensor
 from millstream.operators.batch import Batch
@@ -33,19 +25,9 @@ from millstream.processor.handlers import (
 from millstream.processor.task_context import TaskContext
 from millstream.record import Record, TaskId
 from millstream.runtime.task.answers import goes_on, handlers_failure
+from millstream.state.engine_failures import EngineFailures
 
 logger = logging.getLogger(__name__)
-
-#: What passes through a node on its way to the thread, which knows what to do about it; a
-#: ProcessingError is one that a handler has answered with FAIL further down.
-_NO_FAILURE_OF_USER_CODE = (
-    BrokerUnavailableError,
-    ProcessingError,
-    ProductionError,
-    TaskCorruptedError,
-    TaskMigratedError,
-)
-
 
 #: At most so often a node's dropped records are logged.
 _HEARD_EVERY_MS = 10_000
@@ -121,6 +103,7 @@ class NodeContext:
         task: the task as its nodes see it; may be left out where no operator asks for it.
         typed_stores: the same stores as processors use them; by default those of operators.
         metrics: of the node; None where nobody reads them.
+        failures: errors of the engine, for which the handler is not called.
     """
 
     def __init__(
@@ -136,7 +119,9 @@ class NodeContext:
         task: TaskContext | None = None,
         typed_stores: Mapping[str, Any] | None = None,
         metrics: Scope | None = None,
+        failures: EngineFailures | None = None,
     ) -> None:
+        self._failures = failures or EngineFailures()
         self.metrics = metrics or unseen()
         self.node = node
         self.task_id = task_id
@@ -189,8 +174,15 @@ class NodeContext:
             ) from None
 
     def failed(self, batch: Batch, index: int, error: Exception) -> None:
-        """User code raised on a record: drop that record alone, or raise."""
-        if isinstance(error, _NO_FAILURE_OF_USER_CODE):
+        """User code raised on a record: drop that record alone, or raise.
+
+        Raises:
+            ProcessingError: the handler says FAIL.
+            Exception: the engine has failed below the user code, which may have wrapped the error.
+        """
+        self._failures.check()
+        if isinstance(error, ProcessingError):
+            # The handler has answered FAIL for a node downstream, within a call of forward().
             raise error
         context, record = failed_record(batch, index, self.node, self.task_id)
         if goes_on(self._handler, context, record, error):
@@ -221,6 +213,11 @@ class SharedStores(Protocol):
     @property
     def read_only(self) -> Mapping[str, Any]:
         """By name, as processors use them."""
+        ...
+
+    @property
+    def failures(self) -> EngineFailures:
+        """Errors of their storages."""
         ...
 
 

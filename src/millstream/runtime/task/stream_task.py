@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import logging
+<<<<<<< HEAD
 from collections.abc import Callable, Mapping, Sequence
+=======
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+>>>>>>> state
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import StreamsError, TaskMigratedError
@@ -194,9 +199,11 @@ class StreamTask:
         if self.state is not TaskState.SUSPENDED:
             self._state.transition_to(TaskState.SUSPENDED, "clean" if clean else "not committed")
         try:
-            self._stop()
+            with ExitStack() as closing:
+                closing.callback(self.stores.close, clean=clean)
+                self._stop()
         finally:
-            self.stores.close(clean=clean)
+            # Whatever could not be closed: the task can be opened again.
             self._state.transition_to(TaskState.CLOSED, "given up")
 
     def revive(self) -> None:
@@ -231,6 +238,8 @@ class StreamTask:
         self._may_take = (
             group.size > 0
             and not self._is_landing
+            # A commit may be impossible just now, for example while the group rebalances.
+            and not (self.commit_needed and self.stores.needs_commit)
             and (room is None or room > 0)
             and group.is_ready(at_end, max_idle_ms, self._clock.monotonic_ms())
         )
@@ -269,6 +278,7 @@ class StreamTask:
             return 0
         count = self._process(limit if room is None else min(limit, room))
         self.punctuate_stream_time()
+        self.stores.after_work()
         return count
 
     @property
@@ -328,6 +338,7 @@ class StreamTask:
             for batch in done:
                 at_work.group.finish(flights.let_go(batch))
             self.punctuate_stream_time()
+            self.stores.after_work()
 
     def _released(self) -> Sequence[Batch]:
         """Let some of what has come of records in flight go on.
@@ -478,6 +489,8 @@ class StreamTask:
             if self._calls_left:
                 self._agenda.by(AT_ONCE)
         self.commit_needed = self.commit_needed or called
+        if called:
+            self.stores.after_work()
         return called
 
     def _call(self, callback: Callable[[int], None], time_ms: int) -> None:

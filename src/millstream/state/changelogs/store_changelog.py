@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from millstream.record import Headers
+from millstream.state.engine_failures import EngineFailures
 from millstream.state.storage.value_formats import PLAIN, ValueFormat
 
 
@@ -37,10 +38,12 @@ class WatchedWriter:
 
     Args:
         writer: the way to the changelogs.
+        failures: keep errors of the writer, which user code may hide.
     """
 
-    def __init__(self, writer: ChangelogWriter) -> None:
+    def __init__(self, writer: ChangelogWriter, failures: EngineFailures) -> None:
         self._writer = writer
+        self._failures = failures
         #: Whether anything was logged that is not committed.
         self.has_written = False
 
@@ -54,7 +57,12 @@ class WatchedWriter:
     ) -> None:
         """Send records; see `ChangelogWriter`."""
         self.has_written = True
-        self._writer.log_many(store_name, keys, values, timestamps, headers)
+        try:
+            self._writer.log_many(store_name, keys, values, timestamps, headers)
+        except Exception as error:
+            # The store has the write already.
+            self._failures.note(error)
+            raise
 
 
 class StoreChangelog:

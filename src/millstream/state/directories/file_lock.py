@@ -74,10 +74,13 @@ class FileLock:
 
     def _refused(self) -> LockError:
         """Who holds the lock instead; closes the file."""
-        holder = self._file.read() or "(unknown)"
-        # The holder has written the file when it got the lock, and nobody else writes it.
-        since = datetime.fromtimestamp(int(os.fstat(self._file.descriptor).st_mtime), UTC)
-        self._file.close()
+        try:
+            holder = self._file.read() or "(unknown)"
+            # The holder has written the file when it got the lock, and nobody else writes it.
+            since = datetime.fromtimestamp(int(os.fstat(self._file.descriptor).st_mtime), UTC)
+        finally:
+            # An open file counts as a lock that is held.
+            self._file.close()
         return LockError(
             f"{self.path} is locked by process {holder} since {since:%Y-%m-%d %H:%M:%S} UTC. "
             "Wait until that process ends, end it if it hangs, or choose another state.dir."

@@ -76,10 +76,12 @@ class LockedDirectory:
     def unlock(self) -> None:
         """Let others use the directory. Does nothing if it is not locked here."""
         if self._lock.is_held:
-            with contextlib.suppress(FileNotFoundError):
-                # From now on the directory counts as unused.
-                self._disk.touch(self.path)
-            self._lock.release()
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    # From now on the directory counts as unused.
+                    self._disk.touch(self.path)
+            finally:
+                self._lock.release()
 
     @property
     def is_distrusted(self) -> bool:

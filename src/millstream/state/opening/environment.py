@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from millstream.record import TaskId, TopicPartition
@@ -11,8 +11,10 @@ from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.changelogs.store_changelog import ChangelogWriter, StoreChangelog
+from millstream.state.engine_failures import EngineFailures
 from millstream.state.storage.storages import Storages
 from millstream.state.storage.value_formats import PLAIN, ValueFormat
+from millstream.state.storage.write_check import WriteCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +29,12 @@ class StoreEnvironment:
         writer: where changes are logged, if the builder wants logging; None for nowhere.
         context: the record being processed.
         budget: of the record caches of the thread.
-        exactly_once: whether state must never be ahead of what is committed.
-        uncommitted_max_bytes: bytes of writes of the store that may wait for a commit.
+        recent_max_bytes: bytes of recent entries that a window store may keep in memory.
         storages: opens what keeps the data of persistent stores.
         dropped: counts records that a store does not take because they come too late; it is told
             how many, why, and the store's name.
+        write_check: verifies the order of writes and deliveries, in tests.
+        failures: keep errors of storages, which user code may hide.
     """
 
     task_id: TaskId
@@ -41,10 +44,11 @@ class StoreEnvironment:
     writer: ChangelogWriter | None
     context: RecordAtHand
     budget: CacheBudget
-    exactly_once: bool
-    uncommitted_max_bytes: int
+    recent_max_bytes: int
     storages: Storages
     dropped: Callable[[int, str, str], None]
+    write_check: WriteCheck | None = None
+    failures: EngineFailures = field(default_factory=EngineFailures)
 
     def changelog_of(
         self, builder: StoreBuilder, value_format: ValueFormat = PLAIN

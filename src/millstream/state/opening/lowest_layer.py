@@ -28,11 +28,7 @@ def open_base(name: str, persistent: bool, environment: StoreEnvironment) -> Com
 
 def open_overlay(name: str, environment: StoreEnvironment) -> OverlayStore:
     """The lowest writable layer of a persistent store; see `open_base`."""
-    return OverlayStore(
-        open_storage(name, environment),
-        limit_bytes=environment.uncommitted_max_bytes,
-        spill_when_full=not environment.exactly_once,
-    )
+    return OverlayStore(open_storage(name, environment), environment.write_check)
 
 
 def open_storage(name: str, environment: StoreEnvironment) -> Storage:
@@ -47,6 +43,7 @@ def open_storage(name: str, environment: StoreEnvironment) -> Storage:
     """
     place = (name, environment.directory / "rocksdb" / name, environment.task_id)
     storage = environment.storages.open(*place)
+    storage.on_failure = environment.failures.note
     why = _why_not_trusted(storage, environment)
     if why is None:
         return storage
@@ -55,14 +52,14 @@ def open_storage(name: str, environment: StoreEnvironment) -> Storage:
     )
     storage.close()
     environment.storages.destroy(*place)
-    return environment.storages.open(*place)
+    storage = environment.storages.open(*place)
+    storage.on_failure = environment.failures.note
+    return storage
 
 
 def _why_not_trusted(storage: Storage, environment: StoreEnvironment) -> str | None:
     if environment.restored_from is None:
         return None
-    if environment.exactly_once and storage.spilled:
-        return "it holds writes of a time under at-least-once that may never have been committed"
     if storage.committed_offset(environment.restored_from) is None and not storage.is_empty():
         # Restoring above it would keep keys whose deletion has left the compacted changelog.
         return f"it holds data, but not how far it got in {environment.restored_from}"

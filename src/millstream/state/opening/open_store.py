@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,7 +51,8 @@ class OpenStore:
 
     def close(self) -> None:
         """Release everything; what is not committed is dropped."""
-        self.store.close()
-        if self.cache is not None:
-            self.cache.close()
-        self.base.close()
+        with ExitStack() as closing:
+            closing.callback(self.base.close)
+            if self.cache is not None:
+                closing.callback(self.cache.close)
+            self.store.close()

@@ -162,21 +162,20 @@ def _open_base(
             open_storage(builder.name, environment),
             layout,
             segment_length_ms(builder.retention_ms),
-            limit_bytes=environment.uncommitted_max_bytes,
-            spill_when_full=not environment.exactly_once,
+            environment.write_check,
         )
         return TimeOrderedWindows(
             layout,
             indexed,
             retention_ms=builder.retention_ms,
-            recent_bytes=environment.uncommitted_max_bytes,
+            recent_bytes=environment.recent_max_bytes,
             expired=expired,
         )
     return SegmentedWindows(
         layout,
         open_overlay(builder.name, environment),
         retention_ms=builder.retention_ms,
-        recent_bytes=environment.uncommitted_max_bytes,
+        recent_bytes=environment.recent_max_bytes,
         time_ordered=False,
         expired=expired,
     )
@@ -189,7 +188,7 @@ def _open_duplicates(builder: WindowStoreBuilder, environment: StoreEnvironment)
     return SegmentedDuplicates(
         open_overlay(builder.name, environment),
         retention_ms=builder.retention_ms,
-        recent_bytes=environment.uncommitted_max_bytes,
+        recent_bytes=environment.recent_max_bytes,
         expired=expired,
     )
 

@@ -13,7 +13,7 @@ An in-memory store needs no overlay: nothing of it survives its process.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Protocol
 
 from millstream.record import TopicPartition
@@ -69,7 +69,7 @@ class Committable(Protocol):
     """What decides which writes survive a crash: the lowest writable layer of a store of any kind.
 
     Invariant: after a crash the store holds what was written before some `commit` or `restore`,
-    and `committed_offset` is the offset given with it. After a spill it may hold more.
+    and `committed_offset` is the offset given with it.
     """
 
     @property
@@ -79,16 +79,11 @@ class Committable(Protocol):
 
     @property
     def uncommitted_bytes(self) -> int:
-        """About how many bytes wait for a commit."""
+        """At most how many bytes wait for a commit."""
         ...
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a commit should come before the next batch."""
-        ...
-
-    def spill(self) -> None:
-        """Make room without a commit, where state may be ahead of what is committed."""
+    def count_uncommitted(self) -> int:
+        """How many bytes wait for a commit, counted anew."""
         ...
 
     def commit_begun(self) -> None:
@@ -131,12 +126,13 @@ class CommittableStore(BytesStore, Committable, Protocol):
 
 
 class Storage(ReadableBytes, Protocol):
-    """What keeps committed data: ordered scans over a snapshot, atomic data with offset."""
+    """What keeps committed data: ordered scans over a snapshot, atomic data with offset.
 
-    @property
-    def spilled(self) -> bool:
-        """Whether the data is ahead of the offset, and of what was committed."""
-        ...
+    Attributes:
+        on_failure: called with each error of the disk or the database before it is raised.
+    """
+
+    on_failure: Callable[[Exception], None]
 
     def is_empty(self) -> bool:
         """Whether there is no key."""
@@ -148,7 +144,6 @@ class Storage(ReadableBytes, Protocol):
         offset: ChangelogOffset | None,
         *,
         dropped: Sequence[tuple[bytes, bytes]] = (),
-        spilled: bool = False,
     ) -> None:
         """Write all items, and the offset if there is one, or nothing of it.
 
@@ -156,8 +151,6 @@ class Storage(ReadableBytes, Protocol):
             items: the values by key; None deletes.
             offset: the changelog offset reached with these items; None leaves the one there is.
             dropped: ranges `[start, end)` of keys to delete, before the items are written.
-            spilled: whether the items are ahead of the offset and of what is committed. The next
-                batch that is not takes the mark away.
         """
         ...
 

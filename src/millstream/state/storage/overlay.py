@@ -15,6 +15,7 @@ from millstream.state.storage.bytes_store import (
 )
 from millstream.state.storage.iterators import merged
 from millstream.state.storage.sorted_keys import SortedKeys
+from millstream.state.storage.write_check import WriteCheck
 
 #: Stands for a key without a waiting write; compared by identity, and made at run time for that.
 _UNWRITTEN: Final = bytes(bytearray(b"unwritten"))
@@ -28,28 +29,24 @@ class OverlayStore:
     (what KIP-892 proposes for Kafka Streams).
 
     A commit may begin, be answered later, and lack what was written in between: from `commit_begun`
-    on writes go above those that it is about. Nothing of a record may be on disk whose results may
-    not have left yet: a processor that lets each key through once would never let it through.
+    on writes go above those that it is about. Only a commit and a restoration write to the storage:
+    a write must not be on disk before everything that it caused is delivered. Otherwise a processor
+    that forwards each key once would never forward it after a crash.
 
-    Bounded: with more than `limit_bytes` waiting, either the writes move to the storage ahead of
-    the commit (`spill_when_full`, enough for at-least-once, where state may be ahead of the
-    committed offsets), or `is_full` asks the task to commit; it is looked at after each batch, so
-    the bound is exceeded by at most one batch.
+    The overlay itself has no limit; `UncommittedBudget` limits the overlays of a thread.
 
     Args:
         storage: where committed data is.
-        limit_bytes: bytes of keys and values that may wait.
-        spill_when_full: write ahead instead of asking for a commit.
+        check: verifies the order of writes and deliveries, in tests.
     """
 
     persistent = True
 
-    def __init__(self, storage: Storage, *, limit_bytes: int, spill_when_full: bool) -> None:
+    def __init__(self, storage: Storage, check: WriteCheck | None = None) -> None:
         #: Called before it is settled what moves to the storage, and may add something.
         self.before_writing: Callable[[], None] | None = None
         self._storage = storage
-        self._limit_bytes = limit_bytes
-        self._spill_when_full = spill_when_full
+        self._check = check
         self._writes: dict[bytes, bytes | None] = {}
         self._order = SortedKeys(self._writes)
         # Ranges of committed keys that the next batch deletes.
@@ -58,22 +55,23 @@ class OverlayStore:
         self._below: ReadableBytes = storage
         self._read = storage.get
         self._begun: _Begun | None = None
-        # An overestimate: a key that is written again is counted again. See _is_over_limit.
+        # An overestimate: a key that is written again is counted again. See count_uncommitted.
         self._bytes = 0
-        # Whether something was written to the storage that the next commit does not stand for. What
-        # a former life has left may not have been committed by any commit of this one.
-        self._was_ahead = storage.spilled
-        self._is_ahead = False
 
     @property
     def uncommitted_bytes(self) -> int:
-        """About how many bytes of keys and values wait for a commit."""
+        """At most how many bytes of keys and values wait for a commit."""
         return self._bytes
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a commit should come before the next batch."""
-        return self._is_over_limit()
+    def count_uncommitted(self) -> int:
+        """How many bytes of keys and values wait for a commit: 0.1 us a key.
+
+        `put` does not look up the value that it replaces, which would cost more than the rest of
+        it. So a key that is written again counts again until this is called.
+        """
+        begun_bytes = 0 if self._begun is None else self._begun.bytes
+        self._bytes = _bytes_of(self._writes) + begun_bytes
+        return self._bytes
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, waiting or committed."""
@@ -88,8 +86,6 @@ class OverlayStore:
         """Write one key; None deletes."""
         self._writes[key] = value
         self._bytes += len(key) + (0 if value is None else len(value))
-        if self._bytes > self._limit_bytes and self._spill_when_full and self._is_over_limit():
-            self.spill()
 
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
@@ -97,8 +93,6 @@ class OverlayStore:
         """Write many keys, in order."""
         self._writes.update(zip(keys, values, strict=True))
         self._bytes += sum(map(len, keys)) + sum(map(len, filter(None, values)))
-        if self._bytes > self._limit_bytes and self._spill_when_full and self._is_over_limit():
-            self.spill()
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> ByteItems:
         """The pairs whose key is in `[start, end)`, as they are now: later writes are not seen."""
@@ -110,7 +104,7 @@ class OverlayStore:
         return max(0, self._below.approximate_num_entries() + _more_entries(self._writes))
 
     def drop(self, start: bytes, end: bytes) -> None:
-        """Delete the keys in `[start, end)`, with the next commit or spill.
+        """Delete the keys in `[start, end)`, with the next commit.
 
         Until then, what is committed of them can still be read.
         """
@@ -138,21 +132,11 @@ class OverlayStore:
     def commit(self, offset: ChangelogOffset | None) -> None:
         """Write what was there when the commit began, and the offset, at once."""
         begun = self._begun or self._begin()
-        ahead = self._is_ahead or self._was_ahead
-        self._storage.write_batch(begun.writes, offset, dropped=begun.dropped, spilled=ahead)
+        if self._check is not None:
+            self._check.may_write(begun.last_unit)
+        self._storage.write_batch(begun.writes, offset, dropped=begun.dropped)
         self._bytes -= begun.bytes
         self._forget_begun()
-
-    def spill(self) -> None:
-        """Write what waits without moving the offset: a crash replays the changelog from there."""
-        has_begun = self.has_begun
-        all_ = self._begin()
-        self._storage.write_batch(all_.writes, None, dropped=all_.dropped, spilled=True)
-        self._forget()
-        if has_begun:
-            # Its offset is to come all the same.
-            self._begin()
-        self._is_ahead = True
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
         """Apply changelog records.
@@ -166,8 +150,7 @@ class OverlayStore:
                 f"A store with {len(self._writes)} uncommitted writes cannot be restored from "
                 f"{offset[0]}. Restoring ends before processing starts; commit or reopen first."
             )
-        ahead = self._is_ahead or self._was_ahead
-        self._storage.write_batch(items, offset, dropped=self._dropped, spilled=ahead)
+        self._storage.write_batch(items, offset, dropped=self._dropped)
         self._forget()
 
     def expect_many(self, expected: bool) -> None:
@@ -188,12 +171,14 @@ class OverlayStore:
         self._thaw()
         if self.before_writing is not None:
             self.before_writing()
-        begun = _Begun(self._storage, self._writes, self._order, self._dropped, self._bytes)
+        last_unit = 0 if self._check is None else self._check.last_unit
+        begun = _Begun(
+            self._storage, self._writes, self._order, self._dropped, self._bytes, last_unit
+        )
         self._begun = self._below = begun
         self._read = begun.get
         self._writes, self._dropped = {}, []
         self._order = SortedKeys(self._writes)
-        self._is_ahead = False
         return begun
 
     def _thaw(self) -> None:
@@ -222,18 +207,6 @@ class OverlayStore:
         self._dropped.clear()
         self._bytes = 0
 
-    def _is_over_limit(self) -> bool:
-        if self._bytes <= self._limit_bytes:
-            return False
-        # Counting exactly only here keeps a look-up of the replaced value out of each put. Three
-        # quarters count as full, or an overlay just below the limit would be counted all the time.
-        begun_bytes = 0 if self._begun is None else self._begun.bytes
-        self._bytes = _bytes_of(self._writes) + begun_bytes
-        if self._bytes * 4 <= self._limit_bytes * 3:
-            return False
-        self._bytes = max(self._bytes, self._limit_bytes + 1)
-        return True
-
 
 class _Begun:
     """The writes of a commit that has begun, above the storage that it is to change.
@@ -243,6 +216,7 @@ class _Begun:
         order: their keys in order.
         dropped: ranges of committed keys that it deletes before.
         bytes: what the writes were counted as.
+        last_unit: the last unit of work that wrote any of them; see `WriteCheck`.
     """
 
     def __init__(
@@ -252,6 +226,7 @@ class _Begun:
         order: SortedKeys,
         dropped: list[tuple[bytes, bytes]],
         bytes_: int,
+        last_unit: int,
     ) -> None:
         self._storage = storage
         self._read = storage.get
@@ -259,6 +234,7 @@ class _Begun:
         self.order = order
         self.dropped = dropped
         self.bytes = bytes_
+        self.last_unit = last_unit
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, of this commit or of one before."""

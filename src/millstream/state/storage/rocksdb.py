@@ -50,7 +50,6 @@ from millstream.state.storage.storages import closed_error, storage_error
 logger = logging.getLogger(__name__)
 
 _OFFSETS: Final = "offsets"
-_SPILLED: Final = b"spilled"
 _OFFSET: Final = struct.Struct(">q")
 _UNLOGGED: Final = WriteOptions()
 # An attribute, whatever the stub says.
@@ -134,6 +133,7 @@ class RocksDBStorage:
         self._name = name
         self._directory = directory
         self._task_id = task_id
+        self.on_failure: Callable[[Exception], None] = lambda error: None
         self._scans: WeakSet[ByteItems] = WeakSet()
         self._storages = storages
         options = self._tuned(_options(storages), storages.settings.tuning)
@@ -153,8 +153,6 @@ class RocksDBStorage:
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
             self._open(options)
-            assert self._offsets is not None
-            self._spilled = self._offsets.get(_SPILLED) is not None
         except Exception as error:
             if storages.settings.tuning is not None and "Invalid argument" in str(error):
                 raise ConfigError(
@@ -187,11 +185,6 @@ class RocksDBStorage:
             ) from error
         _keep_together(options)
         return options
-
-    @property
-    def spilled(self) -> bool:
-        """Whether the data is ahead of the offset, and of what was committed."""
-        return self._spilled
 
     def get(self, key: bytes) -> bytes | None:
         """The value of a key: about 2 us."""
@@ -250,7 +243,6 @@ class RocksDBStorage:
         offset: ChangelogOffset | None,
         *,
         dropped: Sequence[tuple[bytes, bytes]] = (),
-        spilled: bool = False,
     ) -> None:
         """Write all items, and the offset if there is one, or nothing of it."""
         if not items and offset is None and not dropped:
@@ -273,16 +265,10 @@ class RocksDBStorage:
             deque(map(put, keys, values), maxlen=0)
         if offset is not None:
             put(_offset_key(offset[0]), _OFFSET.pack(offset[1]), self._offsets_handle)
-        if spilled != self._spilled:
-            if spilled:
-                put(_SPILLED, b"", self._offsets_handle)
-            else:
-                delete(_SPILLED, self._offsets_handle)
         try:
             self._open_db().write(batch, _UNLOGGED if self._filling else None)
         except Exception as error:
             self._fail("write", error)
-        self._spilled = spilled
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
         """The offset last written for that changelog partition."""
@@ -434,6 +420,7 @@ class RocksDBStorage:
         if isinstance(error, DbClosedError):
             raise closed_error(self._name, self._task_id) from error
         failure = storage_error(attempt, self._name, self._task_id, self._directory, error)
+        self.on_failure(failure)
         raise failure from (None if failure is error else error)
 
 

@@ -248,7 +248,7 @@ class SegmentedDuplicates(SegmentedWindows):
         """Write what has come: 0.7 us each."""
         segment_ms = self._segment_ms
         if arrivals.latest > self.observed_time:
-            # First of all, as a spill of what is written must know of it.
+            # First of all, as a commit of what is written must know of it.
             self._advance(arrivals.latest)
         first_live = self._first_segment * segment_ms
         if min(arrivals.times) < first_live:

@@ -42,7 +42,6 @@ class MemoryWindows:
     persistent = False
     #: There is nothing to commit: writes are as durable as they will ever be.
     uncommitted_bytes = 0
-    is_full = False
 
     def __init__(
         self,
@@ -163,8 +162,9 @@ class MemoryWindows:
         if offset is not None:
             self._offsets[offset[0]] = offset[1]
 
-    def spill(self) -> None:
+    def count_uncommitted(self) -> int:
         """Nothing waits."""
+        return 0
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
         """Apply changelog records. What comes too late is left out, and not counted."""

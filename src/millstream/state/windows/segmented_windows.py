@@ -230,17 +230,12 @@ class SegmentedWindows:
 
     @property
     def uncommitted_bytes(self) -> int:
-        """About how many bytes of writes wait for a commit."""
+        """At most how many bytes of writes wait for a commit."""
         return self._base.uncommitted_bytes
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a commit should come before the next batch."""
-        return self._base.is_full
-
-    def spill(self) -> None:
-        """Make room without a commit, where state may be ahead of what is committed."""
-        self._base.spill()
+    def count_uncommitted(self) -> int:
+        """How many bytes of writes wait for a commit, counted anew."""
+        return self._base.count_uncommitted()
 
     def commit_begun(self) -> None:
         """What was put so far is what the next commit keeps; what comes is for the one after."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset, Storage
 from millstream.state.storage.overlay import OverlayStore
+from millstream.state.storage.write_check import WriteCheck
 from millstream.state.windows.memory_windows import Expired
 from millstream.state.windows.segmented_windows import SegmentedWindows
 from millstream.state.windows.segments import bucket_length_ms
@@ -37,8 +38,7 @@ class TimeIndexedOverlay(OverlayStore):
         storage: where committed data is.
         layout: of the stored keys.
         segment_ms: how long the segments are whose numbers precede the stored keys.
-        limit_bytes: as for `OverlayStore`; the index counts as well.
-        spill_when_full: as for `OverlayStore`.
+        check: as for `OverlayStore`.
     """
 
     def __init__(
@@ -46,11 +46,9 @@ class TimeIndexedOverlay(OverlayStore):
         storage: Storage,
         layout: KeyLayout,
         segment_ms: int,
-        *,
-        limit_bytes: int,
-        spill_when_full: bool,
+        check: WriteCheck | None = None,
     ) -> None:
-        super().__init__(storage, limit_bytes=limit_bytes, spill_when_full=spill_when_full)
+        super().__init__(storage, check)
         #: Tells which stored keys are in the index for certain.
         self.known: Callable[[], Container[bytes]] = tuple
         self._suffix_bytes = layout.suffix_bytes

@@ -2,272 +2,28 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.tasks.commit_bench import EPOCH, INPUTS, STORES, Bench, changelog
 
-from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2
-from millstream.clock import ManualClock
-from millstream.config import StreamsConfig
+from millstream import Processor, ProcessorContext, Record, Stores
 from millstream.errors import (
+    IllegalStateError,
     RebalanceInProgressError,
     StreamsError,
     TaskCorruptedError,
     TaskMigratedError,
 )
-from millstream.kafka.data.producer_errors import Changelog
-from millstream.kafka.member.events import CommitOffset
-from millstream.record import Headers, TaskId, TopicPartition
-from millstream.runtime.loop.at_least_once import AtLeastOnce
-from millstream.runtime.loop.commits import Commits
-from millstream.runtime.task.build_task import TaskServices, build_task
-from millstream.runtime.task.collector import KafkaCollector
+from millstream.record import TopicPartition
 from millstream.runtime.task.commit_metadata import CommitMetadata
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.serdes import STRING
-from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.state_directory import StateDirectory
+from millstream.state.storage.uncommitted_budget import UncommittedBudget
 from millstream.testing.driver_topics import RawColumns
 from millstream.topology.dsl.builder import StreamsBuilder
-from millstream.topology.options.materialized import Materialized
 from millstream.topology.physical.topology import Topology
-
-STORES = ("ids", "copies")
-INPUTS = ("in", "other")
-EPOCH = 7
-
-
-class Log:
-    """A producer whose records are in their topics once it was flushed."""
-
-    def __init__(self) -> None:
-        self.on_wait: Callable[[], None] = lambda: None
-        self.held_back = 0
-        self.sent: list[tuple[TopicPartition, bytes | None, bytes | None]] = []
-        self.written: dict[TopicPartition, list[tuple[bytes | None, bytes | None]]]
-        self.written = defaultdict(list)
-        self._tracked: set[str] = set()
-
-    def track(self, topic: str, changelog: Changelog | None = None) -> None:
-        self._tracked.add(topic)
-
-    def acked_offsets(self) -> dict[TopicPartition, int]:
-        return {
-            place: len(records) - 1
-            for place, records in self.written.items()
-            if place.topic in self._tracked
-        }
-
-    def send_many(
-        self,
-        topic: str,
-        partitions: int | Sequence[int | None] | None,
-        keys: Sequence[bytes | None],
-        values: Sequence[bytes | None],
-        timestamps: Sequence[int],
-        headers: Sequence[Headers | None] | None = None,
-    ) -> None:
-        given = partitions if isinstance(partitions, Sequence) else [partitions] * len(keys)
-        self.sent += [
-            (TopicPartition(topic, number or 0), key, value)
-            for number, key, value in zip(given, keys, values, strict=True)
-        ]
-
-    def send_watched(self, *columns: Any) -> None:
-        """Nothing that is written here fails: like `send_many`, without who watches."""
-        self.send_many(*columns[:-1])
-
-    def send_at_once(self) -> None: ...
-
-    def flush(self, timeout_ms: int) -> None:
-        for place, key, value in self.sent:
-            self.written[place].append((key, value))
-        self.sent.clear()
-
-    def purge(self) -> None:
-        self.sent.clear()
-
-    def close(self) -> None: ...
-
-    def last(self, place: TopicPartition) -> dict[bytes | None, bytes | None]:
-        """The last value of each key in a partition."""
-        return dict(self.written[place])
-
-
-class Group:
-    """Takes offsets, and looks at the rest at that moment."""
-
-    def __init__(self) -> None:
-        self.committed: dict[TopicPartition, CommitOffset] = {}
-        self.times = 0
-        self.look: Callable[[], None] = lambda: None
-        self.failure: Exception | None = None
-        self.answer: Answer | None = None
-
-    def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None:
-        self.times += 1
-        self.look()
-        if self.failure is not None:
-            raise self.failure
-        self.committed |= offsets
-
-    def begin_commit(
-        self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int
-    ) -> Answer:
-        self.answer = Answer(lambda: self.commit(offsets, timeout_ms))
-        return self.answer
-
-    def progress(self) -> None: ...
-
-
-class Answer:
-    """What a group says to offsets; whoever does not want to wait hears of it when told."""
-
-    def __init__(self, ask: Callable[[], None]) -> None:
-        self._ask = ask
-        self.is_there = False
-        self.waited_ms: int | None = None
-
-    def take(self, within_ms: int | None = None) -> None:
-        self.waited_ms = within_ms
-        self._ask()
-
-
-class Bench:
-    """Two tasks of one thread; each collects its key's values in two stores, from two topics.
-
-    Args:
-        folder: an empty one.
-        logged: whether the stores have changelogs.
-        guarantee: which processing guarantee the stores are for.
-    """
-
-    def __init__(
-        self, folder: Path, *, logged: bool = True, guarantee: str = AT_LEAST_ONCE
-    ) -> None:
-        self._logged = logged
-        self.clock = ManualClock(1_000)
-        self.log = Log()
-        self.group = Group()
-        admin: Any = _Admin()
-        config = StreamsConfig(
-            application_id="app", bootstrap_servers="not-used:9092", processing_guarantee=guarantee
-        )
-        collector = KafkaCollector(self.log, admin, self.clock, 60_000, 0)
-        self._services = TaskServices(
-            config=config,
-            clock=self.clock,
-            collector=collector,
-            changelog_writer=collector.changelog_writer,
-            directory=StateDirectory(folder, "app"),
-            budget=CacheBudget(1 << 20),
-        )
-        self.commits = Commits(
-            AtLeastOnce(self.log, self.group, self.clock, 0, 10_000), self.log, self.clock
-        )
-        self._ends: dict[TopicPartition, int] = defaultdict(int)
-        self.tasks = [self.start(number) for number in (0, 1)]
-
-    def start(self, number: int) -> StreamTask:
-        """A task that runs, with what is on disk."""
-        (part,) = _topology(logged=self._logged)._subtopologies()
-        places = frozenset(TopicPartition(topic, number) for topic in INPUTS)
-        task = build_task(part, TaskId(0, number), places, self._services)
-        task.open_stores()
-        task.start({}, {topic: f"id of {topic}" for topic in INPUTS})
-        return task
-
-    def feed(self, task: StreamTask, topic: str, *values: str) -> None:
-        """Let a task take records of one key."""
-        place = TopicPartition(topic, task.task_id.partition)
-        start = self._ends[place]
-        self._ends[place] += len(values)
-        offsets = list(range(start, start + len(values)))
-        columns = RawColumns(
-            [_key(task.task_id.partition)] * len(values),
-            [value.encode() for value in values],
-            [1_000 + offset for offset in offsets],
-            offsets,
-            None,
-            EPOCH,
-        )
-        task.add_records(place, columns)
-        while task.buffered:
-            task.step(1_000)
-
-    def commit(self) -> dict[TopicPartition, CommitOffset]:
-        return self.commits.commit(self.tasks)
-
-    def commit_soon(self) -> None:
-        """Commit without the group's answer."""
-        self.commits.commit(self.tasks, soon=True)
-
-    def answer(self) -> None:
-        """Let the group answer, and the thread hear of it."""
-        assert self.group.answer is not None
-        self.group.answer.is_there = True
-        self.commits.hear()
-
-    def written(self, number: int) -> list[bytes | None]:
-        """What was last written of a task's key: the output and the changelog of each store."""
-        key = _key(number)
-        outputs = [self.log.last(TopicPartition(store, 0)).get(key) for store in STORES]
-        return outputs + [self.log.last(changelog(store, number)).get(key) for store in STORES]
-
-    def on_disk(self, number: int) -> list[tuple[str | None, int | None]]:
-        """What a process finds that comes after this one: each store's value and offset."""
-        self.tasks[number].close(clean=False)
-        again = self.tasks[number] = self.start(number)
-        reached = again.stores.changelog_offsets()
-        found: list[tuple[str | None, int | None]] = []
-        for store in STORES:
-            kept = again.stores.store(store).get(_key(number).decode())
-            place = changelog(store, number)
-            found.append((None if kept is None else kept.value, reached.get(place)))
-        return found
-
-    def close(self) -> None:
-        for task in self.tasks:
-            task.close(clean=False)
-
-
-class _Admin:
-    def partition_counts(self, topics: Iterable[str], timeout_ms: int) -> Mapping[str, int]:
-        return dict.fromkeys(topics, 1)
-
-
-def changelog(store: str, number: int) -> TopicPartition:
-    """Where a task logs the changes of a store."""
-    return TopicPartition(f"app-{store}-changelog", number)
-
-
-def _key(number: int) -> bytes:
-    return f"k{number}".encode()
-
-
-def _collected(_: str, value: str, known: str) -> Any:
-    if value == "poison":
-        raise ValueError("never")
-    return None if value == "forget" else known + value
-
-
-def _topology(*, logged: bool) -> Topology:
-    builder = StreamsBuilder()
-    grouped = builder.stream(list(INPUTS), key=STRING, value=STRING).group_by_key()
-    for store in STORES:
-        (
-            grouped.aggregate(
-                str,
-                _collected,
-                store=Materialized(store, kind="rocksdb", key=STRING, value=STRING, logging=logged),
-            )
-            .to_stream()
-            .to(store, key=STRING, value=STRING)
-        )
-    return builder.build()
 
 
 @pytest.fixture
@@ -552,60 +308,81 @@ def test_a_task_that_was_closed_meanwhile_is_left_alone(bench: Bench) -> None:
     assert bench.on_disk(1) == [("b", 0)] * 2
 
 
-def spill(task: StreamTask) -> None:
-    """As it is done where more waits than may."""
-    task.prepare_commit()
-    task.stores.spill()
+def _deduplicated(*, logged: bool) -> Topology:
+    builder = StreamsBuilder()
+    store = Stores.key_value_builder(Stores.persistent_key_value("ids"), STRING, STRING)
+    builder.add_state_store(store if logged else store.with_logging(False))
+    read = builder.stream(list(INPUTS), key=STRING, value=STRING)
+    read.process(_Once, stores=["ids"]).to("out", key=STRING, value=STRING)
+    return builder.build()
 
 
-@pytest.mark.parametrize("spills", ["before", "meanwhile", "never"])
-def test_state_that_is_ahead_of_its_commit_is_not_for_exactly_once(
-    tmp_path: Path, spills: str
+class _Once(Processor[str, str, str, str]):
+    def init(self, context: ProcessorContext[str, str]) -> None:
+        self.context = context
+        self.seen = context.get_state_store("ids")
+
+    def process(self, record: Record[str, str]) -> None:
+        if self.seen.get(record.value) is None:
+            self.seen.put(record.value, "seen")
+            self.context.forward(record)
+
+
+@pytest.mark.parametrize("logged", [True, False])
+@pytest.mark.parametrize("commits", [0, 1])
+def test_a_crash_forgets_the_state_of_records_whose_results_are_not_delivered(
+    tmp_path: Path, logged: bool, commits: int
 ) -> None:
-    """An application that changes its guarantee builds such state anew, and keeps all other."""
-    bench = Bench(tmp_path)
+    """However many writes wait: deduplication would never forward what it has on disk already.
+
+    Detects stores that make room by writing to the disk in the middle of a batch.
+    """
+    bench = Bench(
+        tmp_path, logged=logged, topology=_deduplicated, uncommitted=UncommittedBudget(100)
+    )
+    one, _ = bench.tasks
+    ids = [f"id-{number:03}" for number in range(40)]
+    bench.feed(one, "in", *ids[:20])
+    for _ in range(commits):
+        bench.commit()
+    assert one.commit_requested != bool(commits)
+    bench.feed(one, "in", *ids[20:])
+    assert one.commit_requested
+    one.close(clean=False)
+    bench.log.purge()
+    bench.tasks[0] = one = bench.start(0)
+    bench.feed(one, "in", *ids[20 * commits :])
+    bench.commit()
+    out = [value for _, value in bench.log.written[TopicPartition("out", 0)]]
+    assert out == [each.encode() for each in ids]
+    bench.close()
+
+
+def test_a_task_takes_no_records_while_too_many_writes_wait(tmp_path: Path) -> None:
+    """A group that rebalances takes no commits; memory must not grow until it is over. With
+    nothing to commit the task goes on, whatever others have waiting."""
+    budget = UncommittedBudget(100)
+    bench = Bench(tmp_path, topology=_deduplicated, uncommitted=budget)
+    one, other = bench.tasks
+    bench.feed(one, "in", *(f"id-{number:03}" for number in range(40)))
+    for task, may_take in ((one, False), (other, True)):
+        place = TopicPartition("in", task.task_id.partition)
+        offset = 40 if task is one else 0
+        task.add_records(place, RawColumns([b"k"], [b"v"], [2_000], [offset], None, EPOCH))
+        assert task.is_processable(lambda place: True, 0) is may_take
+    bench.commit()
+    assert one.is_processable(lambda place: True, 0)
+    bench.close()
+
+
+def test_a_commit_in_disorder_is_found(bench: Bench) -> None:
+    """The check of the bench works: stores are not written before the producer is flushed."""
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
-    if spills == "before":
-        spill(one)
-    bench.commit_soon()
-    bench.feed(one, "in", "b")
-    if spills == "meanwhile":
-        spill(one)
-    bench.answer()
-    bench.close()
-    bench = Bench(tmp_path, guarantee=EXACTLY_ONCE_V2)
-    reached = set(bench.tasks[0].stores.changelog_offsets().values())
-    bench.close()
-    assert reached == ({None} if spills == "meanwhile" else {0})
-
-
-@pytest.mark.parametrize("restores", [True, False])
-def test_a_life_in_between_does_not_trust_state_that_was_ahead(
-    tmp_path: Path, restores: bool
-) -> None:
-    """It commits some of the records again whose changes are on disk, and not all; or restores
-    what it finds in the changelog."""
-    bench = Bench(tmp_path)
-    bench.feed(bench.tasks[0], "in", "a")
-    bench.commit()
-    bench.feed(bench.tasks[0], "in", "b", "c")
-    spill(bench.tasks[0])
-    bench.close()
-    bench = Bench(tmp_path)
-    one, _ = bench.tasks
-    if restores:
-        for store in STORES:
-            restorer = one.stores.restorers()[changelog(store, 0)]
-            restorer.restore_batch([b"k9"], [b"z"], [1_000], [1])
-    else:
-        bench.feed(one, "in", "a")
-        bench.commit()
-    bench.close()
-    bench = Bench(tmp_path, guarantee=EXACTLY_ONCE_V2)
-    reached = set(bench.tasks[0].stores.changelog_offsets().values())
-    bench.close()
-    assert reached == {None}
+    one.prepare_commit()
+    one.commit_begun()
+    with pytest.raises(IllegalStateError, match="delivered"):
+        one.post_commit({}, {})
 
 
 def test_work_that_is_dropped_takes_its_commit_with_it(bench: Bench) -> None:

@@ -65,7 +65,7 @@ class Thread:
             meters=ThreadMeters("thread", self.bench.clock),
             share=SubscriptionShare(),
             purge=others,
-            resize_cache=others,
+            resize_memory=others,
             cleanup=others,
             queries=others,
             close_others=[],

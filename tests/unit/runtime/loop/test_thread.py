@@ -18,8 +18,9 @@ from millstream.runtime.control import (
     Asked,
     AskForShutdown,
     Close,
+    MemoryShare,
     Pause,
-    ResizeCache,
+    ResizeMemory,
     Resume,
     StateChanged,
 )
@@ -173,9 +174,10 @@ def test_a_thread_that_asks_for_a_shutdown_processes_nothing_more() -> None:
 
 
 def test_caches_get_their_new_share() -> None:
-    parts = Parts(None, commands=(ResizeCache(77),))
+    share = MemoryShare(77, 88)
+    parts = Parts(None, commands=(ResizeMemory(share),))
     parts.run()
-    parts.all.resize_cache.assert_called_once_with(77)
+    parts.all.resize_memory.assert_called_once_with(share)
 
 
 def test_questions_are_answered_after_the_group_was_followed() -> None:

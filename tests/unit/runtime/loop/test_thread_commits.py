@@ -10,7 +10,7 @@ from support.tasks.thread_parts import SETTINGS, Parts, of
 
 from millstream.errors import BrokerUnavailableError, RebalanceInProgressError
 from millstream.record import TaskId
-from millstream.runtime.control import Asked, Close, ResizeCache
+from millstream.runtime.control import Asked, Close, MemoryShare, ResizeMemory
 from millstream.runtime.loop.commits import UnfinishedError
 from millstream.runtime.queries.questions import AskOffsets
 
@@ -154,7 +154,8 @@ def test_what_could_not_be_finished_for_a_commit_was_not_done() -> None:
 def test_questions_are_answered_in_the_middle_of_a_commit_and_nothing_else_is_done() -> None:
     """But not with news of the group: somebody else may have the task by then."""
     parts = Parts(None, None)
-    asked, others = Asked(AskOffsets(), 1), [Asked(ResizeCache(77))]
+    share = MemoryShare(77, 88)
+    asked, others = Asked(AskOffsets(), 1), [Asked(ResizeMemory(share))]
     waiting: list[list[Asked]] = []
     story: list[object] = []
 
@@ -171,7 +172,7 @@ def test_questions_are_answered_in_the_middle_of_a_commit_and_nothing_else_is_do
         return {}
 
     parts.queries.answer.side_effect = lambda question: story.append("answered")
-    parts.all.resize_cache.side_effect = story.append
+    parts.all.resize_memory.side_effect = story.append
     parts.all.commits.commit.side_effect = commit
     parts.run()
-    assert story == ["answered", True, True, "answered", True, "committed", 77]
+    assert story == ["answered", True, True, "answered", True, "committed", share]

@@ -293,6 +293,29 @@ def test_out_of_range_while_following(cluster: Cluster, start: Any) -> None:
     assert application.all("counts") == {"x": 5, "y": 6}
 
 
+@pytest.mark.parametrize("what", ["a store", "the consumer"])
+def test_copies_are_rebuilt_though_they_cannot_be_closed(
+    cluster: Cluster, start: Any, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Corrupted files may not let themselves be closed. Detects copies that are neither closed nor
+    read again then."""
+    application = start().catch_up()
+    opened = application.stores.find("countries")
+    close, unassign = opened.base.close, cluster.unassign
+
+    def fail(*_: object) -> None:
+        close() if what == "a store" else unassign(*_)  # type: ignore[arg-type]
+        raise StreamsError("it does not close")
+
+    target, name = (opened.base, "close") if what == "a store" else (cluster, "unassign")
+    monkeypatch.setattr(target, name, fail)
+    application.updates.rebuild(TaskCorruptedError("bad block", task_ids=[GLOBAL_TASK]))
+    monkeypatch.undo()
+    application.catch_up()
+    assert application.all("countries") == {"a": "1", "b": "2", "c": "3", "d": "4"}
+    assert set(cluster.reads) >= set(cluster.positions)
+
+
 def test_copies_that_do_not_become_sound_end_the_thread(cluster: Cluster, start: Any) -> None:
     application = start()
     why = TaskCorruptedError("bad block.", task_ids=[GLOBAL_TASK])

@@ -17,7 +17,7 @@ from rocksdict import Options, Rdict
 from support.machine.lock_holder import lock_held
 from support.tasks.task_bench import STORE, Cluster, TaskBench, Topic, changelog
 
-from millstream.errors import LockError, TaskCorruptedError
+from millstream.errors import LockError, StreamsError, TaskCorruptedError
 from millstream.record import TaskId
 from millstream.runtime.states import TaskState
 from millstream.state.directories.state_directory import StateDirectory
@@ -375,3 +375,64 @@ def test_an_unanswered_question_for_the_end_is_asked_again(bench: TaskBench) -> 
     cluster.is_down = False
     bench.run_all()
     assert bench.counts() == dict.fromkeys(KEYS, 1)
+
+
+def test_a_corrupt_task_whose_store_cannot_be_closed_is_rebuilt(
+    bench: TaskBench, tmp_path: Path
+) -> None:
+    """Its files are gone, so RocksDB cannot flush what it has in memory.
+
+    Detects a task that is left half closed: neither could it be revived, nor could anybody else
+    lock its directory.
+    """
+    bench.assign([0])
+    bench.run_all()
+    bench.feed("one more")
+    shutil.rmtree(database(tmp_path))
+    bench.tasks.revive(TaskCorruptedError("files are missing", task_ids=[TASK]))
+    assert bench.task().state is TaskState.CREATED
+    with StateDirectoryLock(tmp_path):
+        pass
+    bench.run_all()
+    assert bench.counts() == {**dict.fromkeys(KEYS, 1), "one more": 1}
+
+
+@pytest.mark.parametrize("role", ["active", "standby", "restoring"])
+def test_a_task_is_closed_though_its_clients_fail(
+    bench: TaskBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    """Detects tasks that keep their directory locked because something before failed."""
+    bench.assign([0] if role != "standby" else [], [0] if role == "standby" else [])
+    if role == "active":
+        bench.run_all()
+    else:
+        bench.advance(2)
+
+    def fail(*_: object) -> None:
+        raise StreamsError("the consumer is broken")
+
+    monkeypatch.setattr(bench.cluster, "unassign", fail)
+    monkeypatch.setattr(bench.main, "unassign", fail)
+    task = bench.task()
+    bench.tasks.revive(TaskCorruptedError("unknown block", task_ids=[TASK]))
+    assert task.state is TaskState.CREATED
+    with StateDirectoryLock(tmp_path):
+        pass
+    monkeypatch.undo()
+
+
+class StateDirectoryLock:
+    """Locks the task's directory as another owner does.
+
+    Args:
+        folder: of the state.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._directory = StateDirectory(folder, "app")
+
+    def __enter__(self) -> None:
+        self._directory.lock_task(TASK)
+
+    def __exit__(self, *_: object) -> None:
+        self._directory.unlock_task(TASK)

@@ -9,10 +9,11 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.errors import (
+    AccessDeniedError,
+    BrokerUnavailableError,
     ProcessingError,
+    ProductionError,
     StreamsError,
-    TaskCorruptedError,
-    TaskMigratedError,
 )
 from millstream.operators.batch import Batch, Origin
 from millstream.processor.handlers import (
@@ -27,6 +28,7 @@ from millstream.processor.handlers import (
 from millstream.processor.handlers import ErrorContext as Context
 from millstream.record import Record, TaskId, TopicPartition
 from millstream.runtime.task.node_context import Dropped, NodeContext, SinkErrors, SourceErrors
+from millstream.state.engine_failures import EngineFailures
 
 TASK = TaskId(0, 1)
 H = (("h", b"1"),)
@@ -37,10 +39,15 @@ def batch() -> Batch:
     return Batch(["a", "b"], [1, 2], [10, 20], range(2), origin)
 
 
-def context(handler: Any, drops: Dropped | None = None) -> NodeContext:
+def context(
+    handler: Any, drops: Dropped | None = None, failures: EngineFailures | None = None
+) -> NodeContext:
     drops = drops or Dropped(TASK)
     edges: Any = None
-    return NodeContext("node", TASK, ManualClock(), edges, {"s": "store"}, handler, drops)
+    stores = {"s": "store"}
+    return NodeContext(
+        "node", TASK, ManualClock(), edges, stores, handler, drops, failures=failures
+    )
 
 
 def test_a_handler_is_told_the_record_and_its_place() -> None:
@@ -78,21 +85,38 @@ def test_anything_but_continue_means_fail(answer: Any, caplog: pytest.LogCapture
     assert bool(caplog.records) is (answer is not FAIL)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ProcessingError("answered further down"),
-        TaskMigratedError("gone"),
-        TaskCorruptedError("broken", task_ids=[TASK]),
-    ],
-)
-def test_what_is_no_failure_of_user_code_passes_through(error: Exception) -> None:
-    def handler(*arguments: Any) -> Any:
-        raise AssertionError("must not be asked")
+def _never(*arguments: Any) -> Any:
+    raise AssertionError("must not be called")
 
-    with pytest.raises(type(error)) as raised:
-        context(handler).failed(batch(), 0, error)
+
+def test_an_answer_of_a_node_downstream_is_final() -> None:
+    """It passes through the user code of nodes upstream, within calls of forward()."""
+    error = ProcessingError("answered further down")
+    with pytest.raises(ProcessingError) as raised:
+        context(_never).failed(batch(), 0, error)
     assert raised.value is error
+
+
+@pytest.mark.parametrize("engines", [AccessDeniedError("no"), OSError("full"), KeyError("bug")])
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_no_handler_is_called_where_the_engine_has_failed(
+    engines: Exception, is_shared: bool
+) -> None:
+    """Whatever user code has made of the error. Detects lists of kinds of errors."""
+    shared = EngineFailures()
+    failures = EngineFailures(shared)
+    (shared if is_shared else failures).note(engines)
+    with pytest.raises(type(engines)) as raised:
+        context(_never, failures=failures).failed(batch(), 0, ValueError("wrapped"))
+    assert raised.value is engines
+
+
+@pytest.mark.parametrize("kind", [AccessDeniedError, BrokerUnavailableError, ProductionError])
+def test_what_user_code_raises_itself_is_its_failure(kind: type[StreamsError]) -> None:
+    """It may use clients of its own, for example a TaskProducer."""
+    drops = Dropped(TASK)
+    context(lambda *_: CONTINUE, drops).failed(batch(), 0, kind("of another cluster"))
+    assert drops.total == 1
 
 
 def test_only_the_failing_handler_promises_to_fail() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from millstream.errors import LockError
+from millstream.state.directories.disk import Disk
 from millstream.state.directories.file_lock import FileLock
+from millstream.state.directories.locked_directory import LockedDirectory
 
 
 def test_a_file_deleted_while_it_is_locked_is_locked_anew(
@@ -46,3 +48,39 @@ def test_a_file_that_is_always_deleted_is_given_up(
     monkeypatch.setattr(fcntl, "flock", lambda descriptor, operation: path.unlink())
     with pytest.raises(LockError, match="was deleted"):
         FileLock(path).acquire()
+
+
+def test_a_lock_that_cannot_be_read_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Detects a refusal that leaves the file open, which counts as a lock."""
+    path = tmp_path / "lock"
+    holder, other = FileLock(path), FileLock(path)
+    holder.acquire()
+
+    def fail(*_: object) -> None:
+        raise OSError("Input/output error")
+
+    monkeypatch.setattr("os.pread", fail)
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output"):
+            other.acquire()
+        assert not other.is_held
+    monkeypatch.undo()
+    holder.release()
+    other.acquire()
+    other.release()
+
+
+def test_a_directory_that_cannot_be_touched_is_unlocked(tmp_path: Path) -> None:
+    """Its disk has become read-only. Detects a lock that stays with a task that is gone."""
+
+    class ReadOnly(Disk):
+        def touch(self, path: Path) -> None:
+            raise OSError("Read-only file system")
+
+    directory = LockedDirectory(tmp_path / "app" / "0_0", tmp_path / "app", "task 0_0", ReadOnly())
+    directory.lock()
+    with pytest.raises(OSError, match="Read-only"):
+        directory.unlock()
+    FileLock(tmp_path / "app" / "0_0" / ".lock").acquire()

@@ -11,6 +11,7 @@ from millstream.state.storage.bytes_store import CommittableStore, end_including
 from millstream.state.storage.memory import MemoryStore
 from millstream.state.storage.overlay import OverlayStore
 from millstream.state.storage.rocksdb import RocksDBStorage
+from millstream.state.storage.uncommitted_budget import UncommittedBudget
 
 TP = TopicPartition("c", 0)
 
@@ -21,7 +22,7 @@ def layer(
 ) -> CommittableStore:
     if request.param == "memory":
         return MemoryStore()
-    store = OverlayStore(open_storage(), limit_bytes=1 << 20, spill_when_full=False)
+    store = OverlayStore(open_storage())
     if "committed" in request.param:
         # Half of what the tests write lies below, under newer writes.
         store.put_many([b"a", b"b", b"gone"], [b"old", b"old", b"old"], [0, 0, 0])
@@ -115,7 +116,7 @@ def test_memory_scan_follows_kafka_streams() -> None:
 
 def test_overlay_scan_is_a_snapshot(open_storage: Callable[..., RocksDBStorage]) -> None:
     """A scan sees neither later writes nor the commit of them, in both layers."""
-    store = OverlayStore(open_storage(), limit_bytes=1 << 20, spill_when_full=False)
+    store = OverlayStore(open_storage())
     store.put_many([b"a", b"b"], [b"1", b"1"], [0, 0])
     store.commit((TP, 1))
     store.put_many([b"b", b"c"], [b"2", b"2"], [0, 0])
@@ -133,7 +134,7 @@ def test_a_commit_keeps_what_was_there_when_it_began(
 ) -> None:
     """Goal: reads see all, whichever commit it is for; the disk gets what the commit is about."""
     storage = open_storage()
-    store = OverlayStore(storage, limit_bytes=1 << 20, spill_when_full=True)
+    store = OverlayStore(storage)
     store.put_many([b"a", b"b", b"c"], [b"1", b"1", b"1"], [0] * 3)
     store.commit((TP, 1))
     store.put_many([b"b", b"d"], [b"2", b"2"], [0] * 2)
@@ -151,7 +152,6 @@ def test_a_commit_keeps_what_was_there_when_it_began(
             store.commit((TP, 2))
     assert dict(storage.scan(None, None)) == {b"a": b"1", b"b": b"2", b"c": b"1", b"d": b"2"}
     assert storage.committed_offset(TP) == 2
-    assert not storage.spilled
     assert store.uncommitted_bytes == 5
     store.commit((TP, 3))
     assert dict(storage.scan(None, None)) == now
@@ -163,7 +163,7 @@ def test_a_commit_that_did_not_come_about_is_part_of_the_next(
 ) -> None:
     """Also what was dropped since, which must not come back with what it was written by."""
     storage = open_storage()
-    store = OverlayStore(storage, limit_bytes=1 << 20, spill_when_full=True)
+    store = OverlayStore(storage)
     store.put_many([b"a", b"b", b"c"], [b"1", b"1", b"1"], [0] * 3)
     store.commit_begun()
     store.drop(b"a", b"c")
@@ -176,47 +176,35 @@ def test_a_commit_that_did_not_come_about_is_part_of_the_next(
     assert dict(store.scan(None, None)) == {b"b": b"2", b"c": b"1", b"d": b"3"}
 
 
-def test_a_spill_has_all_that_waits_and_is_marked_until_the_next_commit(
-    open_storage: Callable[..., RocksDBStorage],
-) -> None:
-    """Room is made of a commit that has begun as well; its offset comes with its answer."""
-    storage = open_storage()
-    store = OverlayStore(storage, limit_bytes=1 << 20, spill_when_full=True)
-    store.put(b"a", b"1", 0)
-    store.commit_begun()
-    store.put(b"b", b"2", 0)
-    store.spill()
-    assert dict(storage.scan(None, None)) == {b"a": b"1", b"b": b"2"}
-    assert store.uncommitted_bytes == 0
-    store.commit((TP, 1))
-    assert storage.committed_offset(TP) == 1
-    assert storage.spilled
-    store.commit((TP, 2))
-    assert not storage.spilled
-
-
-def test_overlay_spills_or_asks_for_a_commit(open_storage: Callable[..., RocksDBStorage]) -> None:
-    """Beyond its bound an overlay writes ahead without moving the offset, or wants a commit."""
-    spilling = OverlayStore(open_storage("one"), limit_bytes=1_000, spill_when_full=True)
-    spilling.commit((TP, 3))
-    for i in range(100):
-        spilling.put(b"%03d" % i, bytes(50), 0)
-    assert spilling.uncommitted_bytes < 1_100
-    assert not spilling.is_full
-    assert len(list(spilling.scan(None, None))) == 100
-    assert spilling.committed_offset(TP) == 3
-    waiting = OverlayStore(open_storage("two"), limit_bytes=1_000, spill_when_full=False)
-    waiting.put_many([b"%03d" % i for i in range(10)], [bytes(50)] * 10, [0] * 10)
-    assert not waiting.is_full
-    waiting.put_many([b"%03d" % i for i in range(10, 20)], [bytes(50)] * 10, [0] * 10)
-    assert waiting.is_full
-    waiting.commit(None)
-    assert not waiting.is_full
-
-
 def test_overlay_counts_a_hot_key_once(open_storage: Callable[..., RocksDBStorage]) -> None:
-    """Rewriting one key for ever neither fills the overlay nor spills."""
-    store = OverlayStore(open_storage(), limit_bytes=1_000, spill_when_full=False)
+    """A key that is written again and again does not fill the memory."""
+    store = OverlayStore(open_storage())
+    budget = UncommittedBudget(1_000)
     for _ in range(1_000):
         store.put(b"hot", bytes(50), 0)
-    assert not store.is_full
+        budget.update(store, store.uncommitted_bytes)
+        assert not budget.is_exceeded
+    assert store.count_uncommitted() == 53
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_dropped_keys_are_not_found_by_scans(
+    open_storage: Callable[..., RocksDBStorage], begins: bool
+) -> None:
+    """Also where a scan has put the waiting keys in order before, and a failed commit had some."""
+    storage = open_storage()
+    store = OverlayStore(storage)
+    store.put_many([b"a", b"c", b"e"], [b"1"] * 3, [0] * 3)
+    assert len(list(store.scan(None, None))) == 3
+    if begins:
+        store.commit_begun()
+        store.put_many([b"b", b"d"], [b"2"] * 2, [0] * 2)
+        assert len(list(store.scan(None, None))) == 5
+    store.drop(b"a", b"d")
+    left = [(b"d", b"2"), (b"e", b"1")] if begins else [(b"e", b"1")]
+    if begins:
+        store.commit_begun()
+    for reverse in (False, True):
+        assert list(store.scan(None, None, reverse=reverse)) == left[:: -1 if reverse else 1]
+    store.commit((TP, 1))
+    assert list(storage.scan(None, None)) == left

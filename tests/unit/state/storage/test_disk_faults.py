@@ -47,9 +47,7 @@ def storages() -> FailingStorages:
 def make(tmp_path: Path, changelog: Any, context: Any, storages: FailingStorages) -> Open:
     """Makes the stores of task 0_1: one store `s`, with a cache if there is a budget."""
 
-    def make(
-        *, disk: Disk | None = None, budget: int = 0, uncommitted_max_bytes: int = 1 << 20
-    ) -> TaskStores:
+    def make(*, disk: Disk | None = None, budget: int = 0) -> TaskStores:
         builder = KeyValueStoreBuilder(
             "s", kind="rocksdb", key_serde=STRING, value_serde=LONG, caching=True
         )
@@ -62,7 +60,6 @@ def make(tmp_path: Path, changelog: Any, context: Any, storages: FailingStorages
             writer=changelog,
             context=context,
             budget=CacheBudget(budget),
-            uncommitted_max_bytes=uncommitted_max_bytes,
             storages=storages,
         )
 
@@ -74,22 +71,6 @@ def assert_told(error: StreamsError, *, advice: str) -> None:
     assert "store s of task 0_1 in " in error.message
     assert "app/0_1/rocksdb/s" in error.message
     assert advice in error.message
-
-
-def test_a_put_that_spills_to_a_full_disk_is_told(make: Open, storages: FailingStorages) -> None:
-    """The record that fills the memory fails; what was put before it is still seen."""
-    stores = make(uncommitted_max_bytes=40)
-    stores.open()
-    store = stores.store("s")
-    store.put("a", 1)
-    storages.failures["write"] = NO_SPACE
-    with pytest.raises(StreamsError) as caught:
-        store.put_all([(f"b{number}", 1) for number in range(9)])
-    assert_told(caught.value, advice="Free space there")
-    assert caught.value.task_id == TASK
-    assert store.get("a") == 1
-    storages.failures.clear()
-    stores.close(clean=False)
 
 
 def test_a_commit_that_fails_keeps_what_it_was_to_write(
@@ -113,15 +94,21 @@ def test_a_commit_that_fails_keeps_what_it_was_to_write(
     stores.close(clean=True)
 
 
-def test_a_flush_of_a_cache_to_a_full_disk_is_told(make: Open, storages: FailingStorages) -> None:
-    """Flushing writes more than may wait for a commit."""
-    stores = make(budget=1 << 20, uncommitted_max_bytes=10)
+@pytest.mark.parametrize("budget", [0, 1 << 20])
+def test_only_a_commit_writes_to_the_disk(
+    make: Open, storages: FailingStorages, budget: int
+) -> None:
+    """Detects stores that write while records are processed: their results are not sent yet."""
+    stores = make(budget=budget)
     stores.open()
-    for number in range(9):
-        stores.store("s").put(f"b{number}", 1)
     storages.failures["write"] = NO_SPACE
+    for number in range(1_000):
+        stores.store("s").put(f"b{number}", 1)
+    stores.flush_silently("s")
+    stores.log_changes()
+    stores.commit_begun()
     with pytest.raises(StreamsError) as caught:
-        stores.flush_silently("s")
+        stores.commit({})
     assert_told(caught.value, advice="Free space there")
     storages.failures.clear()
     stores.close(clean=False)

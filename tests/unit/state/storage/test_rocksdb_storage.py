@@ -41,21 +41,6 @@ def test_data_and_offset_survive_closing(open_storage: Open) -> None:
     assert not again.is_empty()
 
 
-def test_a_spill_is_marked_until_the_next_commit(open_storage: Open) -> None:
-    """The mark survives reopening and goes with the next batch that moves the offset."""
-    storage = open_storage()
-    storage.write_batch({b"a": b"1"}, (TP, 1))
-    assert not storage.spilled
-    storage.write_batch({b"a": b"2"}, None, spilled=True)
-    storage.close()
-    storage = open_storage()
-    assert storage.spilled
-    storage.write_batch({}, (TP, 2))
-    assert not storage.spilled
-    storage.close()
-    assert not open_storage().spilled
-
-
 def test_a_batch_that_cannot_be_written_leaves_no_trace(open_storage: Open) -> None:
     """An offset without its data would lose records for good."""
     storage = open_storage()
@@ -72,11 +57,8 @@ def test_a_batch_that_cannot_be_written_leaves_no_trace(open_storage: Open) -> N
     storage._db = Full()  # type: ignore[assignment]
     with pytest.raises(StreamsError, match="No space left"):
         storage.write_batch({b"a": b"2"}, (TP, 2))
-    with pytest.raises(StreamsError, match="No space left"):
-        storage.write_batch({b"a": b"2"}, None, spilled=True)
     storage._db = database
-    found = storage.get(b"a"), storage.committed_offset(TP), storage.spilled
-    assert found == (b"1", 1, False)
+    assert (storage.get(b"a"), storage.committed_offset(TP)) == (b"1", 1)
 
 
 def test_closing_ends_open_scans_and_frees_the_directory(open_storage: Open) -> None:

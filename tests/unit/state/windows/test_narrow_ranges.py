@@ -50,7 +50,7 @@ class Looked:
 def opened(tmp_path: Path) -> Callable[[KeyLayout], tuple[SegmentedWindows, OverlayStore]]:
     def open_one(layout: KeyLayout) -> tuple[SegmentedWindows, OverlayStore]:
         storage = RocksDBStorage("s", tmp_path / "s", TaskId(0, 0), RocksDBStorages())
-        base = OverlayStore(storage, limit_bytes=1 << 20, spill_when_full=True)
+        base = OverlayStore(storage)
         store = SegmentedWindows(
             layout,
             base,

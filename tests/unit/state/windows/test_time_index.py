@@ -47,8 +47,6 @@ class Pair:
             storage("indexed"),
             layout,
             segment_length_ms(RETENTION_MS),
-            limit_bytes=2_000,
-            spill_when_full=True,
         )
         self.indexed = TimeOrderedWindows(
             layout,
@@ -59,7 +57,7 @@ class Pair:
         )
         self.plain = SegmentedWindows(
             layout,
-            OverlayStore(storage("plain"), limit_bytes=2_000, spill_when_full=True),
+            OverlayStore(storage("plain")),
             retention_ms=RETENTION_MS,
             recent_bytes=recent_bytes,
             time_ordered=True,
@@ -77,7 +75,7 @@ class Pair:
 def test_finds_what_a_look_through_the_segments_finds(
     tmp_path: Path, layout: KeyLayout, stored: Callable[[bytes, int], bytes], recent_bytes: int
 ) -> None:
-    """Through puts and deletions, commits, spills, restorations, restarts and dead segments."""
+    """Through puts and deletions, commits, restorations, restarts and dead segments."""
     chance = random.Random(recent_bytes)
     pair, now, found = Pair(tmp_path, layout, recent_bytes), 10_000, 0
     for step in range(50):

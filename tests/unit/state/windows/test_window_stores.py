@@ -134,7 +134,7 @@ def test_a_restart_forgets_neither_time_nor_numbers(open_task: OpenTask, changel
 
 def test_what_memory_has_no_room_for_is_read_from_disk(open_task: OpenTask) -> None:
     """Written in one batch that takes more than recent windows may."""
-    table = open_task(windows(), uncommitted_max_bytes=1_000).table("s")
+    table = open_task(windows(), recent_max_bytes=1_000).table("s")
     starts = list(range(0, 40_000, 2_000))
     keys = [window_key(b"k", start) for start in starts]
     table.write_encoded_many(keys, [bytes(8)] * len(keys), starts)
@@ -154,7 +154,7 @@ def test_a_duplicate_overwrites_none_of_those_that_were_restored(
     assert list(stores.store("s").fetch("k", 0, 0)) == [(0, 1), (0, 2), (0, 3)]
 
 
-@pytest.mark.parametrize("how", ["commit", "spill", "restore"])
+@pytest.mark.parametrize("how", ["commit", "restore"])
 @pytest.mark.parametrize(
     ("starts", "kept"),
     [
@@ -180,10 +180,7 @@ def test_dead_segments_leave_the_disk(
             stores.restorers()[CHANGELOG].restore_batch([key], [bytes(8)], [start], [offset])
             continue
         store.put("k", 1, start)
-        if how == "commit":
-            stores.commit({})
-        else:
-            stores.spill()
+        stores.commit({})
     store.put("late", 1, 0)
     stores.close(clean=True)
     directory = tmp_path / "state" / "app" / "0_0" / "rocksdb"
