@@ -20,12 +20,7 @@ from millstream.processor.punctuation import (
     checked_interval_ms,
 )
 from millstream.record import UNKNOWN, FixedKeyRecord, Headers, Record, RecordMetadata, TaskId
-from millstream.unawaited import (
-    asynchronous_advice,
-    asynchronous_method,
-    checked_result,
-    refuse_asynchronous,
-)
+from millstream.unawaited import checked_effect, deferred_method_advice, refuse_deferred
 
 #: What a processor may define.
 PROCESSOR_METHODS: Final = ("init", "process", "close")
@@ -126,7 +121,7 @@ class RecordScope:
         start_ms: int | None = None,
     ) -> Cancellable:
         interval_ms = checked_interval_ms(interval)
-        refuse_asynchronous("schedule()", "callback", callback)
+        refuse_deferred("schedule()", "callback", callback)
         if not isinstance(kind, PunctuationType):
             raise TypeError(
                 "schedule() needs PunctuationType.STREAM_TIME or WALL_CLOCK_TIME, but got "
@@ -146,7 +141,7 @@ class RecordScope:
         batch = Batch([None], [None], [time_ms], (0,), _NOWHERE, [()])
         self.enter(batch, 0)
         try:
-            checked_result(callback(time_ms))
+            checked_effect(callback(time_ms))
         except Exception as error:
             context.failed(batch, 0, error)
         finally:
@@ -306,7 +301,7 @@ class ProcessOperator(Operator):
                         record = make(key, values[index], timestamps[index], headers[index])
                         result = process(record)
                     if result is not None:
-                        checked_result(result)
+                        checked_effect(result)
                 except Exception as error:
                     self.context.failed(batch, index, error)
         finally:
@@ -341,13 +336,13 @@ def initialized(
     """
     try:
         made = supplier()
-        asynchronous = asynchronous_method(made, methods)
-        if asynchronous is not None:
-            raise TypeError(asynchronous_advice(f"{type(made).__qualname__}.{asynchronous}"))
+        advice = deferred_method_advice(made, methods)
+        if advice is not None:
+            raise TypeError(advice)
         keep(made)
         init = getattr(made, "init", None)
         if init is not None:
-            checked_result(init(scope))
+            checked_effect(init(scope))
     except StreamsError:
         raise
     except Exception as error:
@@ -363,4 +358,4 @@ def close_user_code(made: Any) -> None:
     """Call the `close` of the user's object, if there is one."""
     close = getattr(made, "close", None)
     if close is not None:
-        checked_result(close())
+        checked_effect(close())

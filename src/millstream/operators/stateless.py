@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable, Iterable
 from itertools import chain, repeat
 from operator import is_not
+from types import GeneratorType
 from typing import Any, TextIO
 
 from millstream.operators.batch import Batch, has_none
 from millstream.operators.calls import call_each
 from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.unawaited import checked_result
+from millstream.unawaited import checked_effect
 
 
 class PassThroughOperator(Operator):
@@ -30,6 +31,9 @@ class FilterOperator(Operator):
 
     def process(self, batch: Batch, output: Output) -> None:
         held, batch = call_each(self._predicate, (batch.keys, batch.values), batch, self.context)
+        # A generator counts as true. Looking at the types takes 17 ns a record.
+        if GeneratorType in set(map(type, held)):
+            held, batch = call_each(checked_effect, (held,), batch, self.context)
         kept = batch.select([not hold for hold in held] if self._negate else held)
         if kept.keys:
             output.emit(kept)
@@ -195,7 +199,7 @@ class BranchOperator(Operator):
     def _choose(self, key: Any, value: Any) -> int:
         for position, predicate in enumerate(self._predicates):
             held = predicate(key, value)
-            if held and (held is True or checked_result(held)):
+            if held and (held is True or checked_effect(held)):
                 return position
         return len(self._predicates)
 
@@ -213,9 +217,10 @@ class BranchOperator(Operator):
 def _shown_to(action: Callable[[Any, Any], Any], batch: Batch, context: OperatorContext) -> Batch:
     """The records that a function of the user's was called for; its results are of no use."""
     results, batch = call_each(action, (batch.keys, batch.values), batch, context)
-    # Nobody else would see a coroutine among them. This takes 14 ns a record, looking 140 ns.
+    # Coroutines and generators among them show nowhere else. This takes 14 ns a record, a look at
+    # each 140 ns.
     if any(map(is_not, results, repeat(None))):
-        _, batch = call_each(checked_result, (results,), batch, context)
+        _, batch = call_each(checked_effect, (results,), batch, context)
     return batch
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
 from millstream.errors import BatchSerializationError, SerializationError
-from millstream.unawaited import refuse_asynchronous
+from millstream.unawaited import refuse_deferred
 
 T = TypeVar("T")
 
@@ -49,8 +49,8 @@ class Serde(Generic[T]):
         immutable: bool = False,
         name: str | None = None,
     ) -> None:
-        refuse_asynchronous("Serde()", "serialize", serialize)
-        refuse_asynchronous("Serde()", "deserialize", deserialize)
+        refuse_deferred("Serde()", "serialize", serialize)
+        refuse_deferred("Serde()", "deserialize", deserialize)
         self._serialize = serialize
         self._deserialize = deserialize
         self.immutable = immutable

@@ -25,7 +25,7 @@ from millstream.kafka.settings.client_credentials import (
     ENDPOINT,
     client_credentials,
 )
-from millstream.unawaited import asynchronous_advice, is_asynchronous
+from millstream.unawaited import deferred_advice, is_deferred
 
 _log = logging.getLogger(__name__)
 
@@ -197,8 +197,8 @@ def token_supply(values: Mapping[str, Any]) -> TokenSupply:
             f"returns {_WHAT_IT_RETURNS}. Or name an OpenID provider: {ENDPOINT}, "
             f"{CLIENT_ID} and {CLIENT_SECRET}."
         )
-    if is_asynchronous(function):
-        raise ConfigError(f"{SETTING}: " + asynchronous_advice(function_name(function)))
+    if is_deferred(function):
+        raise ConfigError(f"{SETTING}: " + deferred_advice(function_name(function), function))
     try:
         return _shared_supply(function)
     except TypeError:

@@ -18,7 +18,7 @@ from millstream.kafka.data.record_columns import RecordColumns
 from millstream.record import Headers, TopicPartition
 from millstream.serdes import BYTES, Serde
 from millstream.subscriptions.tasks.metadata import DecatonMetadata, find_metadata, read_request
-from millstream.unawaited import checked_result, name_of, refuse_asynchronous
+from millstream.unawaited import checked_result, name_of, refuse_deferred
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class TaskReader:
 
     def __post_init__(self) -> None:
         if self.extractor is not None:
-            refuse_asynchronous("The subscription", "extractor", self.extractor)
+            refuse_deferred("The subscription", "extractor", self.extractor)
 
     def read(
         self, place: TopicPartition, columns: RecordColumns, *, retried: bool = False
