@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from millstream.config import StreamsConfig
-from millstream.errors import IllegalStateError, StreamsError
+from millstream.errors import IllegalStateError, StreamsError, repr_of, summary_of
 from millstream.metrics.user import ContextMetrics
 from millstream.operators.batch import Batch, Order, Origin
 from millstream.operators.operator import Operator, OperatorContext, Output
@@ -256,8 +256,8 @@ class ForwardingScope(RecordScope):
                 f"with_ methods, but got {type(record).__name__}. Use process() to change keys."
             )
         raise TypeError(
-            f"forward() takes a Record, but got {type(record).__name__}: {record!r}. Make one with "
-            "record.with_value(...) or Record(key, value, timestamp)."
+            f"forward() takes a Record, but got {type(record).__name__}: {repr_of(record)}. Make "
+            "one with record.with_value(...) or Record(key, value, timestamp)."
         )
 
     def _punctuate(self, callback: Punctuator, time_ms: int) -> None:
@@ -347,7 +347,7 @@ def initialized(
         raise
     except Exception as error:
         raise StreamsError(
-            f"The processor could not be initialized: {type(error).__name__}: {error}. Correct its "
+            f"The processor could not be initialized: {summary_of(error)}. Correct its "
             "init(), or its supplier.",
             node=context.node,
             task_id=context.task_id,

@@ -9,6 +9,7 @@ from operator import is_not
 from types import GeneratorType
 from typing import Any, TextIO
 
+from millstream.errors import repr_of
 from millstream.operators.batch import Batch, has_none
 from millstream.operators.calls import call_each
 from millstream.operators.operator import Operator, OperatorContext, Output
@@ -232,7 +233,8 @@ def _all_pairs(results: list[Any]) -> bool:
 def _pair(result: Any) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise TypeError(
-            f"A mapper must give (key, value) tuples, but gave {type(result).__name__}: {result!r}."
+            f"A mapper must give (key, value) tuples, but gave {type(result).__name__}: "
+            f"{repr_of(result)}."
         )
     return result
 
@@ -254,7 +256,7 @@ def _made_list(result: Any) -> list[Any]:
     if isinstance(result, str | bytes) or not isinstance(result, Iterable):
         raise TypeError(
             "A flat mapper must give an iterable of results (an empty list for none), "
-            f"but gave {type(result).__name__}: {result!r}."
+            f"but gave {type(result).__name__}: {repr_of(result)}."
         )
     return list(result)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
-from millstream.errors import BatchSerializationError, SerializationError
+from millstream.errors import BatchSerializationError, SerializationError, summary_of
 from millstream.unawaited import refuse_deferred
 
 T = TypeVar("T")
@@ -193,7 +193,7 @@ def reason(error: Exception) -> str:
     """What an exception says, with its type where the text alone would be too little."""
     if isinstance(error, WrongValueError):
         return str(error)
-    return f"{type(error).__name__}: {error}".rstrip(".")
+    return summary_of(error).rstrip(".")
 
 
 class WrongValueError(ValueError):

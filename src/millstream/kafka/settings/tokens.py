@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from millstream.clock import Clock, SystemClock
-from millstream.errors import AccessDeniedError, ConfigError, StreamsError
+from millstream.errors import AccessDeniedError, ConfigError, StreamsError, summary_of
 from millstream.kafka.kafka_python import AbstractTokenProvider
 from millstream.kafka.settings.client_credentials import (
     CLIENT_ID,
@@ -153,7 +153,7 @@ class TokenSupply:
             # Also SystemExit and the like: nobody else would hear of it on this thread.
             failure = AccessDeniedError(
                 f"There is no token to log in with: {function_name(self._function)}, given as "
-                f"{SETTING}, raised {type(error).__name__}: {error}. Correct it, or what it asks."
+                f"{SETTING}, raised {summary_of(error)}. Correct it, or what it asks."
             )
             failure.__cause__ = error
         with self._changed:

@@ -32,7 +32,7 @@ from typing import Any, Final
 import cloudpickle
 import msgspec
 
-from millstream.errors import NotPicklableError
+from millstream.errors import NotPicklableError, text_of
 from millstream.spark.code.data_classes import reduce_data_class, reduce_meta
 from millstream.spark.code.named_objects import (
     is_importable,
@@ -121,7 +121,7 @@ def _explained(
         # The search looks into objects of the user's, whose attributes may raise when read.
         logger.debug("The search for what cannot be pickled failed", exc_info=failure)
         culprit = Culprit(what, type(thing).__name__, "", None)
-    reason = culprit.reason or str(error)
+    reason = culprit.reason or text_of(error)
     return NotPicklableError(
         f"{culprit.path} is a {culprit.type_name}, which cannot be shipped to Spark's workers "
         f"({reason}). Create it in the worker: in a processor's init(), in the supplier, or "

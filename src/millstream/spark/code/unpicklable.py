@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
+from millstream.errors import summary_of
 from millstream.spark.code.named_objects import is_generic
 from millstream.spark.code.user_modules import imported_names
 
@@ -82,7 +83,7 @@ def _failure(thing: Any, attempt: Callable[[Any], bytes]) -> str | None:
     try:
         attempt(thing)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return summary_of(error)
     return None
 
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from millstream.errors import TopologyError
+from millstream.errors import TopologyError, summary_of
 from millstream.operators.process import PROCESSOR_METHODS
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.state.builders.store_builder import StoreBuilder
@@ -65,7 +65,7 @@ def wrapped_supplier(
         wrapped = wrapper(node, supplier)
     except Exception as error:
         raise TopologyError(
-            f"processor_wrapper failed: {type(error).__name__}: {error}.",
+            f"processor_wrapper failed: {summary_of(error)}.",
             node=node,
             declared_at=site,
         ) from error

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from millstream.errors import BatchSerializationError, SerializationError, StreamsError
+from millstream.errors import (
+    BatchSerializationError,
+    SerializationError,
+    StreamsError,
+    repr_of,
+    summary_of,
+)
 from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.processor.timestamps import FailOnInvalidTimestamp, KeepValidTimestamp
 from millstream.record import MAX_TIME_MS, Headers, Record, TaskId, TopicPartition
@@ -38,7 +44,7 @@ class DecodeErrors(Protocol):
     def dropped(self, count: int, why: str) -> None: ...
 
 
-class _Chunk:
+class Chunk:
     """Records of one poll, decoded: parallel lists, and how many are taken."""
 
     __slots__ = (
@@ -159,7 +165,7 @@ class RecordQueue:
         self._keeps_valid = is_default or isinstance(extractor, KeepValidTimestamp)
         self._errors = errors
         self._raw: deque[RawRecords] = deque()
-        self._head: _Chunk | None = None
+        self._head: Chunk | None = None
         self._poison: StreamsError | None = None
         self._poison_offset = -1
         self._next_offset: int | None = None
@@ -313,22 +319,24 @@ class RecordQueue:
         head = self._head
         return self._last_epoch if head is None or not head.taken else head.raw.leader_epoch
 
-    def _finish(self, chunk: _Chunk) -> None:
+    def _finish(self, chunk: Chunk) -> None:
         self._head = None
         self._next_offset = chunk.end_offset
         self._last_epoch = chunk.raw.leader_epoch
 
-    def _readable_head(self) -> _Chunk | None:
+    def _readable_head(self) -> Chunk | None:
         while self._head is None:
             if self._poison is not None:
                 raise self._poison
             if not self._raw:
                 return None
-            raw = self._raw.popleft()
-            chunk = _Chunk(raw)
+            raw = self._raw[0]
+            chunk = Chunk(raw)
             before = len(raw.offsets)
             self._decode(chunk)
             self._extract_timestamps(chunk)
+            # Only now: what is no Exception, such as SystemExit, leaves the records in the queue.
+            self._raw.popleft()
             left = len(chunk.offsets)
             if self._poison is None:
                 self.size -= before - left
@@ -340,13 +348,13 @@ class RecordQueue:
                 self._finish(chunk)
         return self._head
 
-    def _decode(self, chunk: _Chunk) -> None:
+    def _decode(self, chunk: Chunk) -> None:
         serde = self._key_serde
         chunk.keys = self._decode_column(chunk, "key", serde, chunk.keys)
         chunk.values = self._decode_column(chunk, "value", self._value_serde, chunk.values)
 
     def _decode_column(
-        self, chunk: _Chunk, what: str, serde: Serde[Any], raw: list[bytes | None]
+        self, chunk: Chunk, what: str, serde: Serde[Any], raw: list[bytes | None]
     ) -> list[Any]:
         """The decoded column; records that cannot be read are taken out of the chunk."""
         topic = self.place.topic
@@ -375,7 +383,7 @@ class RecordQueue:
         gone = set(bad)
         return [item for index, item in enumerate(decoded) if index not in gone]
 
-    def _leave_out(self, chunk: _Chunk, index: int, what: str, error: SerializationError) -> bool:
+    def _leave_out(self, chunk: Chunk, index: int, what: str, error: SerializationError) -> bool:
         offset = chunk.offsets[index]
         headers = () if chunk.headers is None else chunk.headers[index]
         record = SourceRecord(
@@ -403,7 +411,7 @@ class RecordQueue:
         )
         return False
 
-    def _extract_timestamps(self, chunk: _Chunk) -> None:
+    def _extract_timestamps(self, chunk: Chunk) -> None:
         if not chunk.offsets:
             return
         if self._keeps_valid and min(chunk.timestamps) >= 0:
@@ -440,7 +448,7 @@ class RecordQueue:
             self._errors.dropped(len(skipped), "their timestamp extractor gave a negative time")
             chunk.leave_out(skipped)
 
-    def _stop_at_invalid_timestamp(self, chunk: _Chunk) -> None:
+    def _stop_at_invalid_timestamp(self, chunk: Chunk) -> None:
         index = next(i for i, timestamp in enumerate(chunk.timestamps) if timestamp < 0)
         offset = chunk.offsets[index]
         self._stop_at(
@@ -476,7 +484,7 @@ def _told_by_extractor(error: Exception) -> str:
         # A ready-made one, which says what to do.
         return error.message
     return (
-        f"The timestamp extractor failed: {type(error).__name__}: {error}. Let it return a time in "
+        f"The timestamp extractor failed: {summary_of(error)}. Let it return a time in "
         "whole milliseconds since the epoch, or a negative number to leave the record out."
     )
 
@@ -486,7 +494,7 @@ def _refuse_time(timestamp: Any) -> None:
     if type(timestamp) is int:
         raise ValueError(f"it gave {timestamp}, which is later than 2^63 - 1")
     raise TypeError(
-        f"it gave {timestamp!r}, which is of type {type(timestamp).__name__} and no int"
+        f"it gave {repr_of(timestamp)}, which is of type {type(timestamp).__name__} and no int"
     )
 
 
