@@ -12,6 +12,7 @@ from mutants import (
     connection,
     dsl,
     ownership,
+    shipping,
     storage,
     structured,
 )
@@ -27,6 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *connection.MUTANTS,
     *dsl.MUTANTS,
     *ownership.MUTANTS,
+    *shipping.MUTANTS,
     *storage.MUTANTS,
     *structured.MUTANTS,
 )
