@@ -511,9 +511,11 @@ def test_a_generator_among_the_records_of_a_batch_is_found() -> None:
     with SteppingDriver(builder.build(), config(), ManualClock(0)) as driver:
         for number in range(5):
             driver.feed("in", b"k", LONG.serialize("in", number), 0)
+        assert driver.is_ready
+        driver.step(limit=2)
+        assert driver.is_ready
         with pytest.raises(ProcessingError, match=NO_LOOP):
-            while driver.is_ready:
-                driver.step(limit=5)
+            driver.step(limit=3)
 
 
 def test_the_handler_may_leave_such_records_out() -> None:
