@@ -42,7 +42,7 @@ from millstream.server.address import ServerAddress
 from millstream.spark.sessions.session import session_at_hand
 from millstream.topology.call_site import call_site
 from millstream.topology.physical.topology import Topology
-from millstream.unawaited import refuse_asynchronous
+from millstream.unawaited import refuse_deferred
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -674,7 +674,7 @@ class KafkaStreams:
             True
         """
         self._check_not_started("the state listener")
-        refuse_asynchronous("set_state_listener()", "listener", listener)
+        refuse_deferred("set_state_listener()", "listener", listener)
         self._states.listen(listener)
 
     def set_uncaught_exception_handler(self, handler: ExceptionHandler) -> None:
@@ -693,7 +693,7 @@ class KafkaStreams:
             >>> streams.set_uncaught_exception_handler(on_error)
         """
         self._check_not_started("the uncaught exception handler")
-        refuse_asynchronous("set_uncaught_exception_handler()", "handler", handler)
+        refuse_deferred("set_uncaught_exception_handler()", "handler", handler)
         self._supervisor.judge.exception_handler = handler
 
     def set_global_state_restore_listener(self, listener: Any) -> None:

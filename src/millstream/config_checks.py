@@ -20,7 +20,7 @@ from millstream.config_fields import Setting, did_you_mean
 from millstream.config_optimization import optimizations
 from millstream.durations import iso_duration
 from millstream.errors import ConfigError
-from millstream.unawaited import asynchronous_advice, is_asynchronous, name_of
+from millstream.unawaited import deferred_advice, is_deferred, name_of
 
 _log = logging.getLogger(__name__)
 
@@ -156,8 +156,8 @@ def _check_callable(name: str, value: Any, must_be: str) -> None:
         return
     if not callable(value):
         raise ConfigError(f"{name} is {value!r}, but must be {must_be}.")
-    if is_asynchronous(value):
-        raise ConfigError(f"{name}: " + asynchronous_advice(name_of(value)))
+    if is_deferred(value):
+        raise ConfigError(f"{name}: " + deferred_advice(name_of(value), value))
 
 
 def _check_names(config: ApplicationSettings) -> None:

@@ -37,10 +37,15 @@ StreamsError
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final
 
 from millstream.record import TaskId, TopicPartition
+
+#: How much of the text of an exception, or of another object, a message quotes.
+MOST_CHARS: Final = 4_000
 
 
 class StreamsError(Exception):
@@ -417,15 +422,62 @@ def as_streams_error(what: str, error: BaseException, advice: str = "") -> Strea
     """The error itself, or one that says what failed with it, and what to do."""
     if isinstance(error, StreamsError):
         return error
-    failure = StreamsError(f"{what} failed: {type(error).__name__}: {text_of(error)}.{advice}")
+    failure = StreamsError(f"{what} failed: {summary_of(error)}.{advice}")
     failure.__cause__ = error
     return failure
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says, as far as it can: one of the JVM keeps its text there, and when a machine
-    stops, all processes end at once."""
+    """The text of any exception: never raises, and is at most `MOST_CHARS` long.
+
+    The text of a user's exception may be of any size, and its `__str__` may fail. An exception of
+    the JVM keeps its text there; when a machine stops, the JVM may have ended before.
+    """
+    return _bounded(lambda: str(error), error)
+
+
+def repr_of(value: object) -> str:
+    """The `repr` of any object: never raises, and is at most `MOST_CHARS` long."""
+    return _bounded(lambda: repr(value), value)
+
+
+def summary_of(error: BaseException) -> str:
+    """Class and text of any exception: `ValueError: no such item`. Never raises."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback of any exception, with its causes. Never raises."""
     try:
-        return str(error)
-    except Exception:
-        return "the JVM that could tell why has ended"
+        return "".join(traceback.format_exception(error))
+    except Exception as failure:
+        # Attributes of the user's exceptions and of their causes are read on the way.
+        return f"{summary_of(error)} (no traceback: {summary_of(failure)})"
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to any exception; nothing where its class does not take notes."""
+    with suppress(Exception):
+        error.add_note(note)
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """The notes of any exception; none where its class does not take notes."""
+    with suppress(Exception):
+        return list(map(str, getattr(error, "__notes__", ())))
+    return []
+
+
+def _bounded(make: Callable[[], str], shown: object) -> str:
+    try:
+        text = make()
+    except Exception as failure:
+        if isinstance(failure, OSError) or type(failure).__module__.startswith("py4j."):
+            return "the JVM that could tell why has ended"
+        return (
+            f"<{type(shown).__name__} without a text: its method raised {type(failure).__name__}>"
+        )
+    if len(text) > MOST_CHARS:
+        return f"{text[:MOST_CHARS]}… ({len(text)} characters)"
+    # Without what a subclass of str may have of its own.
+    return text[:]

@@ -1,20 +1,26 @@
-"""Asynchronous functions where plain ones belong.
+"""Asynchronous functions and generators where plain functions belong.
 
-Nothing in the engine awaits what a function of the user's returns. A coroutine that nobody awaits
-never runs: its record would be committed although nothing was done with it.
+A call of either only creates an object: a coroutine, whose code runs when it is awaited, or a
+generator, whose code runs in a loop over it. The engine does neither with the results of the user's
+functions. The record would be committed although no line of the function's body was executed.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from types import AsyncGeneratorType, CoroutineType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final
 
 _WAY_OUT: Final = (
     "Nobody awaits what it returns, so its code would never run. Make it a plain function: call a "
     "synchronous client in it, or give the coroutine to asyncio.run(...) there."
+)
+_NO_LOOP: Final = (
+    "Nothing loops over the generator that a call returns, so its code would never run. Return the "
+    "result in place of yielding it; a processor forwards records with context.forward(record), "
+    "and flat_map() and flat_map_values() take functions that yield."
 )
 #: What to write where a function may be asynchronous, as `checked_result` takes it.
 AWAITED: Final = (
@@ -32,12 +38,21 @@ def is_asynchronous(function: object) -> bool:
     Args:
         function: what is to be called.
     """
-    while isinstance(function, partial):
-        function = function.func
-    if _is_async(function):
-        return True
-    is_instance = callable(function) and not isinstance(function, type)
-    return is_instance and _is_async(type(function).__call__)
+    return _is_made_by(function, _is_async)
+
+
+def is_generator(function: object) -> bool:
+    """Whether a call would return a generator, because of a `yield` in the body.
+
+    Args:
+        function: what is to be called; of the same kinds as for `is_asynchronous`.
+    """
+    return _is_made_by(function, inspect.isgeneratorfunction)
+
+
+def is_deferred(function: object) -> bool:
+    """Whether a call would execute no line of the function: it is asynchronous, or a generator."""
+    return is_asynchronous(function) or is_generator(function)
 
 
 def is_async_generator(function: object) -> bool:
@@ -46,12 +61,7 @@ def is_async_generator(function: object) -> bool:
     Args:
         function: what is to be called; as `is_asynchronous` sees it.
     """
-    while isinstance(function, partial):
-        function = function.func
-    if inspect.isasyncgenfunction(function):
-        return True
-    is_instance = callable(function) and not isinstance(function, type)
-    return is_instance and inspect.isasyncgenfunction(type(function).__call__)
+    return _is_made_by(function, inspect.isasyncgenfunction)
 
 
 def asynchronous_advice(what: str, way_out: str = _WAY_OUT) -> str:
@@ -64,8 +74,27 @@ def asynchronous_advice(what: str, way_out: str = _WAY_OUT) -> str:
     return f"{what} is asynchronous. {way_out}"
 
 
-def refuse_asynchronous(taker: str, parameter: str, function: object) -> None:
-    """Refuse an asynchronous function where a plain one is called.
+def deferred_advice(what: str, function: object) -> str:
+    """What is wrong with a function of `is_deferred`, and what to write.
+
+    Args:
+        what: the function, as the subject of a sentence: "Its method process".
+        function: the function.
+    """
+    return generator_advice(what) if is_generator(function) else asynchronous_advice(what)
+
+
+def generator_advice(what: str) -> str:
+    """What is wrong with a generator function, and what to write.
+
+    Args:
+        what: the function, as the subject of a sentence.
+    """
+    return f"{what} is a generator function, because of its yield. {_NO_LOOP}"
+
+
+def refuse_deferred(taker: str, parameter: str, function: object) -> None:
+    """Refuse an asynchronous function, or a generator function, where a plain one is called.
 
     Args:
         taker: what was given the function, for example `Serde()`.
@@ -73,27 +102,50 @@ def refuse_asynchronous(taker: str, parameter: str, function: object) -> None:
         function: the function.
 
     Raises:
-        TypeError: it is asynchronous.
+        TypeError: it is one of these.
     """
-    if is_asynchronous(function):
+    if is_deferred(function):
         raise TypeError(
             f"{taker} needs a plain function as its {parameter}. "
-            + asynchronous_advice(name_of(function))
+            + deferred_advice(name_of(function), function)
         )
 
 
-def asynchronous_method(made: object, names: Iterable[str]) -> str | None:
-    """The first of an object's or class's methods that is asynchronous; None if none is.
+def refuse_generator(taker: str, parameter: str, function: object) -> None:
+    """Refuse a generator function where a plain function or a coroutine function is called.
+
+    Args:
+        taker: what was given the function.
+        parameter: the function's name there.
+        function: the function.
+
+    Raises:
+        TypeError: it is a generator function.
+    """
+    if is_generator(function):
+        raise TypeError(
+            f"{taker} needs a plain or an async function as its {parameter}. "
+            + generator_advice(name_of(function))
+        )
+
+
+def deferred_method_advice(made: object, names: Iterable[str]) -> str | None:
+    """What is wrong with the first method that is asynchronous, or a generator; None if none is.
 
     Args:
         made: the object or the class.
         names: of methods that it may have.
     """
-    return next((name for name in names if is_asynchronous(getattr(made, name, None))), None)
+    kind = made if isinstance(made, type) else type(made)
+    for name in names:
+        method = getattr(made, name, None)
+        if is_deferred(method):
+            return deferred_advice(f"{kind.__qualname__}.{name}", method)
+    return None
 
 
-def refuse_asynchronous_methods(taker: str, made: object, prefix: str) -> None:
-    """Refuse an object that has asynchronous methods where plain ones are called.
+def refuse_deferred_methods(taker: str, made: object, prefix: str) -> None:
+    """Refuse an object that has methods of `is_deferred` where plain ones are called.
 
     Args:
         taker: what was given the object.
@@ -105,12 +157,31 @@ def refuse_asynchronous_methods(taker: str, made: object, prefix: str) -> None:
     """
     for name in dir(made):
         if name.startswith(prefix):
-            refuse_asynchronous(taker, name, getattr(made, name))
+            refuse_deferred(taker, name, getattr(made, name))
 
 
 def is_unawaited(result: object) -> bool:
     """Whether a result is work that still waits to be awaited, and not a value."""
     return isinstance(result, (CoroutineType, AsyncGeneratorType, Coroutine))
+
+
+def is_unstarted(result: object) -> bool:
+    """Whether a result is a coroutine or a generator, whose code has not begun to run."""
+    return isinstance(result, GeneratorType) or is_unawaited(result)
+
+
+def checked_effect(result: Any) -> Any:
+    """The result of a function that is called for its effect, or as a condition.
+
+    Raises:
+        TypeError: it is a coroutine or a generator: the function's code never ran.
+    """
+    if isinstance(result, GeneratorType):
+        raise TypeError(
+            "The function returned a generator in place of a result. "
+            + generator_advice(result.__qualname__)
+        )
+    return checked_result(result)
 
 
 def checked_result(result: Any, way_out: str = _WAY_OUT) -> Any:
@@ -141,6 +212,16 @@ def name_of(function: object) -> str:
     while isinstance(inner, partial):
         inner = inner.func
     return str(getattr(inner, "__qualname__", None) or repr(function))
+
+
+def _is_made_by(function: object, is_of_kind: Callable[[object], bool]) -> bool:
+    """Whether a function, what a `partial` calls, or the `__call__` of an object is of a kind."""
+    while isinstance(function, partial):
+        function = function.func
+    if is_of_kind(function):
+        return True
+    is_instance = callable(function) and not isinstance(function, type)
+    return is_instance and is_of_kind(type(function).__call__)
 
 
 def _is_async(function: object) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from millstream.errors import StreamsError
 from millstream.runtime.control import RestoreEvent, RestoreStep
-from millstream.unawaited import refuse_asynchronous_methods
+from millstream.unawaited import refuse_deferred_methods
 
 
 class RestoreCalls:
@@ -18,7 +18,7 @@ class RestoreCalls:
     """
 
     def __init__(self, listener: Any) -> None:
-        refuse_asynchronous_methods("set_global_state_restore_listener()", listener, "on_")
+        refuse_deferred_methods("set_global_state_restore_listener()", listener, "on_")
         self._listener = listener
 
     def __call__(self, event: RestoreEvent) -> None:
@@ -41,7 +41,7 @@ class StandbyCalls:
     """
 
     def __init__(self, listener: Any) -> None:
-        refuse_asynchronous_methods("set_standby_update_listener()", listener, "on_")
+        refuse_deferred_methods("set_standby_update_listener()", listener, "on_")
         self._listener = listener
 
     def __call__(self, event: RestoreEvent) -> None:

@@ -19,6 +19,7 @@ from millstream.config import StreamsConfig
 from millstream.errors import SparkError
 from millstream.runtime.client_states import ClientStates
 from millstream.runtime.states import ClientState
+from millstream.spark.signal_handlers import handling
 
 logger = logging.getLogger("millstream")
 
@@ -120,12 +121,8 @@ def _end(number: int) -> NoReturn:
 @contextmanager
 def _counting_signals(supervisor: ThreadSupervisor) -> Iterator[_Signals]:
     signals = _Signals(supervisor)
-    before = {n: signal.signal(n, signals.on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handling(dict.fromkeys((signal.SIGINT, signal.SIGTERM), signals.on_signal)):
         yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _close(

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from millstream.errors import add_note
 from millstream.operators.batch import Batch, has_none
 from millstream.unawaited import AWAITED, checked_result
 
@@ -257,7 +258,7 @@ def answered(
 def _say_of_how_many(error: Exception, count: int) -> None:
     """Let an error tell that it is that of a whole batch."""
     if count > 1:
-        error.add_note(f"The function of map_batches failed on a batch of {count} records.")
+        add_note(error, f"The function of map_batches failed on a batch of {count} records.")
 
 
 def _rows(names: Sequence[str], columns: Sequence[Any], count: int) -> list[Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from millstream.config import StreamsConfig
-from millstream.errors import IllegalStateError, StreamsError
+from millstream.errors import IllegalStateError, StreamsError, repr_of, summary_of
 from millstream.metrics.user import ContextMetrics
 from millstream.operators.batch import Batch, Order, Origin
 from millstream.operators.operator import Operator, OperatorContext, Output
@@ -24,11 +24,10 @@ from millstream.processor.punctuation import (
 from millstream.record import UNKNOWN, FixedKeyRecord, Headers, Record, RecordMetadata, TaskId
 from millstream.serdes._serde import shown
 from millstream.unawaited import (
-    asynchronous_advice,
-    asynchronous_method,
-    checked_result,
+    checked_effect,
+    deferred_method_advice,
     name_of,
-    refuse_asynchronous,
+    refuse_deferred,
 )
 
 logger = logging.getLogger(__name__)
@@ -90,9 +89,9 @@ class RecordScope:
         """Refuse a record that a processor or punctuator returns, and warn once of other results.
 
         Raises:
-            TypeError: it is a record, several of them, or a coroutine.
+            TypeError: it is a record, several of them, a coroutine or a generator.
         """
-        checked_result(result)
+        checked_effect(result)
         name = name_of(function)
         records = (Record, FixedKeyRecord)
         if isinstance(result, records) or (
@@ -171,7 +170,7 @@ class RecordScope:
         start_ms: int | None = None,
     ) -> Cancellable:
         interval_ms = checked_interval_ms(interval)
-        refuse_asynchronous("schedule()", "callback", callback)
+        refuse_deferred("schedule()", "callback", callback)
         if not isinstance(kind, PunctuationType):
             raise TypeError(
                 "schedule() needs PunctuationType.STREAM_TIME or WALL_CLOCK_TIME, but got "
@@ -309,8 +308,8 @@ class ForwardingScope(RecordScope):
                 f"with_ methods, but got {type(record).__name__}. Use process() to change keys."
             )
         raise TypeError(
-            f"forward() takes a Record, but got {type(record).__name__}: {record!r}. Make one with "
-            "record.with_value(...) or Record(key, value, timestamp)."
+            f"forward() takes a Record, but got {type(record).__name__}: {repr_of(record)}. Make "
+            "one with record.with_value(...) or Record(key, value, timestamp)."
         )
 
     def _punctuate(self, callback: Punctuator, time_ms: int) -> None:
@@ -391,18 +390,18 @@ def initialized(
     """
     try:
         made = supplier()
-        asynchronous = asynchronous_method(made, methods)
-        if asynchronous is not None:
-            raise TypeError(asynchronous_advice(f"{type(made).__qualname__}.{asynchronous}"))
+        advice = deferred_method_advice(made, methods)
+        if advice is not None:
+            raise TypeError(advice)
         keep(made)
         init = getattr(made, "init", None)
         if init is not None:
-            checked_result(init(scope))
+            checked_effect(init(scope))
     except StreamsError:
         raise
     except Exception as error:
         raise StreamsError(
-            f"The processor could not be initialized: {type(error).__name__}: {error}. Correct its "
+            f"The processor could not be initialized: {summary_of(error)}. Correct its "
             "init(), or its supplier.",
             node=context.node,
             task_id=context.task_id,
@@ -413,4 +412,4 @@ def close_user_code(made: Any) -> None:
     """Call the `close` of the user's object, if there is one."""
     close = getattr(made, "close", None)
     if close is not None:
-        checked_result(close())
+        checked_effect(close())

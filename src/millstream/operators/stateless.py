@@ -6,12 +6,14 @@ import sys
 from collections.abc import Callable, Iterable
 from itertools import chain, repeat
 from operator import is_not
+from types import GeneratorType
 from typing import Any, TextIO
 
+from millstream.errors import repr_of
 from millstream.operators.batch import Batch, has_none
 from millstream.operators.calls import call_each
 from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.unawaited import checked_result
+from millstream.unawaited import checked_effect
 
 
 class PassThroughOperator(Operator):
@@ -30,6 +32,9 @@ class FilterOperator(Operator):
 
     def process(self, batch: Batch, output: Output) -> None:
         held, batch = call_each(self._predicate, (batch.keys, batch.values), batch, self.context)
+        # A generator counts as true. Looking at the types takes 17 ns a record.
+        if GeneratorType in set(map(type, held)):
+            held, batch = call_each(checked_effect, (held,), batch, self.context)
         kept = batch.select([not hold for hold in held] if self._negate else held)
         if kept.keys:
             output.emit(kept)
@@ -195,7 +200,7 @@ class BranchOperator(Operator):
     def _choose(self, key: Any, value: Any) -> int:
         for position, predicate in enumerate(self._predicates):
             held = predicate(key, value)
-            if held and (held is True or checked_result(held)):
+            if held and (held is True or checked_effect(held)):
                 return position
         return len(self._predicates)
 
@@ -213,9 +218,10 @@ class BranchOperator(Operator):
 def _shown_to(action: Callable[[Any, Any], Any], batch: Batch, context: OperatorContext) -> Batch:
     """The records that a function of the user's was called for; its results are of no use."""
     results, batch = call_each(action, (batch.keys, batch.values), batch, context)
-    # Nobody else would see a coroutine among them. This takes 14 ns a record, looking 140 ns.
+    # Coroutines and generators among them show nowhere else. This takes 14 ns a record, a look at
+    # each 140 ns.
     if any(map(is_not, results, repeat(None))):
-        _, batch = call_each(checked_result, (results,), batch, context)
+        _, batch = call_each(checked_effect, (results,), batch, context)
     return batch
 
 
@@ -227,7 +233,8 @@ def _all_pairs(results: list[Any]) -> bool:
 def _pair(result: Any) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise TypeError(
-            f"A mapper must give (key, value) tuples, but gave {type(result).__name__}: {result!r}."
+            f"A mapper must give (key, value) tuples, but gave {type(result).__name__}: "
+            f"{repr_of(result)}."
         )
     return result
 
@@ -249,7 +256,7 @@ def _made_list(result: Any) -> list[Any]:
     if isinstance(result, str | bytes) or not isinstance(result, Iterable):
         raise TypeError(
             "A flat mapper must give an iterable of results (an empty list for none), "
-            f"but gave {type(result).__name__}: {result!r}."
+            f"but gave {type(result).__name__}: {repr_of(result)}."
         )
     return list(result)
 

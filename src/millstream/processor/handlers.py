@@ -11,12 +11,17 @@ from __future__ import annotations
 
 import enum
 import logging
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from millstream.errors import SerializationError, StreamsError
+from millstream.errors import (
+    SerializationError,
+    StreamsError,
+    summary_of,
+    text_of,
+    traceback_of,
+)
 from millstream.record import Headers, Record, TaskId
 
 logger = logging.getLogger("millstream.processor")
@@ -234,8 +239,8 @@ class DeadLetter:
         cause = error.__cause__ if isinstance(error, SerializationError) else None
         told = {
             "exception": _name_of(cause or error),
-            "stacktrace": "".join(traceback.format_exception(error)),
-            "message": str(error),
+            "stacktrace": traceback_of(error),
+            "message": text_of(error),
             "topic": context.topic or "",
             "partition": str(context.partition),
             "offset": str(context.offset),
@@ -292,7 +297,7 @@ class LogAndFailExceptionHandler:
         self, context: ErrorContext, record: SourceRecord, error: Exception
     ) -> HandlerResponse:
         # Not as an error: that is the exception which follows, and is told by whoever gets it.
-        logger.info("cannot read a record, giving up (%s): %s", context, error)
+        logger.info("cannot read a record, giving up (%s): %s", context, text_of(error))
         return FAIL
 
 
@@ -316,7 +321,7 @@ class LogAndContinueExceptionHandler:
     def __call__(
         self, context: ErrorContext, record: SourceRecord, error: Exception
     ) -> HandlerResponse:
-        logger.warning("cannot read a record, leaving it out (%s): %s", context, error)
+        logger.warning("cannot read a record, leaving it out (%s): %s", context, text_of(error))
         return CONTINUE
 
 
@@ -335,7 +340,7 @@ class LogAndFailProcessingExceptionHandler:
         self, context: ErrorContext, record: Record[Any, Any], error: Exception
     ) -> HandlerResponse:
         # Not as an error: that is the exception which follows, and is told by whoever gets it.
-        logger.info("user code failed, giving up (%s): %r", context, error)
+        logger.info("user code failed, giving up (%s): %s", context, summary_of(error))
         return FAIL
 
 
@@ -360,7 +365,9 @@ class LogAndContinueProcessingExceptionHandler:
     def __call__(
         self, context: ErrorContext, record: Record[Any, Any], error: Exception
     ) -> HandlerResponse:
-        logger.warning("user code failed, leaving the record out (%s): %r", context, error)
+        logger.warning(
+            "user code failed, leaving the record out (%s): %s", context, summary_of(error)
+        )
         return CONTINUE
 
 
@@ -383,5 +390,5 @@ class DefaultProductionExceptionHandler:
         if error.retriable:
             return RETRY
         # Not as an error: that is the exception which follows, and is told by whoever gets it.
-        logger.info("cannot write a record, giving up (%s): %s", context, error)
+        logger.info("cannot write a record, giving up (%s): %s", context, text_of(error))
         return FAIL

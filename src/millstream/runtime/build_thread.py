@@ -378,11 +378,8 @@ class _Parts:
             of_thread=self.meters.of_tasks,
             make_apart=self.make_apart,
             share=self.share,
-<<<<<<< HEAD
             limits=self.limits,
-=======
             write_check=self.write_check,
->>>>>>> state
         )
         by_id = {part.id: part for part in subtopologies}
 

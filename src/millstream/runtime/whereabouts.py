@@ -12,13 +12,17 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Final
 
+from millstream.errors import StreamsError, summary_of
 from millstream.operators.aggregates.cached_loops import Updates
 from millstream.operators.batch import Batch
 from millstream.operators.calls import call_each
 from millstream.operators.operator import Operator
+from millstream.record import TaskId
 from millstream.runtime.stall import Stall
 from millstream.runtime.task.executor import Station
 from millstream.runtime.task.node_context import NodeContext
+from millstream.runtime.task.queues.record_queue import Chunk, RecordQueue
+from millstream.runtime.task.sinks import Sink
 from millstream.runtime.task.stream_task import StreamTask
 
 #: How many frames of the stack are told, the innermost ones.
@@ -38,21 +42,88 @@ def stall_of(frame: FrameType, silent_ms: int, skip: int = 0) -> Stall:
         silent_ms: for how long it has made no progress, in milliseconds.
         skip: how many outermost frames nobody wants to see.
     """
-    task_id = node = topic = partition = offset = None
-    has_row = False
+    place = _Place()
     for each in _outwards(frame):
-        found = each.f_locals
-        if node is None:
-            node = _node(found)
-        if task_id is None:
-            task_id = next((str(v.task_id) for v in found.values() if _knows_task(v)), None)
-        if not has_row and (row := _row(each)) is not None:
-            has_row = True
+        place.look_at(each)
+    task_id = None if place.task_id is None else str(place.task_id)
+    return Stall(
+        silent_ms,
+        task_id,
+        place.node,
+        place.topic,
+        place.partition,
+        place.offset,
+        _stack(frame, skip),
+    )
+
+
+class _Place:
+    """The place in the application that frames work on, from the innermost outwards."""
+
+    def __init__(self) -> None:
+        self.task_id: TaskId | None = None
+        self.node: str | None = None
+        self.topic: str | None = None
+        self.partition: int | None = None
+        self.offset: int | None = None
+        self._has_row = False
+
+    def look_at(self, frame: FrameType) -> None:
+        """Take from a frame what inner frames have not said."""
+        found = frame.f_locals
+        if self.node is None:
+            self.node = _node(found)
+        if self.task_id is None:
+            self.task_id = next((v.task_id for v in found.values() if _knows_task(v)), None)
+        if not self._has_row and (row := _row(frame)) is not None:
+            self._has_row = True
             batch, index = row
             metadata = batch.metadata_of(index)
             if metadata is not None and metadata.topic is not None:
-                topic, partition, offset = metadata.topic, metadata.partition, metadata.offset
-    return Stall(silent_ms, task_id, node, topic, partition, offset, _stack(frame, skip))
+                self.topic, self.partition = metadata.topic, metadata.partition
+                self.offset = metadata.offset
+        queue, chunk, index = found.get("self"), found.get("chunk"), found.get("index")
+        if not self._has_row and isinstance(queue, RecordQueue):
+            # It decodes records, or calls a timestamp extractor.
+            self._has_row = True
+            self.node, (self.topic, self.partition) = queue.source, queue.place
+            if isinstance(chunk, Chunk) and isinstance(index, int):
+                self.offset = chunk.offsets[index]
+
+
+def raised_by_user_code(error: BaseException) -> StreamsError:
+    """The error for what only user code raises and no handler is asked about, such as SystemExit.
+
+    Args:
+        error: no `Exception`.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    place = _Place()
+    for frame, _ in reversed(frames):
+        place.look_at(frame)
+    ours = max((n for n, (frame, _) in enumerate(frames) if _is_ours(frame)), default=-1)
+    function = "A function"
+    if ours + 1 < len(frames):
+        frame, line = frames[ours + 1]
+        code = frame.f_code
+        function = f"The function {code.co_qualname} ({code.co_filename}:{line})"
+    failure = StreamsError(
+        f"{function} raised {summary_of(error)}, which ends the stream thread: exception handlers "
+        "are only called for subclasses of Exception. Raise one of these, or let the program that "
+        "holds the KafkaStreams object end the application.",
+        task_id=place.task_id,
+        topic=place.topic,
+        partition=place.partition,
+        offset=place.offset,
+        node=place.node,
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def _is_ours(frame: FrameType) -> bool:
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.partition(".")[0] == "millstream"
 
 
 def _outwards(frame: FrameType) -> Iterator[FrameType]:
@@ -74,6 +145,8 @@ def _node(found: dict[str, Any]) -> str | None:
             context := getattr(value, "context", None), NodeContext
         ):
             return context.node
+    if isinstance(sink := found.get("self"), Sink):
+        return sink.name
     station = found.get("station")
     return station.name if isinstance(station, Station) else None
 

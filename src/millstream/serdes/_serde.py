@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
-from millstream.errors import BatchSerializationError, SerializationError
-from millstream.unawaited import refuse_asynchronous
+from millstream.errors import BatchSerializationError, SerializationError, summary_of
+from millstream.unawaited import refuse_deferred
 
 T = TypeVar("T")
 
@@ -49,8 +49,8 @@ class Serde(Generic[T]):
         immutable: bool = False,
         name: str | None = None,
     ) -> None:
-        refuse_asynchronous("Serde()", "serialize", serialize)
-        refuse_asynchronous("Serde()", "deserialize", deserialize)
+        refuse_deferred("Serde()", "serialize", serialize)
+        refuse_deferred("Serde()", "deserialize", deserialize)
         self._serialize = serialize
         self._deserialize = deserialize
         self.immutable = immutable
@@ -191,7 +191,7 @@ def reason(error: Exception) -> str:
     """What an exception says, with its type where the text alone would be too little."""
     if isinstance(error, WrongValueError):
         return str(error)
-    return f"{type(error).__name__}: {error}".rstrip(".")
+    return summary_of(error).rstrip(".")
 
 
 class WrongValueError(ValueError):

@@ -7,6 +7,7 @@ import threading
 from typing import Final
 
 from millstream.clock import Clock
+from millstream.errors import text_of
 
 _EVERY_MS: Final = 10_000
 
@@ -41,4 +42,4 @@ class Complaints:
         if error is None:
             self._logger.warning("%s%s", what, before)
         else:
-            self._logger.warning("%s: %s%s", what, error, before, exc_info=error)
+            self._logger.warning("%s: %s%s", what, text_of(error), before, exc_info=error)

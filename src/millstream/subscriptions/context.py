@@ -19,7 +19,7 @@ from millstream.serdes import Serde
 from millstream.subscriptions.completion import Completion, TimeoutAnswer
 from millstream.subscriptions.deferral import TaskDeferral, ended
 from millstream.subscriptions.tasks.extraction import DecatonTask
-from millstream.unawaited import checked_result, is_unawaited
+from millstream.unawaited import checked_effect, is_unstarted
 
 #: While the first completion of a task is made: several threads may push it.
 _MAKING: Final = threading.Lock()
@@ -259,14 +259,14 @@ class ProcessingContext:
                 "The last processor of a subscription pushed a task: there is none after it."
             )
         result = self._calls[position](PushedContext(self, position + 1), task)
-        if result is not None and is_unawaited(result):
+        if result is not None and is_unstarted(result):
             self._to_be_awaited(result)
         return result
 
     def _to_be_awaited(self, result: Any) -> None:
         if not isinstance(result, CoroutineType):
-            # Nobody can await an asynchronous generator.
-            checked_result(result)
+            # Generators, asynchronous or not, cannot be awaited.
+            checked_effect(result)
             return
         self.is_plain = False
         if self._pushed is None:

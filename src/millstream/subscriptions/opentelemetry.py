@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.errors import summary_of
 from millstream.record import Headers
 from millstream.subscriptions.context import ProcessingContext
 from millstream.subscriptions.trace_headers import (
@@ -100,7 +101,7 @@ class OpenTelemetryTrace:
         span.set_attribute("decaton.outcome", outcome)
         if error is not None:
             span.record_exception(error)
-            span.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {error}")
+            span.set_status(trace.StatusCode.ERROR, summary_of(error))
         span.end()
 
     def retry_headers(self) -> Headers:

@@ -15,12 +15,13 @@ from millstream.errors import ConfigError, IllegalStateError, as_streams_error
 from millstream.operators.apart.event_loop import event_loop
 from millstream.record import TopicPartition
 from millstream.subscriptions.context import Next, ProcessingContext
-from millstream.unawaited import is_asynchronous, name_of
+from millstream.unawaited import is_asynchronous, name_of, refuse_generator
 
 logger = logging.getLogger(__name__)
 
 #: How long an `async` method that opens or closes a processor may take.
 _ASYNC_S: Final = 30.0
+_METHODS: Final = ("open", "process", "close")
 
 
 class Scope(enum.Enum):
@@ -115,6 +116,7 @@ class Chain:
 
         Raises:
             ConfigError: nothing, or something that is no processor.
+            TypeError: a generator function, whose code would never run.
         """
         given: list[ProcessorLike] = []
         if isinstance(processor, Sequence):
@@ -209,6 +211,7 @@ class Instances:
         if life.is_over:
             raise IllegalStateError("The processors of a partition that was given up are closed.")
         made = part.supplier()
+        _check_methods(made)
         _finished(made.open(place))
         with self._lock:
             if not life.is_over:
@@ -245,14 +248,31 @@ async def _awaited(result: Awaitable[Any]) -> None:
     await result
 
 
+def _check_methods(made: object) -> None:
+    """
+    Raises:
+        TypeError: a method of a processor, or of its class, is a generator function.
+    """
+    kind = made if isinstance(made, type) else type(made)
+    for name in _METHODS:
+        refuse_generator(
+            f"A subscription calls {kind.__qualname__} and", name, getattr(made, name, None)
+        )
+
+
 def _part(given: ProcessorLike) -> Callable[..., Any] | Scoped:
     if isinstance(given, Scoped):
+        if isinstance(given.supplier, type):
+            _check_methods(given.supplier)
         return given
     if isinstance(given, type) and issubclass(given, TaskProcessor):
+        _check_methods(given)
         return Scoped(given)
     if isinstance(given, TaskProcessor):
+        _check_methods(given)
         return given.process
     if callable(given):
+        refuse_generator("A subscription", "processor", given)
         return given
     raise ConfigError(
         f"A processor is a function of (context, task), a TaskProcessor, or Scoped(...), but got "

@@ -27,7 +27,7 @@ from millstream.state.opening.by_kind import open_store
 from millstream.state.opening.environment import StoreEnvironment
 from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.topology.physical.topology_stores import unlogged
-from millstream.unawaited import refuse_asynchronous
+from millstream.unawaited import refuse_deferred
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -402,7 +402,7 @@ class MockProcessorContext(Generic[K, V]):
             'WALL_CLOCK_TIME'
         """
         checked_interval_ms(interval)
-        refuse_asynchronous("schedule()", "callback", callback)
+        refuse_deferred("schedule()", "callback", callback)
         captured = CapturedPunctuator(interval, kind, callback, start_ms)
         self._punctuators.append(captured)
         return captured

@@ -94,7 +94,7 @@ class SteppingDriver:
         self._outputs: dict[str, deque[Captured]] = defaultdict(deque)
         self._offsets: dict[str, int] = defaultdict(int)
         self._closed = False
-        self._failure: StreamsError | None = None
+        self._failure: BaseException | None = None
         self._whole = whole = as_one_subtopology(topology)
         self._sources = {
             whole.decorate(topic, self._config.application_id) for topic in whole.source_topics
@@ -298,10 +298,14 @@ class SteppingDriver:
         try:
             yield
         except Exception as error:
-            self._failure = self._task.fail(error)
-            if self._failure is error:
+            self._failure = failure = self._task.fail(error)
+            if failure is error:
                 raise
-            raise self._failure from error
+            raise failure from error
+        except BaseException as error:
+            # Ctrl-C or sys.exit() within the user's code: nothing is said of the task's state.
+            self._failure = error
+            raise
 
     def _may_commit(self) -> bool:
         """Whether nothing is in flight that matters; if something is, wait for it."""

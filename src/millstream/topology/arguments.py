@@ -14,7 +14,7 @@ from millstream.errors import TopologyError
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.naming import checked_name
-from millstream.unawaited import asynchronous_advice, is_asynchronous, name_of
+from millstream.unawaited import deferred_advice, is_asynchronous, is_deferred, name_of
 
 
 def wrong_type(problem: str) -> TypeError:
@@ -29,6 +29,7 @@ def checked_function(
     function: Callable[..., Any],
     *arguments: str,
     with_key: bool | None = None,
+    may_yield: bool = False,
 ) -> None:
     """Refuse what cannot be called, or not with the arguments that it would get, or to no effect.
 
@@ -38,14 +39,16 @@ def checked_function(
         function: the function.
         arguments: the names of what it is called with.
         with_key: whether the key goes before these; None where that is no question.
+        may_yield: whether the function may be a generator function.
 
     Raises:
         TypeError: it is no such function.
     """
-    if callable(function) and is_asynchronous(function):
+    is_refused = is_asynchronous if may_yield else is_deferred
+    if callable(function) and is_refused(function):
         raise wrong_type(
             f"{operation}() needs a plain function as its {parameter}. "
-            + asynchronous_advice(name_of(function))
+            + deferred_advice(name_of(function), function)
         )
     checked_arguments(operation, parameter, function, *arguments, with_key=with_key)
 

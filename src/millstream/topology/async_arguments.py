@@ -10,7 +10,13 @@ from millstream.durations import milliseconds
 from millstream.errors import ConfigError
 from millstream.topology.arguments import checked_arguments, wrong_type
 from millstream.topology.call_site import call_site
-from millstream.unawaited import is_async_generator, is_asynchronous, name_of
+from millstream.unawaited import (
+    generator_advice,
+    is_async_generator,
+    is_asynchronous,
+    is_generator,
+    name_of,
+)
 
 ORDERINGS: Final = ("key", "none", "partition")
 #: More calls than any process has sockets for.
@@ -70,12 +76,18 @@ def refuse_what_gives_no_value(operation: str, function: Callable[..., Any]) -> 
     """Refuse what can be called, but whose result would be something else than the values.
 
     Raises:
-        TypeError: it is an asynchronous generator, or a class whose objects are to be called.
+        TypeError: it is a generator function, asynchronous or not, or a class whose objects are to
+            be called.
     """
     if is_async_generator(function):
         raise wrong_type(
             f"{operation}() awaits what its mapper returns, but {name_of(function)} is an "
             "asynchronous generator, because of its yield. Let it return the value."
+        )
+    if is_generator(function):
+        raise wrong_type(
+            f"{operation}() takes a function that returns its result. "
+            + generator_advice(name_of(function))
         )
     if isinstance(function, type) and any("__call__" in vars(each) for each in function.__mro__):
         raise wrong_type(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from millstream.spark.worker.worker_logging import LoggingSetup, short_name
+from millstream.spark.worker.worker_logging import LogFilters, LoggingSetup, short_name
 
 NAMES = ("", "millstream", "millstream.quiet", "myapp", "myapp.loud", "alone", "kafka", "kafka.x")
 THREAD = "shop-f1bbcb51-9fb9-44d4-87b0-aa5b859789e1-StreamThread-2"
@@ -89,3 +91,65 @@ def test_names_of_threads_are_short() -> None:
 
 def loggers() -> list[logging.Logger]:
     return [logging.getLogger(name) for name in NAMES]
+
+
+class RequestId(logging.Filter):
+    """Adds a field that a format names."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.request_id = "r-7"
+        return record.msg != "secret"
+
+
+class Connected(logging.Filter):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.request_id = "r-8"
+        return True
+
+
+def logged_with(made: logging.Filter, capsys: pytest.CaptureFixture[str], *, at: str) -> list[str]:
+    """What a worker logs, of a driver with a filter and a format that needs it."""
+    with nothing_set_up():
+        logging.basicConfig(level=logging.INFO, format="%(request_id)s %(message)s")
+        target: Any = logging.root.handlers[0] if at == "handler" else logging.getLogger("myapp")
+        target.addFilter(made)
+        try:
+            journey = (LoggingSetup.of_this_process(), LogFilters.of_this_process())
+            setup, filters = pickle.loads(pickle.dumps(journey))
+        finally:
+            target.removeFilter(made)
+    capsys.readouterr()
+    with nothing_set_up(), setup.applied(THREAD), filters.added():
+        logging.getLogger("myapp").info("secret")
+        logging.getLogger("myapp").info("one")
+    with nothing_set_up():
+        assert not logging.getLogger("myapp").filters
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize("at", ["handler", "logger"])
+def test_filters_travel_with_formats(capsys: pytest.CaptureFixture[str], at: str) -> None:
+    """Goal: a field that a filter adds is in the lines of workers; what it suppresses is not."""
+    assert logged_with(RequestId(), capsys, at=at) == ["r-7 one"]
+
+
+def test_a_filter_that_cannot_travel_costs_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Goal: without the field that the format needs, a line is plain, and not an error."""
+    assert logged_with(Connected(), capsys, at="handler") == [
+        "INFO myapp: secret",
+        "INFO myapp: one",
+    ]
+
+
+def test_a_factory_of_records_stays_in_the_driver(capsys: pytest.CaptureFixture[str]) -> None:
+    """Goal: the same for fields that a record factory adds."""
+    with nothing_set_up():
+        logging.basicConfig(level=logging.INFO, format="{trace} {message}", style="{")
+        setup = LoggingSetup.of_this_process()
+    with nothing_set_up(), setup.applied(THREAD):
+        logging.getLogger("myapp").info("one")
+    assert capsys.readouterr().err == "INFO myapp: one\n"

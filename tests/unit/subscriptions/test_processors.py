@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from support.waiting import wait_for
 
 from millstream.errors import IllegalStateError
-from millstream.parallel import Scope, Scoped, TaskProcessor
+from millstream.parallel import BatchingProcessor, Scope, Scoped, TaskProcessor
 from millstream.record import TopicPartition
 from millstream.subscriptions.processors import Chain, Instances
 
@@ -105,3 +108,42 @@ def test_what_is_closed_while_it_is_opened_is_closed_when_it_is_open(instances: 
     call: Any
     (call,) = instances.calls(HERE, None)
     assert call.__self__ is Slow.lives[1]
+
+
+def yielding(*arguments: Any) -> Iterator[Any]:
+    """A generator function, whose code a call does not execute."""
+    yield arguments
+
+
+class Yielding(TaskProcessor):
+    def process(self, context: Any, task: Any) -> Any:
+        yield task
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        yielding,
+        partial(yielding, 1),
+        Yielding,
+        Yielding(),
+        Scoped(Yielding, Scope.PARTITION),
+        [lambda context, task: context.push(task), yielding],
+    ],
+)
+def test_generator_functions_are_refused(processor: Any) -> None:
+    """Goal: no task is committed as done although no line of its processor was executed."""
+    with pytest.raises(TypeError, match=r"ield\S* is a generator function, because of its yield"):
+        Chain.of(processor)
+
+
+def test_a_supplied_processor_that_yields_is_refused_when_it_is_made() -> None:
+    """Goal: the same where only the made object shows it."""
+    instances = Instances(Chain.of(Scoped(lambda: Yielding())))
+    with pytest.raises(TypeError, match="generator function"):
+        instances.calls(TopicPartition("in", 0), None)
+
+
+def test_batches_that_yield_are_refused() -> None:
+    with pytest.raises(TypeError, match="generator function"):
+        BatchingProcessor(yielding, capacity=5, linger=timedelta(0))

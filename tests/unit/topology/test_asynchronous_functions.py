@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -27,13 +27,15 @@ from millstream import (
     TimeWindows,
     Topology,
 )
+from millstream.clock import ManualClock
 from millstream.errors import ConfigError, ProcessingError, StreamsError, TopologyError
 from millstream.processor.handlers import LogAndContinueProcessingExceptionHandler
 from millstream.processor.processor import FixedKeyProcessor
 from millstream.processor.punctuation import PunctuationType
 from millstream.serdes import LONG, STRING, Serde
 from millstream.testing import MockProcessorContext, TopologyTestDriver
-from millstream.unawaited import is_asynchronous, is_unawaited
+from millstream.testing.stepping import SteppingDriver
+from millstream.unawaited import is_asynchronous, is_generator, is_unawaited
 
 HERE = r"declared at \S*test_asynchronous_functions\.py:\d+\)$"
 SECOND = timedelta(seconds=1)
@@ -212,6 +214,65 @@ def test_refused_where_it_is_declared(case: str) -> None:
     ) as told:
         program()
     assert re.search(HERE, str(told.value)), told.value
+
+
+def yields(*arguments: Any) -> Iterator[Any]:
+    """A generator function, where a function is called once."""
+    yield arguments
+
+
+NO_LOOP = r"yields is a generator function, because of its yield\. Nothing loops over"
+MAY_YIELD = {"flat_map", "flat_map_values"}
+
+
+@pytest.mark.parametrize("case", sorted(set(DECLARED) - MAY_YIELD))
+def test_generator_functions_are_refused_in_the_same_places(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "later", yields)
+    parameter, program = DECLARED[case]
+    with pytest.raises(TypeError, match=rf"plain function as its {parameter}\. {NO_LOOP}") as told:
+        program()
+    assert re.search(HERE, str(told.value)), told.value
+
+
+@pytest.mark.parametrize("case", sorted(MAY_YIELD))
+def test_flat_mappers_may_yield(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "several", yields)
+    DECLARED[case][1]()
+
+
+@pytest.mark.parametrize(
+    "function", [functools.partial(yields, 1), SimpleNamespace(method=yields).method]
+)
+def test_generator_functions_show(function: object) -> None:
+    assert is_generator(function)
+    assert not is_generator(lambda: yields())
+
+
+@pytest.mark.parametrize("method", ["init", "process", "close"])
+def test_a_processor_that_yields_is_refused(method: str) -> None:
+    """Goal: no record vanishes in a process() that yields in place of forwarding."""
+    kind = type("Yielding", (Processor,), {"process": plain, method: yields})
+    for supplier in (kind, lambda: kind()):
+        with pytest.raises(TopologyError, match=rf"Yielding\.{method} is a generator function"):
+            stream().process(supplier)
+
+
+@pytest.mark.parametrize("name", ["default_timestamp_extractor", "processing_exception_handler"])
+def test_settings_that_yield_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: {NO_LOOP}"):
+        config(**{name: yields})
+
+
+def test_serdes_and_listeners_that_yield_are_refused() -> None:
+    with pytest.raises(TypeError, match=NO_LOOP):
+        Serde(yields, plain)  # type: ignore[arg-type]
+    context: Any = MockProcessorContext()
+    with pytest.raises(TypeError, match=NO_LOOP):
+        context.schedule(SECOND, PunctuationType.STREAM_TIME, yields)
+    with pytest.raises(TypeError, match=NO_LOOP):
+        stream().map_async(yields, concurrency=1)
 
 
 class Asynchronous(Processor[Any, Any, Any, Any]):
@@ -406,6 +467,55 @@ def test_a_coroutine_is_an_error_and_no_result(case: str) -> None:
     with pytest.raises(StreamsError, match=r"later|several") as told:
         result_of(AT_RUN_TIME[case])
     assert re.search(WAY_OUT, str(told.value))
+
+
+class Yielding(Careless):
+    def process(self, record: Any) -> Any:
+        return yields(record)
+
+
+class YieldingPunctually(Processor[Any, Any, Any, Any]):
+    def init(self, context: Any) -> None:
+        super().init(context)
+        context.schedule(SECOND, PunctuationType.STREAM_TIME, lambda time_ms: yields(time_ms))
+
+    def process(self, record: Any) -> None: ...
+
+
+#: Plain functions that return a generator, where only the effect or a condition counts.
+GENERATORS: dict[str, Callable[[Any], Any]] = {
+    "for_each": lambda s: s.for_each(lambda k, v: yields(v)),
+    "peek, the second one": lambda s: s.peek(lambda k, v: yields(v) if v == 2 else None),
+    "filter": lambda s: s.filter(lambda k, v: yields(v)),
+    "filter, the second one": lambda s: s.filter(lambda k, v: yields(v) if v == 2 else False),
+    "filter_not": lambda s: s.filter_not(lambda k, v: yields(v)),
+    "branch": lambda s: s.branch(lambda k, v: yields(v))[0],
+    "table filter": lambda s: s.to_table().filter(lambda k, v: yields(v)).to_stream(),
+    "process": lambda s: s.process(Yielding),
+    "punctuator": lambda s: s.process(YieldingPunctually),
+}
+
+
+@pytest.mark.parametrize("case", GENERATORS)
+def test_a_generator_is_an_error_and_no_result(case: str) -> None:
+    """A lambda hides that it calls a generator function until it is called."""
+    with pytest.raises(StreamsError, match=NO_LOOP):
+        result_of(GENERATORS[case])
+
+
+def test_a_generator_among_the_records_of_a_batch_is_found() -> None:
+    """Goal: the first result of a predicate says nothing about the others of a batch."""
+    builder = StreamsBuilder()
+    numbers = builder.stream("in", key=STRING, value=LONG)
+    numbers.filter(lambda k, v: yields(v) if v == 3 else True).to("out")
+    with SteppingDriver(builder.build(), config(), ManualClock(0)) as driver:
+        for number in range(5):
+            driver.feed("in", b"k", LONG.serialize("in", number), 0)
+        assert driver.is_ready
+        driver.step(limit=2)
+        assert driver.is_ready
+        with pytest.raises(ProcessingError, match=NO_LOOP):
+            driver.step(limit=3)
 
 
 def test_the_handler_may_leave_such_records_out() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
 from collections import deque
 from dataclasses import replace
 from typing import Final
 
 from millstream.application.story.events import Failure, Step
-from millstream.errors import StreamsError
+from millstream.errors import StreamsError, traceback_of
 
 _MOST: Final = 100
 _MOST_STEPS: Final = 40
@@ -63,5 +62,5 @@ class Failures:
 
 
 def _stack(error: BaseException) -> tuple[str, ...]:
-    text = "".join(traceback.format_exception(error))[-_MOST_CHARACTERS:]
+    text = traceback_of(error)[-_MOST_CHARACTERS:]
     return tuple(text.rstrip().split("\n")[-_MOST_LINES:])

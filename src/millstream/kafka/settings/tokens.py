@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from millstream.clock import Clock, SystemClock
-from millstream.errors import AccessDeniedError, ConfigError, StreamsError
+from millstream.errors import AccessDeniedError, ConfigError, StreamsError, summary_of
 from millstream.kafka.kafka_python import AbstractTokenProvider
 from millstream.kafka.settings.client_credentials import (
     CLIENT_ID,
@@ -25,7 +25,7 @@ from millstream.kafka.settings.client_credentials import (
     ENDPOINT,
     client_credentials,
 )
-from millstream.unawaited import asynchronous_advice, is_asynchronous
+from millstream.unawaited import deferred_advice, is_deferred
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class TokenSupply:
             # Also SystemExit and the like: nobody else would hear of it on this thread.
             failure = AccessDeniedError(
                 f"There is no token to log in with: {function_name(self._function)}, given as "
-                f"{SETTING}, raised {type(error).__name__}: {error}. Correct it, or what it asks."
+                f"{SETTING}, raised {summary_of(error)}. Correct it, or what it asks."
             )
             failure.__cause__ = error
         with self._changed:
@@ -197,8 +197,8 @@ def token_supply(values: Mapping[str, Any]) -> TokenSupply:
             f"returns {_WHAT_IT_RETURNS}. Or name an OpenID provider: {ENDPOINT}, "
             f"{CLIENT_ID} and {CLIENT_SECRET}."
         )
-    if is_asynchronous(function):
-        raise ConfigError(f"{SETTING}: " + asynchronous_advice(function_name(function)))
+    if is_deferred(function):
+        raise ConfigError(f"{SETTING}: " + deferred_advice(function_name(function), function))
     try:
         return _shared_supply(function)
     except TypeError:

@@ -13,7 +13,7 @@ from millstream.operators.batch import Batch
 from millstream.operators.calls import call_each
 from millstream.operators.operator import Output
 from millstream.operators.tables.table_store import TableOperator
-from millstream.unawaited import checked_result
+from millstream.unawaited import checked_effect
 
 
 class _Derived(TableOperator):
@@ -86,7 +86,7 @@ class TableFilterOperator(_Derived):
             return None
         held = self._predicate(key, value)
         if not isinstance(held, bool):
-            held = bool(checked_result(held))
+            held = bool(checked_effect(held))
         return None if held is self._negate else value
 
 

@@ -55,6 +55,7 @@ from millstream.runtime.queries.waiting import WaitingQuestions
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import THREAD_STATES, ThreadState
 from millstream.runtime.task.time_limits import TimeLimits
+from millstream.runtime.whereabouts import raised_by_user_code
 from millstream.runtime.work import Work
 from millstream.subscriptions.properties.properties import Properties
 from millstream.subscriptions.share import SubscriptionShare
@@ -526,4 +527,6 @@ class StreamThread:
         self._control.report(StateChanged(new, why))
 
     def _as_streams_error(self, error: BaseException) -> StreamsError:
-        return as_streams_error(self._settings.name, error, _DEFECT)
+        if isinstance(error, Exception):
+            return as_streams_error(self._settings.name, error, _DEFECT)
+        return raised_by_user_code(error)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from millstream.errors import add_note, notes_of, repr_of, summary_of
 from millstream.processor.handlers import (
     CONTINUE,
     FAIL,
@@ -33,7 +34,7 @@ def decision_of(
         answer: Any = handler(context, record, error)
     except Exception as failure:
         logger.exception("the exception handler failed itself (%s)", context)
-        error.add_note(f"The exception handler failed itself: {type(failure).__name__}: {failure}.")
+        add_note(error, f"The exception handler failed itself: {summary_of(failure)}.")
         return HandlerDecision(FAIL)
     if isinstance(answer, HandlerResponse):
         return HandlerDecision(answer)
@@ -41,11 +42,12 @@ def decision_of(
     if not problem:
         decision: HandlerDecision = answer
         return decision
-    wrong = f"The exception handler answered {answer!r}, which is taken as FAIL: {problem}."
+    wrong = f"The exception handler answered {repr_of(answer)}, which is taken as FAIL: {problem}."
     logger.error("%s (%s)", wrong, context)
-    error.add_note(
+    add_note(
+        error,
         f"{wrong} Let it return HandlerResponse.CONTINUE or FAIL, perhaps with "
-        ".with_dead_letters(...)."
+        ".with_dead_letters(...).",
     )
     return HandlerDecision(FAIL)
 
@@ -56,7 +58,7 @@ def _problem(answer: Any) -> str:
         return "it is no HandlerResponse"
     for letter in answer.dead_letters:
         if not isinstance(letter, DeadLetter):
-            return f"{letter!r} is no DeadLetter"
+            return f"{repr_of(letter)} is no DeadLetter"
         if problem := name_problem(letter.topic):
             return f"no letter can be sent to topic {letter.topic!r}. {problem.rstrip('.')}"
         if not all(part is None or isinstance(part, bytes) for part in (letter.key, letter.value)):
@@ -73,11 +75,11 @@ def goes_on(handler: Handler, context: ErrorContext, record: Any, error: Excepti
     if decision.response is RETRY:
         wrong = "The exception handler answered RETRY, which only helps where Kafka failed."
         logger.error("%s It is taken as FAIL. (%s)", wrong, context)
-        error.add_note(wrong)
+        add_note(error, wrong)
     return decision.response is CONTINUE
 
 
 def handlers_failure(error: Exception) -> str:
     """What is wrong with the handlers that were asked about an error, to be put behind a message;
     empty if nothing is."""
-    return "".join(f" {note}" for note in getattr(error, "__notes__", ()))
+    return "".join(f" {note}" for note in notes_of(error))

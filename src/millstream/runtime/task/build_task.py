@@ -89,11 +89,8 @@ class TaskServices:
         of_thread: sensors of the thread that its tasks tell.
         make_apart: gives a task what makes calls beside the loop.
         share: what the partitions of a subscription have in common.
-<<<<<<< HEAD
         limits: how long user code may take; None for any time.
-=======
         write_check: verifies the order of writes and deliveries, in tests.
->>>>>>> state
     """
 
     config: StreamsConfig
@@ -257,14 +254,11 @@ class TaskParts:
         )
         if isinstance(executor, Executor):
             executor.measure(self._node_meters)
-<<<<<<< HEAD
             executor.clock = services.clock
-=======
         if services.write_check is not None:
             services.write_check.watch(
                 executor, "init", "run", "flush", "punctuate", "release", "sent", "close"
             )
->>>>>>> state
         queues = {place: self._make_queue(place) for place in sorted(self.task.partitions)}
         group = PartitionGroup(queues, executor.ordered)
         self._processing = Processing(

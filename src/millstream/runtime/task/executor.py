@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from millstream.clock import Clock, SystemClock
+from millstream.errors import text_of
 from millstream.operators.apart.apart_operator import ApartOperator
 from millstream.operators.apart.equipment import Equipment
 from millstream.operators.batch import Batch, Order, merge_batches
@@ -299,15 +300,16 @@ class Executor:
 
         Every one is closed; the first error is raised at the end.
         """
-        failure: Exception | None = None
+        failure: BaseException | None = None
         for node in self._nodes:
             if isinstance(node, ProcessorNode):
                 operator = self._stations[node.name].operator
                 assert isinstance(operator, Operator)
                 try:
                     operator.close()
-                except Exception as error:
-                    logger.warning("node %s did not close: %s", node.name, error)
+                except BaseException as error:
+                    # SystemExit as well: the other nodes hold resources of their own.
+                    logger.warning("node %s did not close: %s", node.name, text_of(error))
                     failure = failure or error
         if failure is not None:
             raise failure

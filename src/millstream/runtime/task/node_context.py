@@ -10,7 +10,13 @@ from typing import Any, Protocol
 from millstream.clock import Clock, SystemClock
 from millstream.config import StreamsConfig
 from millstream.config_fields import did_you_mean
-from millstream.errors import ProcessingError, SerializationError, StreamsError
+from millstream.errors import (
+    ProcessingError,
+    SerializationError,
+    StreamsError,
+    summary_of,
+    text_of,
+)
 from millstream.metrics.registry import Scope, unseen
 from millstream.metrics.sensors import Sensor
 from millstream.operators.batch import Batch
@@ -186,7 +192,7 @@ class NodeContext:
             raise error
         context, record = failed_record(batch, index, self.node, self.task_id)
         if goes_on(self._handler, context, record, error):
-            self._drops.add(1, f"user code failed: {error!r}", self.node)
+            self._drops.add(1, f"user code failed: {summary_of(error)}", self.node)
             return
         raise ProcessingError(
             f"User code failed on a record: {_told(error)}{handlers_failure(error)}",
@@ -268,7 +274,7 @@ class SourceErrors:
         """True to leave the record out, False to fail."""
         if not goes_on(self._handler, context, record, error):
             return False
-        self._drops.add(1, f"not readable: {error}", self._source)
+        self._drops.add(1, f"not readable: {text_of(error)}", self._source)
         return True
 
     def dropped(self, count: int, why: str) -> None:
@@ -304,7 +310,7 @@ class SinkErrors:
         context, record = failed_record(batch, index, self._sink, self._task_id)
         if not goes_on(self._handler, context, record, error):
             return False
-        self._drops.add(1, f"not writable: {error}", self._sink)
+        self._drops.add(1, f"not writable: {text_of(error)}", self._sink)
         return True
 
 
@@ -313,7 +319,7 @@ def _told(error: Exception) -> str:
     if isinstance(error, StreamsError) and not isinstance(error, SerializationError):
         # A wrong call is wrong for each record: what to do is to correct the program.
         return error.message
-    text = error.message if isinstance(error, StreamsError) else str(error)
+    text = error.message if isinstance(error, StreamsError) else text_of(error)
     return (
         f"{type(error).__name__}: {text.removesuffix('.')}. Correct the function, or set "
         "processing_exception_handler=LogAndContinueProcessingExceptionHandler() to leave such "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from millstream.errors import StreamsError
+from millstream.errors import StreamsError, summary_of
 from millstream.record import TaskId
 
 
@@ -24,8 +24,6 @@ def placed(
         if error.declared_at is None:
             error.declared_at = declared_at(error.node)
         return error
-    failure = StreamsError(
-        f"Task {task_id} failed: {type(error).__name__}: {error}.", task_id=task_id
-    )
+    failure = StreamsError(f"Task {task_id} failed: {summary_of(error)}.", task_id=task_id)
     failure.__cause__ = error
     return failure

@@ -12,6 +12,7 @@ from millstream.errors import (
     SerializationError,
     StreamsError,
     TaskMigratedError,
+    text_of,
 )
 from millstream.kafka.data.watch import Watch
 from millstream.operators.batch import Batch
@@ -83,7 +84,7 @@ class SinkProduction:
         context, _ = failed_record(batch, index, self._sink, self._task_id)
         if not goes_on(self._asking, context, record, error):
             return False
-        self._drops.add(1, f"not writable: {error}", self._sink)
+        self._drops.add(1, f"not writable: {text_of(error)}", self._sink)
         return True
 
     def watch(self, batch: Batch, outgoing: Outgoing) -> Watch:

@@ -13,6 +13,7 @@ from millstream.errors import (
     RecordRefusedError,
     SerializationError,
     StreamsError,
+    summary_of,
 )
 from millstream.kafka.data.watch import Watch
 from millstream.operators.batch import Batch, Order
@@ -169,7 +170,7 @@ class Sink:
         guarded: Callable[[list[Any]], list[Any]] = lambda objects: objects,
     ) -> None:
         self._guarded = guarded
-        self._name = name
+        self.name = name
         self._task_id = task_id
         self._topic = topic
         self._key_serde = key_serde
@@ -323,7 +324,7 @@ class Sink:
         if self._errors.unwritable(batch, index, error):
             return
         raise ProcessingError(
-            f"The {what} of a sink failed on a record: {type(error).__name__}: {error}. "
+            f"The {what} of a sink failed on a record: {summary_of(error)}. "
             f"Correct it so that it has an answer for every record.{handlers_failure(error)}",
             **self._where(batch, index),
         ) from error
@@ -335,7 +336,7 @@ class Sink:
             "topic": place.topic,
             "partition": place.partition,
             "offset": place.offset,
-            "node": self._name,
+            "node": self.name,
         }
 
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import logging
-<<<<<<< HEAD
 from collections.abc import Callable, Mapping, Sequence
-=======
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
->>>>>>> state
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import StreamsError, TaskMigratedError

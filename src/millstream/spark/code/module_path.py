@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from millstream.spark.code.user_modules import arrivals
+
 
 def module_path() -> tuple[str, ...]:
     """The folders and archives of this process, in their order; the working directory by name."""
@@ -17,7 +19,8 @@ def module_path() -> tuple[str, ...]:
 def modules_of_the_driver(path: Sequence[str]) -> Iterator[None]:
     """Let `import` find what it finds in the driver, on the driver's machine.
 
-    What the process finds by itself goes first: Spark's own modules among it.
+    Folders of the process itself, with Spark's own modules, come first. Modules that travel as code
+    are found before their files, with the driver's variables.
 
     Args:
         path: of the driver.
@@ -25,7 +28,8 @@ def modules_of_the_driver(path: Sequence[str]) -> Iterator[None]:
     added = [folder for folder in dict.fromkeys(path) if folder not in sys.path]
     sys.path.extend(added)
     try:
-        yield
+        with arrivals():
+            yield
     finally:
         for folder in added:
             if folder in sys.path:

@@ -5,44 +5,51 @@ code; so do the user's own modules that are not installed in the environment (`i
 beside the script), however deep they are reached. Installed packages travel as names and must be
 installed on the executors too.
 
-A module that travels as code arrives with copies of its variables as they were in the driver. It
-cannot be found by an `import` statement inside a function; on a local master, where the driver's
-path of modules is handed to the workers, it can.
+A module that travels as code arrives with copies of its variables as they were in the driver. An
+`import` statement inside a function returns it if the driver has imported it as well. Other modules
+of the user's are found on a local master only, where workers get the driver's path of modules.
 """
 
 from __future__ import annotations
 
-import importlib.machinery
+import importlib
 import io
 import logging
 import os
+import pickle
 import site
 import sys
 import sysconfig
 import threading
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 import cloudpickle
 import msgspec
 
-from millstream.errors import NotPicklableError
+from millstream.errors import NotPicklableError, text_of
 from millstream.spark.code.data_classes import reduce_data_class, reduce_meta
+from millstream.spark.code.named_objects import (
+    is_importable,
+    reduce_code,
+    reduce_composed,
+    reduce_named,
+)
 from millstream.spark.code.unpicklable import Culprit, find_culprit
+from millstream.spark.code.user_modules import UserModules, fill_function, is_compiled
 
 logger = logging.getLogger(__name__)
 
 #: Above this many bytes a plan is suspicious: it most likely drags data along.
 LARGE_PLAN_BYTES: Final = 10 * 1024 * 1024
 
-#: What a module is made of by the import system, and what the worker makes anew.
-_IMPORT_MACHINERY: Final = frozenset(
-    {"__builtins__", "__cached__", "__loader__", "__spec__", "__path__"}
-)
+#: What each worker has, wherever it is installed; cloudpickle cannot pickle itself as code.
+_PRESENT: Final = frozenset({"millstream", "cloudpickle"})
 
 #: cloudpickle keeps one list per process of the modules to pickle by value.
 _registering = threading.Lock()
@@ -84,18 +91,19 @@ def user_modules() -> list[ModuleType]:
         if isinstance(module, ModuleType)
         and name == getattr(module, "__name__", None)
         and name != "__main__"
-        and name.partition(".")[0] != "millstream"
-        and _is_source(module)
-        and not _is_installed(str(module.__file__))
+        and name.partition(".")[0] not in _PRESENT
+        and (places := _places(module))
+        and not any(map(_is_installed, places))
     ]
 
 
 def _dumps(thing: Any, what: str) -> bytes:
     with _pickled_by_value(user_modules()) as by_value:
+        modules = UserModules(by_value)
 
         def attempt(part: Any) -> bytes:
             buffer = io.BytesIO()
-            _Pickler(buffer, by_value).dump(part)
+            _Pickler(buffer, modules).dump(part)
             return buffer.getvalue()
 
         try:
@@ -113,7 +121,7 @@ def _explained(
         # The search looks into objects of the user's, whose attributes may raise when read.
         logger.debug("The search for what cannot be pickled failed", exc_info=failure)
         culprit = Culprit(what, type(thing).__name__, "", None)
-    reason = culprit.reason or str(error)
+    reason = culprit.reason or text_of(error)
     return NotPicklableError(
         f"{culprit.path} is a {culprit.type_name}, which cannot be shipped to Spark's workers "
         f"({reason}). Create it in the worker: in a processor's init(), in the supplier, or "
@@ -124,37 +132,62 @@ def _explained(
     )
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """cloudpickle, but a module that travels as code may refer to itself or to its importer."""
+def _reduce_code(code: CodeType) -> tuple[Any, ...]:
+    return reduce_code(code, cloudpickle.Pickler.dispatch_table[CodeType])
 
-    def __init__(self, file: io.BytesIO, by_value: frozenset[str]) -> None:
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle, extended by modules, objects and classes that it cannot ship."""
+
+    dispatch_table: Final = ChainMap({CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
+
+    def __init__(self, file: io.BytesIO, modules: UserModules) -> None:
         super().__init__(file)
-        self._by_value = by_value
+        self._modules = modules
+        self.globals_ref.update(modules.globals_by_id)
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, ModuleType) and obj.__name__ in self._by_value:
-            variables = {
-                name: value for name, value in vars(obj).items() if name not in _IMPORT_MACHINERY
-            }
-            # The variables are state, set after the module is known to the pickle: cloudpickle's
-            # own way, arguments of the constructor, never ends when modules refer to each other.
-            return new_module, (obj.__name__,), variables, None, None, fill_module
+        if isinstance(obj, ModuleType):
+            if obj.__name__ in self._modules:
+                return self._modules.reduce(obj)
+            if is_compiled(obj):
+                return importlib.import_module, (obj.__name__,)
+            return NotImplemented
         if isinstance(obj, msgspec.Meta):
             return reduce_meta(obj)
         reduced = super().reducer_override(obj)
-        if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) == 6:
-            return reduce_data_class(obj, reduced)
+        if isinstance(obj, type):
+            is_by_value = isinstance(reduced, tuple) and len(reduced) == 6
+            return reduce_data_class(obj, reduced) if is_by_value else reduced
+        if isinstance(obj, FunctionType):
+            return reduced if reduced is NotImplemented else self._reduce_function(obj, reduced)
+        if reduced is NotImplemented and type(obj) not in self.dispatch_table:
+            return self._reduce_object(obj)
         return reduced
 
+    def _reduce_function(self, function: FunctionType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+        composed = reduce_composed(function)
+        if composed is not None:
+            return composed
+        imported = self._modules.imported_by(function)
+        if not imported:
+            return reduced
+        make, arguments, state, _, _, fill = reduced
+        return make, arguments, (fill, state, imported), None, None, fill_function
 
-def new_module(name: str) -> ModuleType:
-    """In the worker: an empty module for one that travels as code."""
-    return ModuleType(name)
-
-
-def fill_module(module: ModuleType, variables: dict[str, Any]) -> None:
-    """In the worker: give such a module its variables."""
-    vars(module).update(variables)
+    def _reduce_object(self, thing: Any) -> Any:
+        """What pickle itself would do, unless that is a name which workers cannot import."""
+        composed = reduce_composed(thing)
+        reduced = thing.__reduce_ex__(self.proto) if composed is None else composed
+        if not isinstance(reduced, str) or is_importable(thing, reduced, self._modules):
+            return reduced
+        named = reduce_named(thing, reduced)
+        if named is None:
+            raise pickle.PicklingError(
+                f"Python pickles it as the variable {reduced!r} of the module "
+                f"{getattr(thing, '__module__', None)!r}, which workers cannot import"
+            )
+        return named
 
 
 @contextmanager
@@ -172,12 +205,15 @@ def _pickled_by_value(modules: list[ModuleType]) -> Iterator[frozenset[str]]:
                 cloudpickle.unregister_pickle_by_value(module)
 
 
-def _is_source(module: ModuleType) -> bool:
-    """Whether the module is Python code from a file; compiled extensions cannot travel as code."""
+def _places(module: ModuleType) -> list[str]:
+    """The file of a module of Python code, or the folders of a package without one.
+
+    Compiled extensions cannot travel as code: they have none.
+    """
     file = getattr(module, "__file__", None)
-    if not isinstance(file, str):
-        return False
-    return not file.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
+    if isinstance(file, str):
+        return [] if is_compiled(module) else [file]
+    return [os.path.join(folder, "") for folder in getattr(module, "__path__", ())]
 
 
 @lru_cache(maxsize=100_000)

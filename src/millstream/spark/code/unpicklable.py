@@ -8,9 +8,14 @@ all of whose parts can be pickled: that is the culprit.
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
+
+from millstream.errors import summary_of
+from millstream.spark.code.named_objects import is_generic
+from millstream.spark.code.user_modules import imported_names
 
 #: How deep the search goes, and how many parts of one thing it tries.
 _DEPTH: Final = 60
@@ -78,7 +83,7 @@ def _failure(thing: Any, attempt: Callable[[Any], bytes]) -> str | None:
     try:
         attempt(thing)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return summary_of(error)
     return None
 
 
@@ -89,6 +94,9 @@ def _parts(thing: Any) -> Iterator[_Step]:
     elif isinstance(thing, types.MethodType):
         yield _Step(f"object of method '{thing.__name__}'", thing.__self__)
         yield _Step(f"method '{thing.__name__}'", thing.__func__)
+    elif isinstance(thing, functools.cached_property):
+        # Its lock is none of the parts that travel.
+        yield _Step("function", thing.func)
     elif isinstance(thing, functools.partial):
         yield _Step("function of partial", thing.func)
         yield from (_Step(f"argument {n}", part) for n, part in enumerate(thing.args))
@@ -113,6 +121,10 @@ def _parts(thing: Any) -> Iterator[_Step]:
 
 
 def _parts_of_function(function: types.FunctionType) -> Iterator[_Step]:
+    if is_generic(function):
+        for kind, part in list(vars(function)["registry"].items()):
+            yield _Step(f"function for {kind.__name__}", part)
+        return
     names = function.__code__.co_freevars
     for name, cell in zip(names, function.__closure__ or (), strict=False):
         try:
@@ -128,6 +140,9 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[_Step]:
         yield _Step(f"default of '{name}'", part)
     for name, part in vars(function).items():
         yield _Step(f"attribute '{name}'", part)
+    for name, _ in imported_names(function):
+        if name in sys.modules:
+            yield _Step(f"module '{name}' imported in its body", sys.modules[name])
 
 
 def _global_names(code: types.CodeType) -> set[str]:

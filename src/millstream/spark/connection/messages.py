@@ -10,22 +10,33 @@ from __future__ import annotations
 
 import copy
 import enum
+import logging
 import pickle
 import struct
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple
 
 import cloudpickle
 
-from millstream.errors import StreamsError
+from millstream.errors import (
+    StreamsError,
+    add_note,
+    repr_of,
+    summary_of,
+    text_of,
+    traceback_of,
+)
 from millstream.runtime.control import Report, ThreadFailed
 from millstream.runtime.queries.questions import Compact, decode_compact, encode_compact
 from millstream.spark.connection.wire import MAX_FRAME_BYTES
 
+logger = logging.getLogger(__name__)
+
 _TRACEBACK_CHARS: Final = 64 * 1024
-_TEXT_CHARS: Final = 4 * 1024
+#: The most that one exception may take, with what it holds. All of an error and its causes is far
+#: from the limit of a message, so that a report with an error never exceeds that.
+_EXCEPTION_BYTES: Final = 4 * 1024 * 1024
 #: How many causes of an error are carried along.
 _CAUSES: Final = 8
 #: In front of the data of a message: what it is, and its number.
@@ -114,7 +125,16 @@ class ShippedError:
     """An exception on its way to another process, with its causes and traceback.
 
     Pickling an exception forgets its traceback and, for other classes than our own, its causes; and
-    many classes cannot be unpickled at all. So each is tried alone beforehand.
+    many classes cannot be unpickled at all. So each is tried alone beforehand. What is too large
+    travels as text.
+
+    Args:
+        pickled: the exception without its causes; None if only the text travels.
+        type_name: its class.
+        message: its text.
+        traceback: of the innermost cause that says something.
+        cause: its cause or context.
+        why_text: why only the text travels.
     """
 
     pickled: bytes | None = field(repr=False)
@@ -122,30 +142,32 @@ class ShippedError:
     message: str
     traceback: str = field(repr=False)
     cause: ShippedError | None = None
+    why_text: str = ""
 
     @classmethod
     def of(cls, error: BaseException, depth: int = _CAUSES) -> ShippedError:
         """Make an exception ready for the journey."""
         cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        lines = traceback.format_exception(_telling(error)) if depth == _CAUSES else []
+        pickled, why_text = _pickled_alone(error)
         return cls(
-            _pickled_alone(error),
+            pickled,
             type(error).__name__,
-            _text(str, error),
-            "".join(lines)[-_TRACEBACK_CHARS:],
+            text_of(error),
+            traceback_of(_telling(error))[-_TRACEBACK_CHARS:] if depth == _CAUSES else "",
             cls.of(cause, depth - 1) if cause is not None and depth > 0 else None,
+            why_text,
         )
 
     def restore(self) -> BaseException:
         """The exception, or a `StreamsError` with its text where it cannot be rebuilt here."""
         error = self._rebuilt() or StreamsError(
             f"{self.type_name}: {self.message} (only the text of this exception could be sent "
-            "from the worker: its class cannot be pickled)"
+            f"from the worker: {self.why_text or 'its class does not exist here'})"
         )
         if self.cause is not None:
             error.__cause__ = self.cause.restore()
         if self.traceback:
-            error.add_note("In the stream thread:\n" + self.traceback.rstrip())
+            add_note(error, "In the stream thread:\n" + self.traceback.rstrip())
         return error
 
     def _rebuilt(self) -> BaseException | None:
@@ -167,8 +189,8 @@ def encode_value(value: Any) -> bytes:
             return data
         why = f"its {len(data)} bytes are above the limit of {MAX_DATA_BYTES} bytes"
     except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-    return pickle.dumps(Undeliverable(type(value).__name__, _text(repr, value), why))
+        why = summary_of(error)
+    return pickle.dumps(Undeliverable(type(value).__name__, repr_of(value), why))
 
 
 def decode_value(data: bytes) -> Any:
@@ -178,7 +200,7 @@ def decode_value(data: bytes) -> Any:
             return decode_compact(data)
         return _inbound(pickle.loads(data))
     except Exception as error:
-        return Undeliverable("unknown", f"{len(data)} bytes", f"{type(error).__name__}: {error}")
+        return Undeliverable("unknown", f"{len(data)} bytes", summary_of(error))
 
 
 def encode_message(what: What, data: bytes, number: int | None = None) -> bytes:
@@ -234,8 +256,8 @@ def _telling(error: BaseException) -> BaseException:
     return error
 
 
-def _pickled_alone(error: BaseException) -> bytes | None:
-    """The exception without its causes, if that can be pickled and read back."""
+def _pickled_alone(error: BaseException) -> tuple[bytes | None, str]:
+    """The exception without its causes, if that can be pickled and read back; else why not."""
     try:
         alone = error
         if isinstance(error, StreamsError):
@@ -243,14 +265,11 @@ def _pickled_alone(error: BaseException) -> bytes | None:
             alone = copy.copy(error)
             alone.__cause__ = None
         data: bytes = cloudpickle.dumps(alone)
-        return data if type(pickle.loads(data)) is type(error) else None
+        if len(data) > _EXCEPTION_BYTES:
+            return None, f"it holds {len(data):,} bytes, and at most {_EXCEPTION_BYTES:,} are sent"
+        if type(pickle.loads(data)) is type(error):
+            return data, ""
     except Exception:
         # Any failure of the user's class here means: send the text.
-        return None
-
-
-def _text(show: Callable[[Any], str], value: Any) -> str:
-    try:
-        return show(value)[:_TEXT_CHARS]
-    except Exception as error:
-        return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
+        logger.debug("an exception cannot be pickled", exc_info=True)
+    return None, "its class cannot be pickled"

@@ -6,7 +6,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.clock import SystemClock
@@ -20,6 +20,7 @@ from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.spark.connection.control import ControlChannel
 from millstream.spark.connection.messages import ThreadExit
 from millstream.spark.worker.garbage import collecting_seldom
+from millstream.spark.worker.worker_logging import LogFilters
 from millstream.spark.worker.worker_task import AttemptInfo
 from millstream.topology.physical.topology import Topology
 
@@ -38,6 +39,7 @@ class StreamThreadMain:
         thread_name: `<client id>-StreamThread-<index>`.
         thread_index: from 1.
         restore_audience: who wants to know in the driver what is restored.
+        log_filters: of the driver.
     """
 
     topology: Topology
@@ -46,10 +48,11 @@ class StreamThreadMain:
     thread_name: str
     thread_index: int
     restore_audience: RestoreAudience
+    log_filters: LogFilters = field(default_factory=LogFilters.of_this_process)
 
     def __call__(self, channel: ControlChannel, attempt: AttemptInfo) -> ThreadExit:
         identity = ThreadIdentity(self.thread_name, self.thread_index, self.driver_id)
-        with collecting_seldom(), _giving_way():
+        with collecting_seldom(), _giving_way(), self.log_filters.added():
             thread = build_thread(
                 self.topology, self.config, identity, channel, self.restore_audience
             )

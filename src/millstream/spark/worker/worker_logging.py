@@ -1,18 +1,22 @@
 """Logging on a worker as the driver has set it up: what a program's own loggers say is seen there.
 
-Levels and formats travel, files and other targets do not: a worker's lines go to its stderr.
+Levels, formats and filters travel; files and other targets do not. Workers log to their stderr.
 """
 
 from __future__ import annotations
 
 import logging
+import pickle
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TextIO
+
+from millstream.errors import NotPicklableError, summary_of
+from millstream.spark.code.shipping import ship
 
 _OURS = "millstream"
 #: The client of the group member: what it has to say, the member says.
@@ -52,13 +56,7 @@ class LoggingSetup:
     @staticmethod
     def of_this_process() -> LoggingSetup:
         """What is set up here now."""
-        manager = logging.root.manager
-        named = {
-            name: each
-            for name, each in sorted(manager.loggerDict.items())
-            if isinstance(each, logging.Logger) and name != _OURS
-        }
-        found = {name: _settings_of(each) for name, each in {"": logging.root, **named}.items()}
+        found = {name: _settings_of(each) for name, each in _loggers().items()}
         plain = _Logger(logging.NOTSET, True, False, None)
         return LoggingSetup(
             logging.getLogger(_OURS).getEffectiveLevel(),
@@ -109,9 +107,23 @@ def short_name(thread_name: str) -> str:
     return _UUID.sub("", thread_name)
 
 
+def _loggers() -> dict[str, logging.Logger]:
+    """The loggers of this process, but ours; the name of the root logger is empty."""
+    named = {
+        name: each
+        for name, each in sorted(logging.root.manager.loggerDict.items())
+        if isinstance(each, logging.Logger) and name != _OURS
+    }
+    return {"": logging.root, **named}
+
+
+def _handlers_of(logger: logging.Logger) -> list[logging.Handler]:
+    # Some libraries have a NullHandler of their own.
+    return [each for each in logger.handlers if type(each).__name__ != "NullHandler"]
+
+
 def _settings_of(logger: logging.Logger) -> _Logger:
-    # Some libraries have such a class of their own.
-    handlers = [each for each in logger.handlers if type(each).__name__ != "NullHandler"]
+    handlers = _handlers_of(logger)
     handler = None
     if handlers:
         formatter = handlers[0].formatter
@@ -126,13 +138,104 @@ def _settings_of(logger: logging.Logger) -> _Logger:
 
 
 def _to_stderr(settings: _Handler) -> logging.Handler:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _WorkerHandler(sys.stderr)
     handler.setLevel(settings.level)
     style = "%"
     if settings.format is not None and "%(" not in settings.format:
         style = "{" if "{" in settings.format else "$"
-    handler.setFormatter(logging.Formatter(settings.format, settings.date_format, style))  # type: ignore[arg-type]  # one of three letters
+    handler.setFormatter(_PatientFormatter(settings.format, settings.date_format, style))  # type: ignore[arg-type]  # one of three letters
     return handler
+
+
+@dataclass(frozen=True)
+class LogFilters:
+    """The filters of a process's loggers, and of the handlers whose formats workers use.
+
+    A format may name fields that a filter adds to each record. Filters are code of the user's, so
+    they travel with the topology, and not with the levels and formats, which Spark may write down.
+
+    Args:
+        of_loggers: pickled filters, by the name of their logger; the root logger's is empty.
+        of_handlers: pickled filters of the handler of a logger, by that name.
+    """
+
+    of_loggers: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+    of_handlers: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of_this_process() -> LogFilters:
+        """The filters that are set up here now, without those that cannot be pickled."""
+        of_loggers, of_handlers = {}, {}
+        for name, each in _loggers().items():
+            of_loggers[name] = _shipped(each.filters)
+            handlers = _handlers_of(each)
+            of_handlers[name] = _shipped(handlers[0].filters) if handlers else ()
+        return LogFilters(
+            {name: filters for name, filters in of_loggers.items() if filters},
+            {name: filters for name, filters in of_handlers.items() if filters},
+        )
+
+    @contextmanager
+    def added(self) -> Iterator[None]:
+        """Filter as this says, within `LoggingSetup.applied`."""
+        changed: list[tuple[logging.Filterer, Any]] = []
+        for name, filters in self.of_loggers.items():
+            changed += [(logging.getLogger(name), each) for each in _loaded(filters)]
+        for name, filters in self.of_handlers.items():
+            for handler in logging.getLogger(name).handlers:
+                if isinstance(handler, _WorkerHandler):
+                    changed += [(handler, each) for each in _loaded(filters)]
+        for filterer, each in changed:
+            filterer.addFilter(each)
+        try:
+            yield
+        finally:
+            for filterer, each in changed:
+                filterer.removeFilter(each)
+
+
+class _WorkerHandler(logging.StreamHandler[TextIO]):
+    """A handler that a worker has in place of one of the driver's."""
+
+
+class _PatientFormatter(logging.Formatter):
+    """Formats a record as the driver does, or plainly where the record lacks a field.
+
+    Factories of records and filters that cannot be pickled stay in the driver.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        try:
+            return super().format(record)
+        except (KeyError, ValueError, AttributeError, TypeError):
+            return _PLAIN.format(record)
+
+
+_PLAIN = logging.Formatter("%(levelname)s %(name)s: %(message)s")
+
+
+def _shipped(filters: Sequence[Any]) -> tuple[bytes, ...]:
+    shipped = []
+    for each in filters:
+        try:
+            shipped.append(ship(each, f"the log filter {type(each).__name__}"))
+        except NotPicklableError as error:
+            logging.getLogger(__name__).warning(
+                "Workers log without a filter of this process, and plainly where a format needs "
+                "it: %s",
+                error,
+            )
+    return tuple(shipped)
+
+
+def _loaded(filters: Sequence[bytes]) -> Iterator[Any]:
+    for each in filters:
+        try:
+            yield pickle.loads(each)
+        except Exception as error:
+            logging.getLogger(__name__).warning(
+                "A log filter of the driver cannot be loaded here: %s", summary_of(error)
+            )
 
 
 class _UtcFormatter(logging.Formatter):

@@ -24,6 +24,7 @@ from millstream.operators.apart.event_loop import THREAD_NAME
 from millstream.spark.code.module_path import modules_of_the_driver
 from millstream.spark.connection.control import GRACE_MS, ControlChannel
 from millstream.spark.connection.messages import Epoch, Hello, ThreadExit, encode_value
+from millstream.spark.signal_handlers import handling
 from millstream.spark.worker.worker_logging import LoggingSetup
 from millstream.spark.worker.worker_sockets import kept_from_children
 
@@ -199,14 +200,12 @@ def _closing_on_signals(channel: ControlChannel) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, close) for number in (signal.SIGTERM, signal.SIGHUP)}
     # An interrupt is meant for the driver, which then closes its threads.
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignored = {signal.SIGINT: signal.SIG_IGN}
     try:
-        yield
+        with handling({signal.SIGTERM: close, signal.SIGHUP: close, **ignored}):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         if channel.stop_signal == "SIGTERM":
             # PySpark's daemon lives on and may give this process another task.
             signal.alarm(0)

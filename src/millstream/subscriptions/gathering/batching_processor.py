@@ -18,7 +18,7 @@ from millstream.subscriptions.gathering.alarm import CLOCK, LoopAlarm, ThreadAla
 from millstream.subscriptions.gathering.batching import BatchingWindow
 from millstream.subscriptions.gathering.later import Later
 from millstream.subscriptions.processors import Scope, Scoped, TaskProcessor
-from millstream.unawaited import checked_result, is_asynchronous
+from millstream.unawaited import checked_effect, is_asynchronous, refuse_generator
 
 
 class BatchedTask(NamedTuple):
@@ -86,6 +86,7 @@ class BatchingProcessor(Scoped):
     ) -> None:
         linger_ms = milliseconds("BatchingProcessor", "linger", linger, least_ms=0)
         BatchingWindow[Any](capacity=capacity, linger_ms=linger_ms)
+        refuse_generator("BatchingProcessor", "function", function)
         asynchronous = is_asynchronous(function)
         kind = _AsyncBatching if asynchronous else _Batching
         supplier = partial(kind, function, capacity, linger_ms, completes)
@@ -183,7 +184,7 @@ class _Batching(_Lists):
                     continue
                 error: BaseException | None = None
                 try:
-                    checked_result(self._function(_batch(wanted)))
+                    checked_effect(self._function(_batch(wanted)))
                 except BaseException as failure:
                     error = failure
                 self._end(wanted, error)

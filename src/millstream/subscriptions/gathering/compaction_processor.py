@@ -16,7 +16,7 @@ from millstream.subscriptions.gathering.alarm import CLOCK, LoopAlarm, ThreadAla
 from millstream.subscriptions.gathering.compaction import Choice, CompactionWindow
 from millstream.subscriptions.gathering.later import Later
 from millstream.subscriptions.processors import Scope, Scoped, TaskProcessor
-from millstream.unawaited import refuse_asynchronous
+from millstream.unawaited import refuse_deferred
 
 #: The user's: which of two tasks of a key is kept, the earlier one given first.
 Chooser = Callable[[Any, Any], Choice]
@@ -55,7 +55,7 @@ class CompactionProcessor(Scoped):
     def __init__(
         self, chooser: Chooser, *, linger: timedelta, scope: Scope = Scope.PARTITION
     ) -> None:
-        refuse_asynchronous("CompactionProcessor", "chooser", chooser)
+        refuse_deferred("CompactionProcessor", "chooser", chooser)
         linger_ms = milliseconds("CompactionProcessor", "linger", linger, least_ms=0)
         super().__init__(partial(_Compaction, chooser, linger_ms), scope)
 

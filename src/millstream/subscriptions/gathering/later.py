@@ -18,7 +18,7 @@ from millstream.subscriptions.context import (
     no_retry_topic,
 )
 from millstream.subscriptions.tasks.extraction import DecatonTask
-from millstream.unawaited import checked_result
+from millstream.unawaited import checked_effect
 
 
 class GatheredContext(PushedContext):
@@ -103,7 +103,7 @@ class Later:
         with it."""
         pushed = self._pushed()
         try:
-            checked_result(self._calls[0](pushed, pushed.task))
+            checked_effect(self._calls[0](pushed, pushed.task))
         except BaseException as error:
             self._end(pushed, error)
         else:

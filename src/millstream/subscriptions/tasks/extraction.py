@@ -13,12 +13,17 @@ from itertools import repeat
 from operator import is_
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from millstream.errors import BatchSerializationError, SerializationError
+from millstream.errors import (
+    BatchSerializationError,
+    SerializationError,
+    repr_of,
+    summary_of,
+)
 from millstream.kafka.data.record_columns import RecordColumns
 from millstream.record import Headers, TopicPartition
 from millstream.serdes import BYTES, Serde
 from millstream.subscriptions.tasks.metadata import DecatonMetadata, find_metadata, read_request
-from millstream.unawaited import checked_result, name_of, refuse_asynchronous
+from millstream.unawaited import checked_result, name_of, refuse_deferred
 
 T = TypeVar("T")
 
@@ -114,7 +119,7 @@ class TaskReader:
 
     def __post_init__(self) -> None:
         if self.extractor is not None:
-            refuse_asynchronous("The subscription", "extractor", self.extractor)
+            refuse_deferred("The subscription", "extractor", self.extractor)
 
     def read(
         self, place: TopicPartition, columns: RecordColumns, *, retried: bool = False
@@ -249,7 +254,7 @@ class _Batch:
                     self.fail(index, error.message, error)
                 except Exception as error:
                     told_by = f"{name_of(extractor)} cannot make a task of the record"
-                    self.fail(index, f"{told_by}: {type(error).__name__}: {error}", error)
+                    self.fail(index, f"{told_by}: {summary_of(error)}", error)
             tasks.append(task)
         return tasks
 
@@ -264,7 +269,7 @@ def _no_task(serde: Serde[Any], payload: bytes | None) -> str:
 def _checked(made: Any) -> DecatonTask[Any]:
     task = checked_result(made)
     if not isinstance(task, DecatonTask):
-        raise TypeError(f"it gave {task!r} in place of a DecatonTask")
+        raise TypeError(f"it gave {repr_of(task)} in place of a DecatonTask")
     if any(part is None for part in task):
-        raise ValueError(f"it gave {task!r}, of which no part may be None")
+        raise ValueError(f"it gave {repr_of(task)}, of which no part may be None")
     return task

@@ -122,7 +122,7 @@ from millstream.topology.physical.windowed_serdes import (
     session_windowed_serde,
     time_windowed_serde,
 )
-from millstream.unawaited import asynchronous_advice, asynchronous_method
+from millstream.unawaited import deferred_method_advice
 from millstream.windowed import Windowed
 
 K1 = TypeVar("K1")
@@ -536,7 +536,7 @@ class KStream(HintedStream, Generic[K, V]):
             >>> carts = StreamsBuilder().stream("carts", key=STRING, value=STRING)
             >>> items = carts.flat_map(lambda user, cart: [(item, user) for item in cart.split()])
         """
-        checked_function("flat_map", "mapper", mapper, "key", "value")
+        checked_function("flat_map", "mapper", mapper, "key", "value", may_yield=True)
         return self._rekeyed("KSTREAM-FLATMAP-", name, streams.FlatMap(mapper))
 
     @overload
@@ -574,7 +574,9 @@ class KStream(HintedStream, Generic[K, V]):
             >>> lines = StreamsBuilder().stream("lines", key=STRING, value=STRING)
             >>> words = lines.flat_map_values(str.split)
         """
-        checked_function("flat_map_values", "mapper", mapper, "value", with_key=with_key)
+        checked_function(
+            "flat_map_values", "mapper", mapper, "value", with_key=with_key, may_yield=True
+        )
         operation = streams.FlatMapValues(mapper, with_key)
         return self._revalued("KSTREAM-FLATMAPVALUES-", name, operation)
 
@@ -2549,9 +2551,9 @@ class KTable(HintedTable, Generic[K, V]):
                 f"transform_values() needs objects with a method transform(key, value), which "
                 f"those of {supplier.__qualname__} have not."
             )
-        asynchronous = asynchronous_method(supplier, TRANSFORMER_METHODS)
-        if isinstance(supplier, type) and asynchronous is not None:
-            raise wrong_type(asynchronous_advice(f"{supplier.__qualname__}.{asynchronous}"))
+        advice = deferred_method_advice(supplier, TRANSFORMER_METHODS)
+        if isinstance(supplier, type) and advice is not None:
+            raise wrong_type(advice)
         table = derived_table(
             self._table,
             "KTABLE-TRANSFORMVALUES-",

@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from millstream.errors import TopologyError
+from millstream.errors import TopologyError, summary_of
 from millstream.operators.process import PROCESSOR_METHODS
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.state.builders.store_builder import StoreBuilder
 from millstream.topology.arguments import takes
-from millstream.unawaited import asynchronous_advice, asynchronous_method, is_asynchronous, name_of
+from millstream.unawaited import deferred_advice, deferred_method_advice, is_deferred, name_of
 
 #: Gives the supplier to take in place of one, from the name of its node and that one.
 ProcessorWrapper = Callable[[str, Callable[[], Any]], Callable[[], Any]]
@@ -25,8 +25,8 @@ def check_wrapper(wrapper: ProcessorWrapper | None) -> None:
     """
     if wrapper is None:
         return
-    if is_asynchronous(wrapper):
-        raise TypeError(asynchronous_advice(f"processor_wrapper {name_of(wrapper)}"))
+    if is_deferred(wrapper):
+        raise TypeError(deferred_advice(f"processor_wrapper {name_of(wrapper)}", wrapper))
     if not takes(wrapper, 2):
         raise TypeError(
             f"processor_wrapper is {wrapper!r}, but must be a function (name, supplier) that gives "
@@ -65,7 +65,7 @@ def wrapped_supplier(
         wrapped = wrapper(node, supplier)
     except Exception as error:
         raise TopologyError(
-            f"processor_wrapper failed: {type(error).__name__}: {error}.",
+            f"processor_wrapper failed: {summary_of(error)}.",
             node=node,
             declared_at=site,
         ) from error
@@ -101,9 +101,9 @@ def check_supplier(
             node=node,
             declared_at=site,
         )
-    if is_asynchronous(supplier):
+    if is_deferred(supplier):
         raise TopologyError(
-            asynchronous_advice(f"The processor supplier {name_of(supplier)}"),
+            deferred_advice(f"The processor supplier {name_of(supplier)}", supplier),
             node=node,
             declared_at=site,
         )
@@ -122,13 +122,9 @@ def check_supplier(
             node=node,
             declared_at=site,
         )
-    asynchronous = asynchronous_method(made, PROCESSOR_METHODS)
-    if asynchronous is not None:
-        raise TopologyError(
-            asynchronous_advice(f"{type(made).__qualname__}.{asynchronous}"),
-            node=node,
-            declared_at=site,
-        )
+    advice = deferred_method_advice(made, PROCESSOR_METHODS)
+    if advice is not None:
+        raise TopologyError(advice, node=node, declared_at=site)
     if isinstance(made, Processor if fixed_key else FixedKeyProcessor):
         wanted, use = (
             ("FixedKeyProcessor", "process")

@@ -32,7 +32,7 @@ from millstream.subscriptions.share import SubscriptionShare
 from millstream.subscriptions.tasks.extraction import DecatonTask
 from millstream.subscriptions.tasks.metadata import DecatonMetadata
 from millstream.subscriptions.tracing import Traces
-from millstream.unawaited import checked_result
+from millstream.unawaited import checked_effect
 
 logger = logging.getLogger(__name__)
 
@@ -376,7 +376,7 @@ class SubscribeOperator(ApartOperator):
                 traces.begin((context,))
             try:
                 if (result := first(context, context.task)) is not None:
-                    checked_result(result)
+                    checked_effect(result)
             except (Exception, CancelledError) as error:
                 context.returned(as_failure(error))
             before_ns, now_ns = now_ns, perf_counter_ns()

@@ -17,7 +17,7 @@ from millstream.subscriptions.context import Next, ProcessingContext
 from millstream.subscriptions.plan import SubscriptionPlan
 from millstream.subscriptions.share import SubscriptionShare
 from millstream.subscriptions.tracing import Traces
-from millstream.unawaited import checked_result
+from millstream.unawaited import checked_effect
 
 #: What a call gives that was not made, since tasks are to begin by a rate from now on.
 NOT_BEGUN: Final = object()
@@ -136,7 +136,7 @@ class TaskCalls:
             if isawaitable(result):
                 await result
             else:
-                checked_result(result)
+                checked_effect(result)
         except (Exception, CancelledError) as failure:
             if self._is_closed:
                 raise
@@ -149,7 +149,7 @@ def _run(context: ProcessingContext, calls: tuple[Next, ...]) -> bool:
     started_ns = perf_counter_ns()
     error: BaseException | None = None
     try:
-        checked_result(context.call(calls))
+        checked_effect(context.call(calls))
     except BaseException as failure:
         error = as_failure(failure)
     context.took_ns = perf_counter_ns() - started_ns

@@ -9,7 +9,13 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any, Protocol
 
-from millstream.errors import BatchSerializationError, SerializationError, StreamsError
+from millstream.errors import (
+    BatchSerializationError,
+    SerializationError,
+    StreamsError,
+    repr_of,
+    summary_of,
+)
 from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.processor.timestamps import FailOnInvalidTimestamp, KeepValidTimestamp
 from millstream.record import MAX_TIME_MS, Headers, Record, TaskId, TopicPartition
@@ -65,7 +71,7 @@ class DecodePace(Protocol):
         ...
 
 
-class _Chunk:
+class Chunk:
     """Records of one poll, decoded: parallel lists, and how many are taken."""
 
     __slots__ = (
@@ -197,7 +203,7 @@ class RecordQueue:
         self._raw: deque[RawRecords] = deque()
         # How many records of the first of these were deserialized already.
         self._raw_start = 0
-        self._head: _Chunk | None = None
+        self._head: Chunk | None = None
         self._poison: StreamsError | None = None
         self._poison_offset = -1
         self._next_offset: int | None = None
@@ -351,12 +357,12 @@ class RecordQueue:
         head = self._head
         return self._last_epoch if head is None or not head.taken else head.raw.leader_epoch
 
-    def _finish(self, chunk: _Chunk) -> None:
+    def _finish(self, chunk: Chunk) -> None:
         self._head = None
         self._next_offset = chunk.end_offset
         self._last_epoch = chunk.raw.leader_epoch
 
-    def _readable_head(self) -> _Chunk | None:
+    def _readable_head(self) -> Chunk | None:
         while self._head is None:
             if self._poison is not None:
                 raise self._poison
@@ -374,16 +380,17 @@ class RecordQueue:
                 self._finish(chunk)
         return self._head
 
-    def _next_chunk(self) -> _Chunk:
+    def _next_chunk(self) -> Chunk:
         """Deserialize the records that come next, as many as may be deserialized at once."""
         raw, start, pace = self._raw[0], self._raw_start, self.pace
         size = len(raw.offsets) - start
         limit = size if pace is None else min(size, pace.limit)
-        chunk = _Chunk(raw_part(raw, start, start + limit))
+        chunk = Chunk(raw_part(raw, start, start + limit))
         offset = chunk.offsets[0]
         with nullcontext() if pace is None else pace.watch(limit):
             self._decode(chunk)
             self._extract_timestamps(chunk)
+        # Only now: an error that is no Exception, such as SystemExit, leaves the records here.
         taken = len(chunk.raw.offsets)
         if taken == size:
             self._raw.popleft()
@@ -398,7 +405,7 @@ class RecordQueue:
         """A list to iterate over that ends early if it takes too long, though not at once."""
         return items if self.pace is None or len(items) < 2 else self.pace.guarded(items)
 
-    def _interrupt(self, chunk: _Chunk, index: int) -> None:
+    def _interrupt(self, chunk: Chunk, index: int) -> None:
         """Deserialization has taken too long: the records from `index` on have their turn later.
 
         A record behind them that cannot be read is found again then.
@@ -406,13 +413,13 @@ class RecordQueue:
         chunk.end_before(index)
         self._poison = None
 
-    def _decode(self, chunk: _Chunk) -> None:
+    def _decode(self, chunk: Chunk) -> None:
         serde = self._key_serde
         chunk.keys = self._decode_column(chunk, "key", serde, chunk.keys)
         chunk.values = self._decode_column(chunk, "value", self._value_serde, chunk.values)
 
     def _decode_column(
-        self, chunk: _Chunk, what: str, serde: Serde[Any], raw: list[bytes | None]
+        self, chunk: Chunk, what: str, serde: Serde[Any], raw: list[bytes | None]
     ) -> list[Any]:
         """The decoded column; records that cannot be read are taken out of the chunk."""
         try:
@@ -456,7 +463,7 @@ class RecordQueue:
             topic, raw[:1]
         )
 
-    def _leave_out(self, chunk: _Chunk, index: int, what: str, error: SerializationError) -> bool:
+    def _leave_out(self, chunk: Chunk, index: int, what: str, error: SerializationError) -> bool:
         offset = chunk.offsets[index]
         headers = () if chunk.headers is None else chunk.headers[index]
         record = SourceRecord(
@@ -484,7 +491,7 @@ class RecordQueue:
         )
         return False
 
-    def _extract_timestamps(self, chunk: _Chunk) -> None:
+    def _extract_timestamps(self, chunk: Chunk) -> None:
         if not chunk.offsets:
             return
         if self._keeps_valid and min(chunk.timestamps) >= 0:
@@ -524,7 +531,7 @@ class RecordQueue:
             self._errors.dropped(len(skipped), "their timestamp extractor gave a negative time")
             chunk.leave_out(skipped)
 
-    def _stop_at_invalid_timestamp(self, chunk: _Chunk) -> None:
+    def _stop_at_invalid_timestamp(self, chunk: Chunk) -> None:
         index = next(i for i, timestamp in enumerate(chunk.timestamps) if timestamp < 0)
         offset = chunk.offsets[index]
         self._stop_at(
@@ -560,7 +567,7 @@ def _told_by_extractor(error: Exception) -> str:
         # A ready-made one, which says what to do.
         return error.message
     return (
-        f"The timestamp extractor failed: {type(error).__name__}: {error}. Let it return a time in "
+        f"The timestamp extractor failed: {summary_of(error)}. Let it return a time in "
         "whole milliseconds since the epoch, or a negative number to leave the record out."
     )
 
@@ -570,7 +577,7 @@ def _refuse_time(timestamp: Any) -> None:
     if type(timestamp) is int:
         raise ValueError(f"it gave {timestamp}, which is later than 2^63 - 1")
     raise TypeError(
-        f"it gave {timestamp!r}, which is of type {type(timestamp).__name__} and no int"
+        f"it gave {repr_of(timestamp)}, which is of type {type(timestamp).__name__} and no int"
     )
 
 

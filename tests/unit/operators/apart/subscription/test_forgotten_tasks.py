@@ -317,3 +317,31 @@ def test_one_of_a_list_may_be_retried_after_the_function_has_returned(when: str)
             kept[0].context.retry()
         sub.until(lambda: sub.counted("retry.queued.tasks") == 1, "it is retried")
         assert sub.drain()
+
+
+@CONCURRENCIES
+@pytest.mark.parametrize("kind", ["returned", "pushed", "async"])
+def test_a_generator_fails_the_task(kind: str, concurrency: int) -> None:
+    """Goal: a task is not completed where a lambda hides that its processor yields."""
+    done: list[str] = []
+
+    def yielding(context: Context, task: str) -> Any:
+        done.append(task)
+        yield task
+
+    def hidden(context: Context, task: str) -> Any:
+        return yielding(context, task)
+
+    async def asynchronous(context: Context, task: str) -> Any:
+        context.push(task)
+
+    chains: dict[str, Any] = {
+        "returned": hidden,
+        "pushed": [lambda context, task: (context.push(task), None)[1], hidden],
+        "async": [asynchronous, hidden],
+    }
+    with SubscribedTask(chains[kind], concurrency=concurrency) as sub:
+        sub.feed("one")
+        with pytest.raises(StreamsError, match="yielding is a generator function"):
+            sub.until(lambda: False, "it fails")
+        assert (done, sub.committable) == ([], 0)

@@ -1,0 +1,142 @@
+"""Faults in what is shipped to workers, in log filters, and in what user code raises or returns."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant, mutant
+
+_BY_NAME = ("tests/unit/spark/test_code_by_name.py",)
+_EXCEPTIONS = ("tests/unit/runtime/test_user_exceptions.py",)
+_GENERATORS = ("tests/unit/topology/test_asynchronous_functions.py",)
+_SIGNALS = ("tests/unit/spark/test_signal_handlers.py",)
+_LOGGING = ("tests/unit/spark/test_worker_logging.py",)
+
+MUTANTS: tuple[Mutant, ...] = (
+    mutant(
+        "cached functions of user modules are pickled as names",
+        "spark/code/named_objects.py",
+        "    if module in modules:\n        return False\n    try:",
+        "    try:",
+        tests=_BY_NAME,
+    ),
+    mutant(
+        "modules imported in function bodies do not travel",
+        "spark/code/shipping.py",
+        "        imported = self._modules.imported_by(function)\n",
+        "        imported = self._modules.imported_by(function)[:0]\n",
+        tests=_BY_NAME,
+    ),
+    mutant(
+        "functions do not share the variables of their module",
+        "spark/code/shipping.py",
+        "        self.globals_ref.update(modules.globals_by_id)\n",
+        "",
+        tests=_BY_NAME,
+    ),
+    mutant(
+        "a later pickle replaces the modules of a worker",
+        "spark/code/user_modules.py",
+        "name == _MAIN or name in sys.modules:",
+        "name == _MAIN:",
+        tests=_BY_NAME,
+    ),
+    mutant(
+        "modules stay in a worker after its application",
+        "spark/code/user_modules.py",
+        "            for name in names:\n                sys.modules.pop(name, None)\n",
+        "",
+        tests=_BY_NAME,
+    ),
+    mutant(
+        "tracebacks show the file name that cloudpickle gives",
+        "spark/code/named_objects.py",
+        "    return make(*arguments).replace(co_filename=filename)",
+        "    return make(*arguments)",
+        tests=_BY_NAME,
+    ),
+    mutant(
+        "a singleton is another object in each pickle",
+        "spark/code/named_objects.py",
+        "    return _singletons.setdefault((kind, name), object.__new__(kind))",
+        "    return object.__new__(kind)",
+        tests=_BY_NAME,
+    ),
+    mutant(
+        "an import of one submodule drags the others along",
+        "spark/code/user_modules.py",
+        "if not (isinstance(value, ModuleType) and value.__name__.startswith(prefix))",
+        "if value is not None",
+        tests=_BY_NAME,
+    ),
+    mutant(
+        "the lock of a cached property is named as the culprit",
+        "spark/code/unpicklable.py",
+        "    elif isinstance(thing, functools.cached_property):\n"
+        "        # Its lock is none of the parts that travel.\n"
+        '        yield _Step("function", thing.func)\n',
+        "",
+        tests=_BY_NAME,
+    ),
+    mutant(
+        "an exception of any size is sent to the driver",
+        "spark/connection/messages.py",
+        "if len(data) > _EXCEPTION_BYTES:",
+        "if not data:",
+        tests=_EXCEPTIONS,
+    ),
+    mutant(
+        "the text of an exception is trusted",
+        "errors.py",
+        "    return _bounded(lambda: str(error), error)",
+        "    return str(error)",
+        tests=_EXCEPTIONS,
+    ),
+    mutant(
+        "a test driver commits after SystemExit",
+        "testing/stepping.py",
+        "            self._failure = error\n            raise\n",
+        "            raise\n",
+        tests=_EXCEPTIONS,
+    ),
+    mutant(
+        "the first result of a predicate stands for all",
+        "operators/stateless.py",
+        "if GeneratorType in set(map(type, held)):",
+        "if GeneratorType in set(map(type, held[:1])):",
+        tests=_GENERATORS,
+    ),
+    mutant(
+        "generators returned by actions are ignored",
+        "unawaited.py",
+        "    if isinstance(result, GeneratorType):\n        raise TypeError(",
+        "    if result is NotImplemented:\n        raise TypeError(",
+        tests=_GENERATORS,
+    ),
+    mutant(
+        "forked children keep the handlers of their parent",
+        "spark/signal_handlers.py",
+        "            signal.signal(each.number, each.before)\n    _replaced.clear()",
+        "            pass\n    _replaced.clear()",
+        tests=_SIGNALS,
+    ),
+    mutant(
+        "a signal reaches a forked child before its handlers are restored",
+        "spark/signal_handlers.py",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, numbers)",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, set())",
+        tests=_SIGNALS,
+    ),
+    mutant(
+        "the filters of loggers stay in the driver",
+        "spark/worker/worker_logging.py",
+        "            of_loggers[name] = _shipped(each.filters)",
+        "            of_loggers[name] = ()",
+        tests=_LOGGING,
+    ),
+    mutant(
+        "a line whose format lacks a field is an error",
+        "spark/worker/worker_logging.py",
+        "            return _PLAIN.format(record)",
+        "            raise",
+        tests=_LOGGING,
+    ),
+)
