@@ -591,7 +591,7 @@ def test_a_partitioner_sees_the_partitions_that_the_program_fixes() -> None:
         topic = driver.create_input_topic("in", **TEXT)
         topic.pipe_input("k", "both")
         assert driver.create_output_topic("out", **TEXT).read_values() == ["both", "both"]
-        with pytest.raises(ProcessingError, match="it chose partition 4 of .*, which has 4"):
+        with pytest.raises(ProcessingError, match=r"it chose partition 4 of .*, which has 4"):
             topic.pipe_input("k", "4")
     assert seen == [4, 4]
 

@@ -192,7 +192,7 @@ def _place_standbys(state: ApplicationState, shares: Iterable[_Share], holders: 
 def _with_new_pair(
     task_id: TaskId, having: Sequence[_Share], by_load: LeastLoaded[_Share]
 ) -> _Share | None:
-    """The least loaded share for which the task makes a pair that none of those that have it has."""
+    """The least loaded share that gets two tasks with it which no other share has together."""
 
     def fits(share: _Share) -> bool:
         return not share.has(task_id) and (

@@ -23,8 +23,8 @@ class TableSelectOperator(Operator):
     """Turns the changes of a table into changes of its groups.
 
     A row that stays in its group is one change; one that moves leaves the old group first. A row
-    for which the selector returns None, or None as key or value, is in no group. Changes of a versioned table
-    that are not the newest are left out.
+    for which the selector returns None, or None as key or value, is in no group. Changes of a
+    versioned table that are not the newest are left out.
 
     Args:
         selector: (key, value) → (group, value in the group), or None.
