@@ -599,7 +599,7 @@ class KafkaStreams:
         Raises:
             StreamsNotStartedError: the application has not been started.
             IllegalStateError: it closes, or has ended.
-            ValueError: the key is None, or the partitioner chose no partition.
+            ValueError: the key is None, or the partitioner chose no partition or several.
 
         Example:
             >>> streams = KafkaStreams(topology, config)

@@ -69,6 +69,13 @@ def partitioned(partition: Any) -> Any:
     return operation
 
 
+def repartitioned(partition: Any) -> Any:
+    def operation(stream: Any, builder: Any) -> Any:
+        return stream.repartition(partitions=4, partitioner=partition, **TEXT)
+
+    return operation
+
+
 def half(value: Any) -> Any:
     yield "a"
     raise LookupError("missing")
@@ -243,9 +250,9 @@ SHAPES = Family(
         shape(
             "partition-large",
             "a partitioner that gives a partition there is not",
-            partitioned(lambda *_: 7),
+            repartitioned(lambda *_: 7),
             "it chose partition 7",
-            "0 to 0",
+            "0 to 3",
         ),
         shape(
             "partition-negative",

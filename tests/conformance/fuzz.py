@@ -133,7 +133,7 @@ class Comparer:
             deviates = deviation(answer)
             if deviates is not None:
                 found.deviating[deviates.defect.row] += 1
-            differing = differences(answer)
+            differing = differences(answer, excused=True)
             if differing:
                 found.differing.append(self._told(answer, differing))
         return found
@@ -179,11 +179,11 @@ class Comparer:
         except OracleFailed:
             self.close()
             return {**scenario, "differences": differing}
-        return {**small, "differences": differences(small), "original": differing}
+        return {**small, "differences": differences(small, excused=True), "original": differing}
 
     def _differs(self, scenario: Scenario, aspect: str) -> bool:
         answer = self._ask(scenario)
-        return "bad" not in answer and aspect in differences(answer)
+        return "bad" not in answer and aspect in differences(answer, excused=True)
 
 
 def _before_defect(answer: Scenario) -> Scenario | None:

@@ -180,12 +180,14 @@ class Routing:
     ) -> int:
         if partitioner is not None:
             chosen = partitioner(topic, key, None, count)
-            if chosen is None:
+            several = (chosen,) if isinstance(chosen, int) else tuple(chosen or ())
+            if len(several) != 1:
                 raise ValueError(
-                    f"The partitioner chose no partition for {key!r} of {topic}. It must be the "
-                    "one by which the topic was written."
+                    f"The partitioner chose {chosen!r} for the key {key!r} of topic {topic!r}, but "
+                    "a key of a store is in one partition. Give the partitioner by which the topic "
+                    "was written."
                 )
-            return chosen
+            return several[0]
         if serde is None and store.codec is not None:
             serde = store.codec.key_serde
         data = None if serde is None else serde.serialize(topic, key)

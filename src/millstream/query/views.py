@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 from millstream.query.pages import StoreIterator
 from millstream.serdes import Serde
+from millstream.state.keyvalue.typed_store import prefix_bytes
 from millstream.state.queries.codec import Pairs, StoreCodec, count_of
 from millstream.state.queries.reads import Read, ReadKind
 from millstream.windowed import MAX_TIME_MS, Windowed
@@ -142,7 +143,7 @@ class ReadOnlyKeyValueStore(ReadOnlyStore[K, V]):
             >>> list(counts.prefix_scan("a", STRING))
             [('ann', 3)]
         """
-        data = prefix_serde.serialize(self._codec.topic, prefix) or b""
+        data = prefix_bytes(self.name, self._codec.topic, prefix, prefix_serde) or b""
         return self._items(Read(ReadKind.PREFIX, data))
 
     def approximate_num_entries(self) -> int:
@@ -175,9 +176,11 @@ class _ReadOnlyTimedStore(ReadOnlyStore[K, V]):
     def _windows(
         self, lo: K | None, hi: K | None, first_ms: int, last_ms: int, *, reverse: bool
     ) -> StoreIterator[tuple[Windowed[K], V]]:
+        # The least key bounds nothing, but makes this a range: its order may be another one.
+        lowest = self._codec.key_or_none(lo) or b""
         read = Read(
             self._many_keys,
-            self._codec.key_or_none(lo),
+            lowest,
             self._codec.key_or_none(hi),
             first_ms,
             last_ms,
@@ -271,7 +274,7 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
             >>> [value for _, value in clicks.fetch_all(0, 0)]
             [2]
         """
-        return self._windows(None, None, first_ms, last_ms, reverse=False)
+        return self._every(first_ms, last_ms, reverse=False)
 
     def backward_fetch_all(
         self, first_ms: int, last_ms: int
@@ -282,7 +285,7 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
             >>> [window.key for window, _ in clicks.backward_fetch_all(60_000, 60_000)]
             ['bob', 'ann']
         """
-        return self._windows(None, None, first_ms, last_ms, reverse=True)
+        return self._every(first_ms, last_ms, reverse=True)
 
     def all(self) -> StoreIterator[tuple[Windowed[K], V]]:
         """All windows of all keys.
@@ -291,7 +294,7 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
             >>> len(list(clicks.all()))
             3
         """
-        return self._windows(None, None, 0, MAX_TIME_MS, reverse=False)
+        return self._every(0, MAX_TIME_MS, reverse=False)
 
     def backward_all(self) -> StoreIterator[tuple[Windowed[K], V]]:
         """The windows of `all` in the opposite order.
@@ -300,7 +303,13 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
             >>> [value for _, value in clicks.backward_all()]
             [1, 3, 2]
         """
-        return self._windows(None, None, 0, MAX_TIME_MS, reverse=True)
+        return self._every(0, MAX_TIME_MS, reverse=True)
+
+    def _every(
+        self, first_ms: int, last_ms: int, *, reverse: bool
+    ) -> StoreIterator[tuple[Windowed[K], V]]:
+        read = Read(self._many_keys, first=first_ms, last=last_ms, reverse=reverse)
+        return self._reading.every(read, partial(self._codec.windows, value=self._value))
 
     def _starts(
         self, key: K, first_ms: int, last_ms: int, *, reverse: bool

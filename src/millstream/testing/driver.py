@@ -17,6 +17,7 @@ from millstream.testing.driver_dataframes import run_stage
 from millstream.testing.driver_topics import TestInputTopic, TestOutputTopic
 from millstream.testing.stepping import SteppingDriver
 from millstream.topology.arguments import checked_serdes
+from millstream.topology.naming import checked_name
 from millstream.topology.physical.topology import Topology
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class TopologyTestDriver:
             ...     [record.timestamp for record in out.read_records()]
             [0, 1000, 2000]
         """
+        checked_name(topic)
         checked_serdes("create_input_topic", key=key, value=value)
         start = self._clock.now_ms() if start_ms is None else start_ms
         return TestInputTopic(self._pipe, topic, key, value, start, auto_advance or timedelta(0))
@@ -149,6 +151,7 @@ class TopologyTestDriver:
             ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_value()
             ('ann', 1)
         """
+        checked_name(topic)
         checked_serdes("create_output_topic", key=key, value=value)
         return TestOutputTopic(topic, key, value, self._steps.outputs)
 

@@ -47,14 +47,20 @@ class RawColumns(NamedTuple):
 
 
 class CapturingCollector:
-    """Keeps what a task writes, in the order of writing."""
+    """Keeps what a task writes, in the order of writing.
 
-    def __init__(self) -> None:
+    Args:
+        partition_counts: of the repartition topics whose number of partitions is fixed. Other
+            topics take records for any partition, as in Kafka Streams' test driver.
+    """
+
+    def __init__(self, partition_counts: Mapping[str, int] | None = None) -> None:
+        self._partition_counts = partition_counts or {}
         self._records: list[Captured] = []
         self._written: dict[TopicPartition, int] = {}
 
-    def partition_count(self, topic: str) -> int:
-        return 1
+    def partition_count(self, topic: str) -> int | None:
+        return self._partition_counts.get(topic)
 
     def send_many(
         self,

@@ -31,6 +31,7 @@ from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.testing.driver_topics import Captured, CapturingCollector, RawColumns
 from millstream.testing.driver_views import as_one_subtopology, topology_metadata
+from millstream.topology.physical.internal_topics import decorated
 from millstream.topology.physical.topology import Topology
 
 _TASK = TaskId(0, 0)
@@ -90,7 +91,7 @@ class SteppingDriver:
         self._topology = topology
         self._config = _searching_always(config)
         self._clock = clock
-        self._collector = CapturingCollector()
+        self._collector = CapturingCollector(_partition_counts(topology, config.application_id))
         self._outputs: dict[str, deque[Captured]] = defaultdict(deque)
         self._offsets: dict[str, int] = defaultdict(int)
         self._closed = False
@@ -363,6 +364,15 @@ class SteppingDriver:
             self._global.update(place, RawColumns.of(record, offset))
         else:
             self._task.add_records(place, RawColumns.of(record, offset))
+
+
+def _partition_counts(topology: Topology, application_id: str) -> dict[str, int]:
+    """The repartition topics whose number of partitions the program fixes."""
+    return {
+        decorated(name, application_id): topic.partitions
+        for name, topic in topology.internal_topics.items()
+        if topic.partitions is not None
+    }
 
 
 def _searching_always(config: StreamsConfig) -> StreamsConfig:

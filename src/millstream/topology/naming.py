@@ -32,6 +32,20 @@ def checked_name(name: str) -> str:
     return name
 
 
+def checked_node_name(name: str) -> str:
+    """The name itself, if a node of `Topology` may be called so: no topic is named after it.
+
+    Raises:
+        TopologyError: it is empty, or no string.
+    """
+    if isinstance(name, str) and name:
+        return name
+    raise TopologyError(
+        f"The name of a node is a string that is not empty, but this one is {name!r}.",
+        declared_at=call_site(),
+    )
+
+
 def name_problem(name: object) -> str:
     """Why nodes, stores and topics may not be called so; empty if they may."""
     if not isinstance(name, str):

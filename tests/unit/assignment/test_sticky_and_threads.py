@@ -11,6 +11,7 @@ from millstream.assignment.placing.sticky import assign_sticky
 from millstream.assignment.placing.thread_shares import spread_over_threads
 from millstream.assignment.task_assignor import (
     ApplicationState,
+    AssignmentConfig,
     ProcessAssignment,
     ProcessState,
     TaskInfo,
@@ -92,6 +93,35 @@ def _assign(tasks: Iterable[str], **processes: ProcessState) -> dict[str, list[s
 def test_sticky(tasks: str, processes: dict[str, ProcessState], expected: dict[str, str]) -> None:
     given = _assign(tasks.split(), **processes)
     assert given == {name: texts.split() for name, texts in expected.items()}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("processes", "tasks", "replicas"), [(4, 4, 1), (4, 8, 1), (5, 15, 2)])
+def test_no_two_processes_have_the_same_tasks(
+    processes: int, tasks: int, replicas: int, threads: int
+) -> None:
+    """Two that mirror each other fail together: the active tasks and the copies of each."""
+    state = ApplicationState(
+        {TaskId(0, number): TaskInfo(frozenset(), True) for number in range(tasks)},
+        {uuid.UUID(int=1 + number): ProcessState(threads) for number in range(processes)},
+        AssignmentConfig(num_standby_replicas=replicas),
+    )
+    given = assign_sticky(state)
+    check_assignment(state, given)
+    assert len({each.active | each.standby for each in given.values()}) == processes
+    assert sum(len(each.standby) for each in given.values()) == tasks * replicas
+
+
+def test_copies_that_are_there_stay_although_two_processes_mirror_each_other() -> None:
+    had = {A: _had("0_0", standby=["0_1"]), B: _had("0_1", standby=["0_0"]), C: _had("0_2")}
+    state = ApplicationState(
+        {task_id: TaskInfo(frozenset(), True) for task_id in sorted(_ids("0_0", "0_1", "0_2"))},
+        had,
+        AssignmentConfig(num_standby_replicas=1),
+    )
+    given = assign_sticky(state)
+    assert _ids("0_1") <= given[A].standby
+    assert _ids("0_0") <= given[B].standby
 
 
 @pytest.mark.parametrize(

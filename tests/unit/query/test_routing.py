@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -87,8 +88,11 @@ def test_where_a_key_is() -> None:
     assert chosen == KeyQueryMetadata(ONE, frozenset({OTHER}), 0)
     assert of_key("places", "k", STRING, None) == KeyQueryMetadata(ONE, frozenset(), -1)
     assert of_key("nothing", "k", STRING, None) is None
-    with pytest.raises(ValueError, match="no partition"):
-        of_key("counts", "k", STRING, lambda topic, key, value, count: None)
+    several = of_key("counts", key_in(2), STRING, lambda topic, key, value, count: {count - 4})
+    assert several == chosen
+    for wrong in (None, [], [0, 1]):
+        with pytest.raises(ValueError, match=re.escape(f"chose {wrong!r} for the key 'k'")):
+            of_key("counts", "k", STRING, lambda *_, wrong=wrong: wrong)
     with pytest.raises(ValueError, match="give a key"):
         of_key("counts", None, STRING, None)
     bench.state = ClientState.REBALANCING

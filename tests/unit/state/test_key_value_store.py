@@ -205,3 +205,10 @@ def test_a_value_that_does_not_fit_is_not_stored(store: Any) -> None:
     with pytest.raises(SerializationError):
         store.put_all([("a", 2), ("a", "text")])
     assert store.get("a") == 1
+
+
+@pytest.mark.parametrize("serde", [None, str])
+def test_a_prefix_needs_a_serde(open_task: OpenTask, serde: Any) -> None:
+    store = open_task(KeyValueStoreBuilder("s", "in_memory", STRING, LONG)).store("s")
+    with pytest.raises(TypeError, match="needs a Serde as its prefix_serde"):
+        store.prefix_scan("a", serde)

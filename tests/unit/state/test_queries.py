@@ -101,8 +101,6 @@ def test_keys_and_ranges(open_task: OpenTask, in_memory: bool) -> None:
         VersionedKeyQuery("a"),
         MultiVersionedKeyQuery("a"),
     )
-    with pytest.raises(NullKeyError):
-        ask(KeyQuery(None))
 
 
 def test_timestamps_come_when_they_are_asked_for(open_task: OpenTask, in_memory: bool) -> None:
@@ -243,3 +241,20 @@ def test_execution_info_only_if_asked_for(open_task: OpenTask) -> None:
     assert ask(KeyQuery("a")).execution_info == ()
     (info,) = ask(KeyQuery("a"), execution_info=True).execution_info
     assert info.startswith("Handled in store s in ")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        KeyQuery,
+        TimestampedKeyQuery,
+        lambda key: WindowKeyQuery(key, 0, 1),
+        WindowRangeQuery.with_key,
+        VersionedKeyQuery,
+        MultiVersionedKeyQuery,
+    ],
+)
+def test_a_query_of_a_key_needs_one(query: Any) -> None:
+    """Told where the query is made, not where it is answered."""
+    with pytest.raises(NullKeyError, match="Query needs a key, but got None"):
+        query(None)

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from millstream import (
+    EmitStrategy,
     IllegalStateError,
     LogAndContinueExceptionHandler,
+    Materialized,
     ProcessingError,
     SerializationError,
     SessionWindows,
@@ -554,3 +556,86 @@ def test_a_late_record_is_one_record(
     (line,) = (each.getMessage() for each in caplog.records if "not counted" in each.getMessage())
     some = "1 window" if count == 1 else f"{count} windows"
     assert f": 1 record not counted in {some}: they come after the grace period" in line
+
+
+@pytest.mark.parametrize("kind", ["sliding", "tumbling", "session"])
+def test_ranges_of_windows_that_wait_for_their_end_are_read_by_key(kind: str) -> None:
+    """Follows Kafka Streams, which reads them from its index by key; all of them by time."""
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", **TEXT).group_by_key()
+    windows: Any = {
+        "sliding": SlidingWindows(timedelta(milliseconds=500), grace=timedelta(seconds=2)),
+        "tumbling": TimeWindows(timedelta(milliseconds=5), grace=timedelta(seconds=2)),
+        "session": SessionWindows(timedelta(milliseconds=5), grace=timedelta(seconds=2)),
+    }[kind]
+    emitted = grouped.windowed_by(windows).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
+    emitted.count(store=Materialized("s", kind="rocksdb"))
+    with TopologyTestDriver(builder.build(), config()) as driver:
+        topic = driver.create_input_topic("in", **TEXT)
+        for key, time in (("2", 510), ("1", 515), ("1", 600), ("3", 505)):
+            topic.pipe_input(key, "x", time)
+        store = driver.get_state_store("s")
+        times = () if kind == "session" else (0, 10_000)
+        starts = {"sliding": 4}.get(kind, 2) - 1
+        for bounds in (("1", "3"), ("1", None), (None, "3"), (None, None)):
+            found = [each.key for each, _ in store.fetch_range(*bounds, *times)]
+            back = [each.key for each, _ in store.backward_fetch_range(*bounds, *times)]
+            assert found == sorted(found) == back[::-1]
+            assert found.count("1") >= min(starts, 2)
+        if kind != "session":
+            every = [each.window.start_ms for each, _ in store.all()]
+            assert every == sorted(every)
+            assert [each.key for each, _ in store.all()] != sorted(
+                each.key for each, _ in store.all()
+            )
+
+
+@pytest.mark.parametrize("chosen", [0, 7, [3, 5], 2**31])
+def test_topics_have_as_many_partitions_as_a_partitioner_likes(chosen: Any) -> None:
+    """As in Kafka Streams' driver: a test need not say how many there are."""
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXT).to("out", **TEXT, partitioner=lambda *_: chosen)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in", **TEXT).pipe_input("k", "v")
+        found = driver.create_output_topic("out", **TEXT).read_key_values()
+    assert found == [("k", "v")] * (len(chosen) if isinstance(chosen, list) else 1)
+
+
+def test_a_partitioner_sees_the_partitions_that_the_program_fixes() -> None:
+    builder = StreamsBuilder()
+    seen: list[int] = []
+
+    def partition(topic: str, key: str, value: str, count: int) -> Any:
+        seen.append(count)
+        return [0, 3] if value == "both" else int(value)
+
+    repartitioned = builder.stream("in", **TEXT).repartition(
+        **TEXT, partitions=4, partitioner=partition
+    )
+    repartitioned.to("out", **TEXT)
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("in", **TEXT)
+        topic.pipe_input("k", "both")
+        assert driver.create_output_topic("out", **TEXT).read_values() == ["both", "both"]
+        with pytest.raises(ProcessingError, match=r"it chose partition 4 of .*, which has 4"):
+            topic.pipe_input("k", "4")
+    assert seen == [4, 4]
+
+
+def test_records_that_no_partition_is_chosen_for_are_counted() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXT).to("out", **TEXT, partitioner=lambda *_: ())
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in", **TEXT).pipe_input("k", "v")
+        assert driver.create_output_topic("out", **TEXT).is_empty
+        dropped = driver.metrics()
+    assert [v for k, v in dropped.items() if k.name == "dropped-records-total"] == [1.0]
+
+
+def test_a_topic_without_a_name_is_refused() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", **TEXT).to("out")
+    with TopologyTestDriver(builder.build()) as driver:
+        for create in (driver.create_input_topic, driver.create_output_topic):
+            with pytest.raises(TopologyError, match="this one is None"):
+                create(None, **TEXT)  # type: ignore[arg-type]

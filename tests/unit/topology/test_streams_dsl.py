@@ -322,6 +322,10 @@ REFUSED: dict[str, tuple[Callable[[StreamsBuilder], object], str]] = {
     "no topic": (lambda b: b.stream([]), "at least one topic"),
     "illegal topic": (lambda b: b.stream("a b"), "'a b' holds a character"),
     "unknown reset": (lambda b: b.stream("a", offset_reset="newest"), "no offset reset 'newest'"),
+    "negative reset": (
+        lambda b: b.stream("a", offset_reset=-timedelta(milliseconds=1)),
+        "not a negative one",
+    ),
     "overlapping topics": (
         lambda b: twice(b, topics=["b", "c"]),
         "'b' is read by two sources which do not read the same topics otherwise",

@@ -9,8 +9,10 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from millstream.config import StreamsConfig
 from millstream.errors import TopologyError
 from millstream.serdes import LONG, STRING
+from millstream.testing import TopologyTestDriver
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.dsl.streams_and_tables import KTable
 from millstream.topology.options.materialized import Materialized
@@ -118,3 +120,34 @@ def test_wrong_types_are_told_at_once() -> None:
         table(builder).join(builder.stream("s"), max)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="needs foreign_key"):
         table(builder, "u").join(table(builder, "v"), max, with_key=True)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("how", ["table", "global_table"])
+@pytest.mark.parametrize("given", [{}, {"key": LONG}, {"value": STRING}])
+def test_the_serdes_of_a_store_read_the_topic(how: str, given: dict[str, Any]) -> None:
+    """Those of `Materialized`, where the operation names none; follows Kafka Streams."""
+    builder = StreamsBuilder()
+    read = getattr(builder, how)
+    read("prices", store=Materialized("s", key=LONG, value=STRING), **given)
+    config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
+    with TopologyTestDriver(builder.build(), config) as driver:
+        driver.create_input_topic("prices", key=LONG, value=STRING).pipe_input(1, "b")
+        found = [(key, kept.value) for key, kept in driver.get_state_store("s").all()]
+    assert found == [(1, "b")]
+
+
+def test_a_row_without_a_group_is_in_none() -> None:
+    """A selector may return None: the row leaves its group, and enters no other one."""
+    builder = StreamsBuilder()
+    rows = table(builder)
+    rows.group_by(
+        lambda key, value: None if value == "none" else (value, value), key=STRING, value=STRING
+    ).count(store="counts")
+    with TopologyTestDriver(builder.build()) as driver:
+        topic = driver.create_input_topic("t", key=STRING, value=STRING)
+        counts = driver.get_state_store("counts")
+        seen = []
+        for value in ("a", "none", None, "none", "b"):
+            topic.pipe_input("k", value)
+            seen.append({group: kept.value for group, kept in counts.all()})
+    assert seen == [{"a": 1}, {"a": 0}, {"a": 0}, {"a": 0}, {"a": 0, "b": 1}]

@@ -47,7 +47,8 @@ REFUSED: dict[str, tuple[Callable[[Topology], object], str]] = {
         "another node called 'source'",
     ),
     "taken sink name": (lambda t: t.add_sink("sink", "x", "source"), "another node called"),
-    "illegal name": (lambda t: t.add_source("a b", "x"), "'a b' holds a character"),
+    "empty name": (lambda t: t.add_source("", "x"), "a string that is not empty"),
+    "no name": (lambda t: t.add_sink(None, "x", "source"), "but this one is None"),
     "no topic": (lambda t: t.add_source("b", []), "at least one topic"),
     "illegal topic": (lambda t: t.add_sink("b", "a/b", "source"), "'a/b' holds a character"),
     "topic read twice": (lambda t: t.add_source("b", ["x", "in"]), "'in' is read by another"),
@@ -96,6 +97,15 @@ def test_refused_with_the_place(case: str) -> None:
     assert "declared at" in str(caught.value)
     assert "test_topology_rules.py:" in str(caught.value)
     assert caught.value.retriable is False
+
+
+def test_nodes_may_have_any_name() -> None:
+    """No topic is named after them; as in Kafka Streams."""
+    name = 'read / <all> "orders" \u00fc'
+    topology = Topology().add_source(name, "in").add_sink("a" * 300, "out", name)
+    assert [node.name for node in topology.describe().subtopologies[0].nodes] == [name, "a" * 300]
+    chart = topology.describe().to_mermaid()
+    assert "read / #lt;all> #quot;orders#quot; \u00fc" in chart
 
 
 def test_refused_nodes_are_not_added() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from millstream.assignment.placing.least_loaded import LeastLoaded
 from millstream.assignment.racks.rack_aware import STATELESS, Costs, RackAwareness, rack_awareness
@@ -162,14 +163,21 @@ def _move_near(
 
 
 def _place_standbys(state: ApplicationState, shares: Iterable[_Share], holders: _ByTask) -> None:
-    """Keep copies where they are, as long as nobody is less loaded; else with the least loaded."""
+    """Keep copies where they are if no process is less loaded; else with the least loaded.
+
+    Follows Kafka Streams (`TaskPairs`): of the others, those come first that so get two tasks which
+    no process has together yet. Two processes with the same tasks would fail together.
+    """
+    shares = list(shares)
     by_load = LeastLoaded(((share.order, share) for share in shares), _load)
+    owner = {task_id: share for share in shares for task_id in share.active}
     for task_id, info in state.tasks.items():
         if not info.is_stateful:
             continue
         held_by = holders.get(task_id, ())
+        having = [owner[task_id]]
         for _ in range(state.config.num_standby_replicas):
-            best = _without(task_id, by_load)
+            best = _with_new_pair(task_id, having, by_load) or _without(task_id, by_load)
             if best is None:
                 break
             held = (share for share in held_by if not share.has(task_id))
@@ -178,6 +186,24 @@ def _place_standbys(state: ApplicationState, shares: Iterable[_Share], holders: 
             if holder.load < 1 or holder.load <= best.load:
                 best = holder
             best.standby.add(task_id)
+            having.append(best)
+
+
+def _with_new_pair(
+    task_id: TaskId, having: Sequence[_Share], by_load: LeastLoaded[_Share]
+) -> _Share | None:
+    """The least loaded share that gets two tasks with it which no other share has together."""
+
+    def fits(share: _Share) -> bool:
+        return not share.has(task_id) and (
+            not (share.active or share.standby)
+            or any(
+                not any(other.has(beside) for other in having)
+                for beside in chain(share.active, share.standby)
+            )
+        )
+
+    return by_load.first(fits)
 
 
 def _without(task_id: TaskId, by_load: LeastLoaded[_Share]) -> _Share | None:

@@ -84,7 +84,7 @@ class StreamSelfJoinOperator(Operator):
         with_itself = join(key, value, value)
         self._stream_time = max(self._stream_time, timestamp)
         # A record that the store would not take is not joined with itself either.
-        waits = timestamp > self._stream_time - self._retention_ms + 1
+        waits = timestamp >= self._stream_time - self._retention_ms
         if key_bytes.__class__ is not bytes:
             raise key_bytes
         for start, other, _ in self._partners(0, key_bytes, timestamp, found):

@@ -23,18 +23,18 @@ class TableSelectOperator(Operator):
     """Turns the changes of a table into changes of its groups.
 
     A row that stays in its group is one change; one that moves leaves the old group first. A row
-    for which the selector gives no key or no value is in no group. Changes of a versioned table
-    that are not the newest are left out.
+    for which the selector returns None, or None as key or value, is in no group. Changes of a
+    versioned table that are not the newest are left out.
 
     Args:
-        selector: (key, value) → (group, value in the group).
+        selector: (key, value) → (group, value in the group), or None.
         send_old_values: nothing comes after a grouping; accepted as every table node is asked.
         versioned: whether the table is versioned.
     """
 
     def __init__(
         self,
-        selector: Callable[[Any, Any], tuple[Any, Any]],
+        selector: Callable[[Any, Any], tuple[Any, Any] | None],
         *,
         send_old_values: bool = False,
         versioned: bool = False,
@@ -80,11 +80,13 @@ class TableSelectOperator(Operator):
 
 
 def _checked_pair(pair: Any) -> tuple[Any, Any] | None:
-    """A selector's result; None if it has no key or no value."""
+    """A selector's result; None if it is None, or has no key or no value."""
+    if pair is None:
+        return None
     if not isinstance(pair, tuple) or len(pair) != 2:
         raise TypeError(
-            "The selector of a table's group_by must give (key, value) tuples, but gave "
-            f"{type(pair).__name__}: {pair!r}."
+            "The selector of a table's group_by must return a (key, value) tuple, or None for a "
+            f"row that is in no group, but returned {type(pair).__name__}: {pair!r}."
         )
     return None if pair[0] is None or pair[1] is None else pair
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from millstream.errors import NullKeyError
+
 K = TypeVar("K")
 
 
@@ -19,7 +21,18 @@ class Query:
 
 
 @dataclass(frozen=True)
-class KeyQuery(Query, Generic[K]):
+class _QueryOfKey(Query, Generic[K]):
+    """A query of one key, which must not be None."""
+
+    key: K
+
+    def __post_init__(self) -> None:
+        if self.key is None:
+            raise NullKeyError(f"A {described(self)} needs a key, but got None.")
+
+
+@dataclass(frozen=True)
+class KeyQuery(_QueryOfKey[K]):
     """The value of a key in a key-value store, without its timestamp.
 
     None, as a success, where there is no such key. Kafka Streams' `KeyQuery` (KIP-796).
@@ -33,12 +46,11 @@ class KeyQuery(Query, Generic[K]):
         'alice'
     """
 
-    key: K
     skip_cache: bool = False
 
 
 @dataclass(frozen=True)
-class TimestampedKeyQuery(Query, Generic[K]):
+class TimestampedKeyQuery(_QueryOfKey[K]):
     """The value of a key with its timestamp, as a `ValueAndTimestamp`.
 
     A store that keeps no timestamps does not know it. Kafka Streams' `TimestampedKeyQuery`
@@ -53,7 +65,6 @@ class TimestampedKeyQuery(Query, Generic[K]):
         True
     """
 
-    key: K
     skip_cache: bool = False
 
 
@@ -101,7 +112,7 @@ class TimestampedRangeQuery(Query, Generic[K]):
 
 
 @dataclass(frozen=True)
-class WindowKeyQuery(Query, Generic[K]):
+class WindowKeyQuery(_QueryOfKey[K]):
     """The windows of a key in a window store: pairs of a window's start and its value.
 
     Kafka Streams' `WindowKeyQuery` (KIP-806).
@@ -116,7 +127,6 @@ class WindowKeyQuery(Query, Generic[K]):
         3600000
     """
 
-    key: K
     from_ms: int
     to_ms: int
 
@@ -152,7 +162,7 @@ class WindowRangeQuery(Query):
 
 
 @dataclass(frozen=True)
-class SessionsOfKeyQuery(Query, Generic[K]):
+class SessionsOfKeyQuery(_QueryOfKey[K]):
     """The sessions of a key: pairs of a `Windowed` key and its value, of a session store.
 
     Kafka Streams' `WindowRangeQuery.withKey` (KIP-806).
@@ -165,11 +175,9 @@ class SessionsOfKeyQuery(Query, Generic[K]):
         True
     """
 
-    key: K
-
 
 @dataclass(frozen=True)
-class VersionedKeyQuery(Query, Generic[K]):
+class VersionedKeyQuery(_QueryOfKey[K]):
     """The version of a key that was valid at a time, as a `VersionedRecord`, or None.
 
     Kafka Streams' `VersionedKeyQuery` (KIP-960).
@@ -183,12 +191,11 @@ class VersionedKeyQuery(Query, Generic[K]):
         1000
     """
 
-    key: K
     as_of: int | None = None
 
 
 @dataclass(frozen=True)
-class MultiVersionedKeyQuery(Query, Generic[K]):
+class MultiVersionedKeyQuery(_QueryOfKey[K]):
     """The versions of a key that were valid at any time between two, as `VersionedRecord`.
 
     Kafka Streams' `MultiVersionedKeyQuery` (KIP-968).
@@ -205,7 +212,6 @@ class MultiVersionedKeyQuery(Query, Generic[K]):
         9
     """
 
-    key: K
     from_ms: int | None = None
     to_ms: int | None = None
     descending: bool | None = None

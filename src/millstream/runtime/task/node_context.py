@@ -313,6 +313,10 @@ class SinkErrors:
         self._drops.add(1, f"not writable: {text_of(error)}", self._sink)
         return True
 
+    def dropped(self, count: int, why: str) -> None:
+        """Count records that are left out on purpose."""
+        self._drops.add(count, why, self._sink)
+
 
 def _told(error: Exception) -> str:
     """What user code raised, and what to do about it."""

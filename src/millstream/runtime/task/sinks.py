@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import compress, groupby
+from itertools import chain, compress, groupby
 from typing import Any, Literal, NamedTuple, Protocol
 
 from millstream.errors import (
@@ -16,7 +16,7 @@ from millstream.errors import (
     summary_of,
 )
 from millstream.kafka.data.watch import Watch
-from millstream.operators.batch import Batch, Order
+from millstream.operators.batch import Batch, Order, repeated
 from millstream.operators.calls import call_each, serialize_each
 from millstream.operators.interruption import BatchInterruptedError
 from millstream.operators.operator import Output
@@ -58,8 +58,8 @@ class RecordContext(NamedTuple):
 class Collector(Protocol):
     """Takes serialized records to their topics. The producer's side, or the test driver's."""
 
-    def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has."""
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions the topic has; None if it takes records for any partition."""
         ...
 
     def send_many(
@@ -117,6 +117,10 @@ class EncodeErrors(Protocol):
         """True to leave the record out, False to fail."""
         ...
 
+    def dropped(self, count: int, why: str) -> None:
+        """Count records that are left out on purpose."""
+        ...
+
 
 class Production(Protocol):
     """Stands before the production exception handler for one sink."""
@@ -144,7 +148,7 @@ class Sink:
         topic: the real name of the topic, or a function of (key, value, record context).
         key_serde: turns keys into bytes.
         value_serde: turns values into bytes.
-        partitioner: chooses partitions; None for Kafka's default.
+        partitioner: chooses one partition or several; None for Kafka's default.
         collector: where the records go.
         meeting: where they wait for those of other sinks, if their order among them matters.
         errors: decides about records that cannot be written.
@@ -308,16 +312,29 @@ class Sink:
         self, partitioner: Partitioner, topic: str, batch: Batch
     ) -> tuple[list[int | None], Batch]:
         count = self._collector.partition_count(topic)
+        told = 1 if count is None else count
         if isinstance(partitioner, BoundToInnerKey):
-            partitions = partitioner.partition_all(topic, batch.keys, count)
+            partitions = partitioner.partition_all(topic, batch.keys, told)
             if partitions is not None:
                 return list[int | None](partitions), batch
 
-        def partition(key: Any, value: Any) -> int | None:
-            return _partition(partitioner(topic, key, value, count), topic, count)
+        def chosen(key: Any, value: Any) -> int | tuple[int, ...] | None:
+            return _chosen(partitioner(topic, key, value, told), topic, count)
 
         columns = (batch.keys, batch.values)
-        return call_each(partition, columns, batch, _Failures(self, "partitioner"))
+        found, batch = call_each(chosen, columns, batch, _Failures(self, "partitioner"))
+        return (found, batch) if tuple not in map(type, found) else self._copies(found, batch)
+
+    def _copies(
+        self, chosen: list[int | tuple[int, ...] | None], batch: Batch
+    ) -> tuple[list[int | None], Batch]:
+        """A record for each partition that was chosen for one (KIP-837)."""
+        each = [one if isinstance(one, tuple) else (one,) for one in chosen]
+        counts = list(map(len, each))
+        if 0 in counts:
+            self._errors.dropped(counts.count(0), "their partitioner chose no partition")
+        copies = batch.expand(counts, None, repeated(batch.values, counts))
+        return list(chain.from_iterable(each)), copies
 
     def user_code_failed(self, what: str, batch: Batch, index: int, error: Exception) -> None:
         """Leave a record out on which a function of the user's raised, or raise."""
@@ -351,17 +368,24 @@ class _Failures:
         self._sink.user_code_failed(self._what, batch, index, error)
 
 
-def _partition(partition: int | None, topic: str, count: int) -> int | None:
-    if partition is not None and not isinstance(partition, int):
-        raise TypeError(
-            f"it gave {partition!r}, but must give 0 to {count - 1}, or None for Kafka's default"
-        )
-    if partition is not None and not 0 <= partition < count:
-        raise ValueError(
-            f"it chose partition {partition} of '{topic}', which has {count}: it must give "
-            f"0 to {count - 1}, or None"
-        )
-    return partition
+def _chosen(chosen: Any, topic: str, count: int | None) -> int | tuple[int, ...] | None:
+    """What a partitioner returned, if it is legal: several partitions ascending, each once."""
+    if chosen is None:
+        return None
+    several = isinstance(chosen, list | tuple | set | frozenset | range)
+    for partition in chosen if several else (chosen,):
+        if not isinstance(partition, int):
+            raise TypeError(
+                f"it returned {chosen!r}, but must return a partition's number, several in a list "
+                "or set, or None for Kafka's default"
+            )
+        if partition < 0 or (count is not None and partition >= count):
+            bound = "" if count is None else f", which has {count}"
+            raise ValueError(
+                f"it chose partition {partition} of '{topic}'{bound}: numbers go from 0 to "
+                f"{'the number of partitions - 1' if count is None else count - 1}"
+            )
+    return tuple(sorted(set(chosen))) if several else chosen
 
 
 class SinkMeeting:

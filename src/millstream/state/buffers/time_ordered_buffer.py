@@ -31,7 +31,7 @@ class BufferedChange(NamedTuple):
     Args:
         key: the key.
         new_value: the new value; None is a deletion.
-        old_value: what the latest change replaced.
+        old_value: what was downstream when the key was buffered first, which the change replaces.
         context: timestamp, offset, place and headers of the record of the latest change.
     """
 
@@ -160,11 +160,21 @@ class TimeOrderedBuffer:
         while (entry := self._first()) is not None and predicate():
             key = self._key_serde.deserialize(self._topic, entry.key)
             value = entry.value
-            yield BufferedChange(key, self._decode(value.new), self._decode(value.old), value[3])
+            old = self._decode(self.replaced(value))
+            yield BufferedChange(key, self._decode(value.new), old, value.context)
             if not entry.gone:
                 self._remove(entry)
                 if self._changelog.enabled:
                     self._dirty.add(entry.key)
+
+    @staticmethod
+    def replaced(value: BufferValue) -> bytes | None:
+        """What a change replaces downstream.
+
+        Unlike Kafka Streams, which takes what the latest change replaced in the table: a value that
+        was held back and replaced was never downstream, and a grouped table would subtract it.
+        """
+        return value.prior
 
     def prior_value(self, key: Any) -> tuple[bool, Any]:
         """What is downstream of a buffered key.

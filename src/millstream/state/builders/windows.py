@@ -165,6 +165,8 @@ class WindowStoreBuilder(_TimedStoreBuilder[StoredK, StoredV]):
         time_ordered: whether many keys are read by time first, as emitting closed windows needs it.
         log_headers: whether changelog records have the headers of the records, as those of
             stream-stream joins do.
+        keeps_edge: whether a record that is exactly `retention_ms` old is still kept and found, as
+            joins need it; Kafka Streams' stores keep what is younger.
 
     Raises:
         ConfigError: a name that no directory or topic can have, an unknown kind, or a duration out
@@ -184,6 +186,7 @@ class WindowStoreBuilder(_TimedStoreBuilder[StoredK, StoredV]):
     topic_config: Mapping[str, str] = field(default_factory=dict)
     time_ordered: bool = False
     log_headers: bool = False
+    keeps_edge: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

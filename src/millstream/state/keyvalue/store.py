@@ -263,9 +263,7 @@ class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
             >>> list(visits.prefix_scan("an", STRING))
             [('ann', 3), ('anton', 1)]
         """
-        start = prefix_serde.serialize(self._topic, prefix)
-        if start is None:
-            raise self._no_key("a prefix")
+        start = self._prefix(prefix, prefix_serde)
         return self._iterate(self._open().scan(start, end_of_prefix(start)))
 
     def approximate_num_entries(self) -> int:

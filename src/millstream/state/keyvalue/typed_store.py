@@ -88,6 +88,13 @@ class TypedStore(Generic[K, L]):
             f"Store {self.name} needs {what}, but got None. Leave out records without key before."
         )
 
+    def _prefix(self, prefix: Any, serde: Serde[Any]) -> bytes:
+        """A serialized prefix of keys."""
+        data = prefix_bytes(self.name, self._topic, prefix, serde)
+        if data is None:
+            raise self._no_key("a prefix")
+        return data
+
     def _untimed(self, value: Any, timestamp: int) -> tuple[Any, int]:
         """What a store with timestamps is given, as value and timestamp.
 
@@ -111,3 +118,23 @@ class TypedStore(Generic[K, L]):
         # Where changes are forwarded, the operator that forwards them evicts.
         if cache is not None and not cache.forwards_changes:
             cache.evict()
+
+
+def prefix_bytes(store: str, topic: str, prefix: Any, serde: Serde[Any]) -> bytes | None:
+    """A serialized prefix of keys; None if the serde has nothing for it.
+
+    Args:
+        store: the store's name.
+        topic: for which keys are serialized.
+        prefix: the prefix.
+        serde: of the prefix.
+
+    Raises:
+        TypeError: the serde is none.
+    """
+    if not isinstance(serde, Serde):
+        raise TypeError(
+            f"prefix_scan() of store {store} needs a Serde as its prefix_serde, but got {serde!r}. "
+            "Take one from millstream.serdes that writes prefixes as the keys are written."
+        )
+    return serde.serialize(topic, prefix)

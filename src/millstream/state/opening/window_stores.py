@@ -184,10 +184,11 @@ def _open_base(
 def _open_duplicates(builder: WindowStoreBuilder, environment: StoreEnvironment) -> DuplicateStore:
     expired = _counting(environment, builder.name)
     if not builder.persistent:
-        return MemoryDuplicates(builder.retention_ms, expired)
+        return MemoryDuplicates(builder.retention_ms + builder.keeps_edge, expired)
     return SegmentedDuplicates(
         open_overlay(builder.name, environment),
         retention_ms=builder.retention_ms,
+        keeps_edge=builder.keeps_edge,
         recent_bytes=environment.recent_max_bytes,
         expired=expired,
     )

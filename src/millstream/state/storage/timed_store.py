@@ -68,7 +68,8 @@ class TimedReads(Protocol):
         """What all keys between two have within some time, in the store's own order.
 
         Follows Kafka Streams: in RocksDB by segments of time, in a segment by stored key; in memory
-        by time, then by key.
+        by time, then by key. Every key of a window store that is ordered by time (of windows that
+        are emitted when they close) is read by time as well.
 
         Args:
             lowest: the first serialized key; None begins with the first one there is.
@@ -81,8 +82,13 @@ class TimedReads(Protocol):
         """
         ...
 
-    def place_of(self, stored: bytes) -> tuple[int, bytes, bytes]:
-        """By what the store orders its stored keys when many keys are read."""
+    def place_of(self, stored: bytes, every_key: bool = False) -> tuple[int, bytes, bytes]:
+        """The sort key of a stored key in `read_keys`.
+
+        Args:
+            stored: the stored key.
+            every_key: whether neither `lowest` nor `highest` is given.
+        """
         ...
 
 

@@ -218,11 +218,18 @@ class SegmentedDuplicates(SegmentedWindows):
         base: where everything is.
         retention_ms: how far times may lie behind the latest one.
         recent_bytes: what recent entries may take in memory.
+        keeps_edge: whether a record that is exactly `retention_ms` old is found.
         expired: called for each put that comes too late.
     """
 
     def __init__(
-        self, base: OverlayStore, *, retention_ms: int, recent_bytes: int, expired: Expired
+        self,
+        base: OverlayStore,
+        *,
+        retention_ms: int,
+        recent_bytes: int,
+        keeps_edge: bool = False,
+        expired: Expired,
     ) -> None:
         self.table = DuplicateTable(bucket_length_ms(retention_ms))
         super().__init__(
@@ -234,6 +241,8 @@ class SegmentedDuplicates(SegmentedWindows):
             recent=self.table,
             expired=expired,
         )
+        if keeps_edge:
+            self._reach_ms = retention_ms
 
     @property
     def reach_ms(self) -> int:

@@ -115,8 +115,8 @@ class MemoryWindows:
         """What all keys have within some time: nothing has expired that is still here."""
         return self.read_keys(None, None, first, last)
 
-    def place_of(self, stored: bytes) -> tuple[int, bytes, bytes]:
-        """By what the store orders its stored keys."""
+    def place_of(self, stored: bytes, every_key: bool = False) -> tuple[int, bytes, bytes]:
+        """The sort key of a stored key: the same for some keys and for every key."""
         size, time = self._layout.suffix_bytes, self._layout.time_of(stored)
         if self._layout is WINDOWS:
             return time, stored[:-size], stored[8 - size :]

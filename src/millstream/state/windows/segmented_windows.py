@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from millstream.record import UNKNOWN, TopicPartition
@@ -56,7 +57,8 @@ class SegmentedWindows:
         base: where everything is.
         retention_ms: how far times may lie behind the latest one.
         recent_bytes: what recent entries may take in memory.
-        time_ordered: whether many keys are read by time and key, rather than by segment and key.
+        time_ordered: whether windows of all keys are read by time and key, rather than by segment
+            and key. Reads of a range of keys are by segment and key in any case.
         recent: keeps what is recent; None for a `TimeTable`.
         expired: called for each put that comes too late.
     """
@@ -152,7 +154,10 @@ class SegmentedWindows:
     ) -> ByteItems:
         """What all keys between two have within some time, in the store's own order."""
         first = max(first, self.readable_from)
-        return self._between(lowest, highest, first, last, reverse=reverse, begin=begin)
+        by_time = self._by_time(lowest is None and highest is None)
+        return self._between(
+            lowest, highest, first, last, by_time=by_time, reverse=reverse, begin=begin
+        )
 
     def read_expired_too(self, first: int, last: int) -> ByteItems:
         """What all keys have within some time, in the store's own order.
@@ -160,12 +165,23 @@ class SegmentedWindows:
         Follows Kafka Streams: sessions that are closed are looked for in this way, so that they are
         found while their segment is live.
         """
-        return self._between(None, None, first, last, reverse=False)
+        by_time = self._time_ordered
+        return self._between(None, None, first, last, by_time=by_time, reverse=False)
 
-    def place_of(self, stored: bytes) -> tuple[int, bytes, bytes]:
-        """By what the store orders its stored keys."""
+    def place_of(self, stored: bytes, every_key: bool = False) -> tuple[int, bytes, bytes]:
+        """The sort key of a stored key, in reads of some keys or of every key.
+
+        Follows Kafka Streams: a store ordered by time reads ranges of keys from its index by key,
+        and so do reads of all sessions.
+        """
+        return self._place(stored, self._by_time(every_key))
+
+    def _by_time(self, every_key: bool) -> bool:
+        return every_key and self._time_ordered and self._layout is WINDOWS
+
+    def _place(self, stored: bytes, by_time: bool) -> tuple[int, bytes, bytes]:
         time = self._time_of(stored)
-        if not self._time_ordered:
+        if not by_time:
             return time // self._segment_ms, stored, b""
         size = self._layout.suffix_bytes
         if self._layout is WINDOWS:
@@ -381,28 +397,33 @@ class SegmentedWindows:
         first: int,
         last: int,
         *,
+        by_time: bool,
         reverse: bool,
         begin: bytes | None = None,
     ) -> ByteItems:
         # Dead segments are still there until the next commit.
         first = max(first, self._first_segment * self._segment_ms)
         last = min(last, self.observed_time)
-        if begin is not None and self._time_ordered:
+        if begin is not None and by_time:
             time = self._time_of(begin)
             first, last = (first, min(last, time)) if reverse else (max(first, time), last)
         if first > last:
             return _nothing()
         if first >= self.complete_from:
             pairs = self._wanted(self._recent.between(first, last), lowest, highest)
-        elif self._time_ordered:
-            pairs = list(self._scan(lowest, highest, first, last, reverse=False))
+        elif by_time:
+            pairs = self._every_key(first, last)
         else:
             return self._scan(lowest, highest, first, last, reverse=reverse, begin=begin)
-        place_of = self.place_of
+        place_of = partial(self._place, by_time=by_time)
         if begin is not None:
             pairs = from_place(pairs, begin, place_of, reverse)
         pairs.sort(key=lambda pair: place_of(pair[0]), reverse=reverse)
         return (pair for pair in pairs)
+
+    def _every_key(self, first: int, last: int) -> list[tuple[bytes, bytes]]:
+        """What all keys have within some time, in any order."""
+        return list(self._scan(None, None, first, last, reverse=False))
 
     def _wanted(
         self, pairs: list[tuple[bytes, bytes]], lowest: bytes | None, highest: bytes | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Any, Generic, TypeVar
 
+from millstream.errors import NullKeyError
 from millstream.serdes import Serde
 from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.keyvalue.typed_store import TypedStore
@@ -274,8 +275,19 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         return None if raw is None else table.decode(raw)
 
     def _stored_key(self, session: Windowed[K]) -> bytes:
-        window: Window = session.window
+        try:
+            window: Window = session.window
+        except AttributeError:
+            raise self._no_session(session) from None
         return session_key(self._key(session.key), window.start_ms, window.end_ms)
+
+    def _no_session(self, session: Any) -> NullKeyError | TypeError:
+        if session is None:
+            return self._no_key("a session's key")
+        return TypeError(
+            f"Store {self.name} keeps sessions, but got {session!r}. Give a Windowed: a key and "
+            "the Window from the session's first record to its last one."
+        )
 
     def _of_key(
         self, key: K, earliest_end: int, latest_start: int, *, reverse: bool

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final
 
-from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset, Storage
+from millstream.state.storage.bytes_store import ChangelogOffset, Storage
 from millstream.state.storage.overlay import OverlayStore
 from millstream.state.storage.write_check import WriteCheck
 from millstream.state.windows.memory_windows import Expired
@@ -153,15 +153,5 @@ class TimeOrderedWindows(SegmentedWindows):
         # What is known of recent times has been written, and so has its index.
         base.known = lambda: recent.values
 
-    def _scan(
-        self,
-        lowest: bytes | None,
-        highest: bytes | None,
-        first: int,
-        last: int,
-        *,
-        reverse: bool,
-        begin: bytes | None = None,
-    ) -> ByteItems:
-        found = self._wanted(self._index.between_times(first, last), lowest, highest)
-        return (pair for pair in found)
+    def _every_key(self, first: int, last: int) -> list[tuple[bytes, bytes]]:
+        return self._index.between_times(first, last)

@@ -6,6 +6,7 @@ Kafka Streams' `CachingWindowStore` and `CachingSessionStore`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -234,7 +235,8 @@ class WindowCache(RecordCache):
         begin: bytes | None = None,
     ) -> ByteItems:
         """What all keys between two have within some time. Looks at all that is cached."""
-        key_of, time_of, place_of = self._layout.key_of, self._layout.time_of, self.place_of
+        key_of, time_of = self._layout.key_of, self._layout.time_of
+        place_of = partial(self.place_of, every_key=lowest is None and highest is None)
         above = [
             (stored, self._codec.raw(entry))
             for entries in (self.entries, self._resting)

@@ -216,6 +216,8 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
     def fetch_all(self, first_ms: int, last_ms: int) -> KeyValueIterator[Windowed[K], V]:
         """The windows of all keys that start within some time, in the order of `fetch_range`.
 
+        A store in RocksDB whose windows are emitted when they close is read by time, then by key.
+
         Example:
             >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
             >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
@@ -227,7 +229,7 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
             >>> [value for _, value in clicks.fetch_all(60_000, 120_000)]
             [60, 120]
         """
-        return self._windows(None, None, first_ms, last_ms, reverse=False)
+        return self._every(first_ms, last_ms, reverse=False)
 
     def backward_fetch_all(self, first_ms: int, last_ms: int) -> KeyValueIterator[Windowed[K], V]:
         """The windows of `fetch_all` in the opposite order.
@@ -243,10 +245,10 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
             >>> [value for _, value in clicks.backward_fetch_all(60_000, 120_000)]
             [120, 60]
         """
-        return self._windows(None, None, first_ms, last_ms, reverse=True)
+        return self._every(first_ms, last_ms, reverse=True)
 
     def all(self) -> KeyValueIterator[Windowed[K], V]:
-        """All windows of all keys, in the order of `fetch_range`.
+        """All windows of all keys, in the order of `fetch_all`.
 
         Example:
             >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
@@ -259,7 +261,7 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
             >>> [window.window.start_ms for window, _ in clicks.all()]
             [0, 60000, 120000]
         """
-        return self._windows(None, None, 0, MAX_TIME_MS, reverse=False)
+        return self._every(0, MAX_TIME_MS, reverse=False)
 
     def backward_all(self) -> KeyValueIterator[Windowed[K], V]:
         """The windows of `all` in the opposite order.
@@ -275,7 +277,7 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
             >>> [window.window.start_ms for window, _ in clicks.backward_all()]
             [120000, 60000, 0]
         """
-        return self._windows(None, None, 0, MAX_TIME_MS, reverse=True)
+        return self._every(0, MAX_TIME_MS, reverse=True)
 
     def _encoded(self, value: V | None) -> tuple[bytes | None, int]:
         inner: Any = value
@@ -307,9 +309,16 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
         self, lo: K | None, hi: K | None, first_ms: int, last_ms: int, *, reverse: bool
     ) -> KeyValueIterator[Windowed[K], V]:
         table = self._open()
-        lowest = None if lo is None else self._key(lo)
+        # The least key bounds nothing, but makes this a range: its order may be another one.
+        lowest = b"" if lo is None else self._key(lo)
         highest = None if hi is None else self._key(hi)
         pairs = table.read_keys(lowest, highest, first_ms, last_ms, reverse=reverse)
+        return KeyValueIterator(self.name, self._decoded(pairs), lambda: self._is_open)
+
+    def _every(
+        self, first_ms: int, last_ms: int, *, reverse: bool
+    ) -> KeyValueIterator[Windowed[K], V]:
+        pairs = self._open().read_keys(None, None, first_ms, last_ms, reverse=reverse)
         return KeyValueIterator(self.name, self._decoded(pairs), lambda: self._is_open)
 
     def _decoded(self, pairs: ByteItems) -> Generator[tuple[Windowed[K], V], None, None]:

@@ -356,8 +356,10 @@ class StreamsBuilder(Hinted):
 
         Args:
             topic: the topic, which is better compacted than cut off.
-            key: the serde of the keys; by default the config's `default_key_serde`.
-            value: the serde of the values; by default the config's `default_value_serde`.
+            key: the serde of the keys; by default that of a `Materialized`, else the config's
+                `default_key_serde`.
+            value: the serde of the values; by default that of a `Materialized`, else the config's
+                `default_value_serde`.
             timestamp_extractor: `(record, partition_time) -> timestamp`, in milliseconds since the
                 epoch; by default the config's.
             offset_reset: where to begin without a committed offset, as for `stream`.
@@ -378,6 +380,7 @@ class StreamsBuilder(Hinted):
         checked_serdes("table", key=key, value=value)
         checked_extractor("table", timestamp_extractor)
         names, choice = self._graph.names, materialized(store)
+        key, value = _read_with(choice, key, value)
         builder = _store_of(self._graph, checked_name(topic), choice, key, value)
         source = suffixed_name(names, name, "-source", "KSTREAM-SOURCE-")
         node = TableSourceGraphNode(
@@ -456,8 +459,10 @@ class StreamsBuilder(Hinted):
 
         Args:
             topic: the topic.
-            key: the serde of the keys; by default the config's `default_key_serde`.
-            value: the serde of the values; by default the config's `default_value_serde`.
+            key: the serde of the keys; by default that of a `Materialized`, else the config's
+                `default_key_serde`.
+            value: the serde of the values; by default that of a `Materialized`, else the config's
+                `default_value_serde`.
             store: where the table is kept. It has no changelog: the topic is its log.
             name: of the operation.
 
@@ -477,6 +482,7 @@ class StreamsBuilder(Hinted):
                 "the versions.",
                 declared_at=call_site(),
             )
+        key, value = _read_with(choice, key, value)
         builder = _store_of(self._graph, checked_name(topic), choice, key, value)
         source = suffixed_name(names, name, "-source", "KSTREAM-SOURCE-")
         node = GlobalStoreGraphNode(
@@ -594,6 +600,13 @@ class StreamsBuilder(Hinted):
         return self._built
 
 
+def _read_with(
+    choice: Materialized[Any, Any], key: Serde[Any] | None, value: Serde[Any] | None
+) -> tuple[Serde[Any] | None, Serde[Any] | None]:
+    """The serdes that read a table's topic: those of its store unless others are given."""
+    return choice.key if key is None else key, choice.value if value is None else value
+
+
 def _store_of(
     graph: LogicalGraph,
     topic: str,
@@ -602,5 +615,5 @@ def _store_of(
     value: Serde[Any] | None,
 ) -> TableStoreBuilder:
     """The store of a table read from a topic. Its serdes are those which read the topic."""
-    read_with = replace(choice, key=key or choice.key, value=value or choice.value)
+    read_with = replace(choice, key=key, value=value)
     return key_value_builder(read_with, graph.names, f"{topic}-", key_serde=None, value_serde=None)

@@ -45,6 +45,10 @@ def process(
     node = ProcessGraphNode(
         name=named,
         declared_at=site,
+        # Unlike Kafka Streams, whose optimization would put a repartition topic above it (see
+        # KAFKA-19668): it may forward other keys and values than it is given.
+        changes_key=not fixed_key,
+        changes_value=True,
         operation=Process(supplier, fixed_key),
         store_names=store_names("process_values" if fixed_key else "process", stores),
         store_builders=tuple(builders),

@@ -232,6 +232,8 @@ def _window_store(
         retain_duplicates=True,
         timestamped=True,
         log_headers=True,
+        # Unlike Kafka Streams, which loses partners at the very edge of a window.
+        keeps_edge=True,
         logging=logged,
         # Records are not updated, so the log is not compacted: follows Kafka Streams.
         topic_config={**config, "cleanup.policy": "delete"},

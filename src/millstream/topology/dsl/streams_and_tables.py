@@ -643,7 +643,9 @@ class KStream(HintedStream, Generic[K, V]):
             key: the serde of the topic's keys; by default that of the stream.
             value: the serde of the topic's values; by default that of the stream.
             partitions: how many the topic has; by default as many as the topics before it.
-            partitioner: `(topic, key, value, number_of_partitions) -> partition | None`.
+            partitioner: `(topic, key, value, number_of_partitions) -> partition`, or a collection
+                of partitions, each of which gets a copy of the record: an empty one drops the
+                record (KIP-837). None leaves the choice to Kafka's default.
             name: the topic is called `<application.id>-<name>-repartition`.
 
         Raises:
@@ -945,7 +947,9 @@ class KStream(HintedStream, Generic[K, V]):
                 record.
             key: the serde of the keys; by default that of the stream, or else the config's.
             value: the serde of the values; by default that of the stream, or else the config's.
-            partitioner: `(topic, key, value, number_of_partitions) -> partition | None`.
+            partitioner: `(topic, key, value, number_of_partitions) -> partition`, or a collection
+                of partitions, each of which gets a copy of the record: an empty one drops the
+                record (KIP-837). None leaves the choice to Kafka's default.
             name: of the operation.
 
         Raises:
@@ -2647,7 +2651,7 @@ class KTable(HintedTable, Generic[K, V]):
 
     def group_by(
         self,
-        selector: Callable[[K, V], tuple[K1, V1]],
+        selector: Callable[[K, V], tuple[K1, V1] | None],
         *,
         key: Serde[K1] | None = None,
         value: Serde[V1] | None = None,
@@ -2656,8 +2660,8 @@ class KTable(HintedTable, Generic[K, V]):
         """Group the rows by another key, to aggregate them. This repartitions.
 
         Args:
-            selector: `(key, value) -> (group, value in the group)`. With None for one of the two
-                the row is in no group.
+            selector: `(key, value) -> (group, value in the group)`. With None for one of the two,
+                or for both, the row is in no group.
             key: the serde of the groups; by default the config's.
             value: the serde of the values in the groups; by default the config's.
             name: of the operation and of the repartition topic.

@@ -145,10 +145,10 @@ class TableSelect(TableOperation, VersionHeedingOperation):
     """Gives the rows of a table the keys of their groups.
 
     Args:
-        selector: (key, value) → (group, value in the group).
+        selector: (key, value) → (group, value in the group), or None.
     """
 
-    selector: Callable[[Any, Any], tuple[Any, Any]]
+    selector: Callable[[Any, Any], tuple[Any, Any] | None]
 
 
 @dataclass(frozen=True)

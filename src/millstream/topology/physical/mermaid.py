@@ -74,5 +74,5 @@ class _Flowchart:
 
 
 def _label(text: str) -> str:
-    # Names cannot hold a quote, but patterns and the names of lambdas hold what Mermaid reads.
+    # Names of nodes, patterns and the names of lambdas may hold characters that Mermaid reads.
     return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;")

@@ -8,7 +8,7 @@ internal topic goes without the application id until a task runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -26,8 +26,9 @@ TimestampExtractor = Callable[[Any, int], int]
 #: long before now.
 OffsetReset = str | timedelta
 
-#: `partitioner(topic, key, value, number_of_partitions) -> partition`; None leaves it to Kafka.
-Partitioner = Callable[[str, Any, Any, int], int | None]
+#: `partitioner(topic, key, value, number_of_partitions) -> partition`: a partition, several in a
+#: collection (each gets a copy of the record; an empty one drops it), or None for Kafka's default.
+Partitioner = Callable[[str, Any, Any, int], int | Collection[int] | None]
 
 #: `extractor(key, value, record_context) -> topic`.
 TopicExtractor = Callable[[Any, Any, Any], str]
@@ -143,12 +144,15 @@ def check_offset_reset(reset: OffsetReset | None) -> None:
     """Refuse what is no offset reset.
 
     Raises:
-        TopologyError: it is none.
+        TopologyError: it is none, or a negative timedelta.
     """
-    if reset is None or isinstance(reset, timedelta) or reset in ("earliest", "latest", "none"):
+    if isinstance(reset, timedelta):
+        if reset >= timedelta(0):
+            return
+    elif reset is None or reset in ("earliest", "latest", "none"):
         return
     raise TopologyError(
         f"There is no offset reset {reset!r}. "
-        "Choose 'earliest', 'latest', 'none', or a timedelta before now.",
+        "Choose 'earliest', 'latest', 'none', or a timedelta before now, not a negative one.",
         declared_at=call_site(),
     )

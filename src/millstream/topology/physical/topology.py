@@ -20,7 +20,7 @@ from millstream.topology.arguments import (
 )
 from millstream.topology.call_site import call_site
 from millstream.topology.logical_plan import LogicalPlan
-from millstream.topology.naming import checked_name
+from millstream.topology.naming import checked_name, checked_node_name
 from millstream.topology.operations.operation import Operation
 from millstream.topology.operations.processors import Process
 from millstream.topology.options.history import LakeHistory
@@ -241,7 +241,9 @@ class Topology:
             parents: the nodes whose output it takes.
             key: encodes keys; by default the config's `default_key_serde`.
             value: encodes values; by default the config's `default_value_serde`.
-            partitioner: `(topic, key, value, number_of_partitions) -> partition | None`.
+            partitioner: `(topic, key, value, number_of_partitions) -> partition`, or a collection
+                of partitions, each of which gets a copy of the record: an empty one drops the
+                record (KIP-837). None leaves the choice to Kafka's default.
             declared_at: file and line to name in errors; by default the caller's.
 
         Raises:
@@ -697,7 +699,7 @@ class Topology:
         return numbered(groups, self.nodes, self.global_stores)
 
     def _check_new(self, name: str, site: str) -> None:
-        known = self.nodes.get(checked_name(name))
+        known = self.nodes.get(checked_node_name(name))
         for store in self.global_stores.values():
             for node in (store.source, store.processor):
                 known = node if node.name == name else known

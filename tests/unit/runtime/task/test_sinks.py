@@ -65,6 +65,10 @@ class Errors:
     def __init__(self, go_on: bool) -> None:
         self.go_on = go_on
         self.left_out: list[tuple[Any, Any]] = []
+        self.drops: list[tuple[int, str]] = []
+
+    def dropped(self, count: int, why: str) -> None:
+        self.drops.append((count, why))
 
     def unwritable(self, batch: Batch, index: int, error: Exception) -> bool:
         self.left_out.append((batch.keys[index], batch.values[index]))
@@ -144,6 +148,39 @@ def test_a_partitioner_chooses_or_leaves_it_to_kafka() -> None:
     sent = Run(partitioner=partition).send(("a", 1), ("b", 0))
     assert [each.partition for each in sent] == [2, None]
     assert asked == [("out", "a", 1, 3), ("out", "b", 0, 3)]
+
+
+def test_a_partitioner_copies_a_record_or_drops_it() -> None:
+    """KIP-837: a copy to each partition that it returns, in their order, and once."""
+    chosen: dict[int, Any] = {1: [2, 0, 2], 2: [], 3: {1}, 4: None, 5: range(3), 6: 1}
+    run = Run(partitioner=lambda topic, key, value, count: chosen[value])
+    sent = run.send(*[("k", value) for value in chosen], headers=[H, (), (), (), (), ()])
+    assert [(each.partition, each.value, each.timestamp) for each in sent] == [
+        (partition, number(value), value - 1)
+        for partition, value in [(0, 1), (2, 1), (1, 3), (None, 4), (0, 5), (1, 5), (2, 5), (1, 6)]
+    ]
+    assert [each.headers for each in sent[:3]] == [H, H, ()]
+    assert run.errors.drops == [(1, "their partitioner chose no partition")]
+    assert run.errors.left_out == []
+
+
+def test_copies_keep_the_depth_first_order() -> None:
+    meeting, topics = SinkMeeting(), Topics()
+    one = Run("out", meeting=meeting, topics=topics, partitioner=lambda *_: [0, 1])
+    two = Run("out", meeting=meeting, topics=topics)
+    one.send(("a", 1), ("c", 2), order=[(0, 0), (1, 0)])
+    two.send(("b", 3), order=[(0, 1)])
+    meeting.send()
+    assert [(each.key, each.partition) for each in topics.sent] == [
+        *[(b"a", 0), (b"a", 1), (b"b", None), (b"c", 0), (b"c", 1)]
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["12", b"\0", [0, "1"], [0, 3], {-1}, [None], {"a": 1}])
+def test_what_is_no_partition_is_refused(wrong: Any) -> None:
+    run = Run(partitioner=lambda *_: wrong)
+    assert run.send(("a", 1)) == []
+    assert run.errors.left_out == [("a", 1)]
 
 
 def bad_topic(key: Any, value: Any, context: Any) -> Any:

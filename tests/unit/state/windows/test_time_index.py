@@ -70,6 +70,11 @@ class Pair:
             store.close()
 
 
+def _place(layout: KeyLayout, stored: bytes, by_time: bool) -> tuple[int, bytes]:
+    time = layout.time_of(stored)
+    return (time, stored) if by_time else (time // segment_length_ms(RETENTION_MS), stored)
+
+
 @LAYOUTS
 @pytest.mark.parametrize("recent_bytes", [0, 4_000])
 def test_finds_what_a_look_through_the_segments_finds(
@@ -110,8 +115,22 @@ def test_finds_what_a_look_through_the_segments_finds(
         last = first + chance.choice((0, 1_000, RETENTION_MS))
         indexed, plain = (list(store.read_expired_too(first, last)) for store in pair.both)
         assert indexed == plain
-        some = [list(store.read_keys(b"a", b"a", first, last)) for store in pair.both]
-        assert some[0] == some[1]
+        # By time where windows of every key are read, else by segment and key.
+        for bounds in ((None, None), (b"", None), (None, b"a"), (b"a", b"b\xff")):
+            by_time = bounds == (None, None) and layout is WINDOWS
+            for reverse in (False, True):
+                some, others = (
+                    list(store.read_keys(*bounds, first, last, reverse=reverse))
+                    for store in pair.both
+                )
+                assert some == others
+                places = [_place(layout, each, by_time) for each, _ in some]
+                assert places == sorted(places, reverse=reverse)
+                for begin, _ in some[1:2]:
+                    rest = pair.indexed.read_keys(
+                        *bounds, first, last, reverse=reverse, begin=begin
+                    )
+                    assert list(rest) == some[1:]
         found += len(plain)
     assert found > 50
     pair.close()

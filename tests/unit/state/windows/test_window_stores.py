@@ -97,6 +97,11 @@ def test_calls_that_make_no_sense_are_refused(open_task: OpenTask) -> None:
     session_store = open_task(sessions("in_memory")).store("s")
     with pytest.raises(NullKeyError):
         session_store.put(Windowed(None, Window(0, 1)), 1)
+    for call in (lambda key: session_store.put(key, 1), session_store.remove):
+        with pytest.raises(NullKeyError, match="needs a session's key, but got None"):
+            call(None)
+        with pytest.raises(TypeError, match="keeps sessions, but got 'k'"):
+            call("k")
 
 
 def test_the_changelog_has_stored_keys_and_plain_values(
