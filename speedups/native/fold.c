@@ -31,7 +31,7 @@ static int load(Cache *state, PyObject *missing) {
     }
     Py_XDECREF(keys);
     Py_XDECREF(loaded);
-    return loaded == NULL ? -1 : ask_seq(state);
+    return ask_seq_after(state, loaded == NULL);
 }
 
 /* Which record a change belongs to; -1 with an exception. */

@@ -91,7 +91,7 @@ static int leave_to_python(Sessions *self, Step *step) {
     int is_late = late == NULL ? -1 : PyObject_IsTrue(late);
     Py_XDECREF(late);
     self->late += is_late > 0;
-    return is_late < 0 ? -1 : ask_seq(&self->cache);
+    return ask_seq_after(&self->cache, is_late < 0);
 }
 
 /* ---- finding */

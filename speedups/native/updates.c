@@ -72,6 +72,16 @@ int ask_seq(Cache *state) {
     return failed;
 }
 
+int ask_seq_after(Cache *state, int failed) {
+    Exception exception = take_exception();
+    if (ask_seq(state) < 0) {
+        exception = first_exception(exception);
+        failed = 1;
+    }
+    restore_exception(exception);
+    return failed ? -1 : 0;
+}
+
 int close_cache(Cache *state) {
     int failed = state->is_open ? tell_seq(state) : 0;
     Py_CLEAR(state->entries);

@@ -51,6 +51,9 @@ int close_cache(Cache *state);
 int tell_seq(Cache *state);
 int ask_seq(Cache *state);
 
+/* The same after Python that may have failed, whose exception stays: 0, or -1 with an exception. */
+int ask_seq_after(Cache *state, int failed);
+
 /* The arguments of Millstream's `Updates`: whether they are what they should be. */
 int open_updates(Updates *updates, PyObject *given);
 void close_updates(Updates *updates);

@@ -206,7 +206,7 @@ class _Parts:
             self.meters.scope,
             clock,
         )
-        budget = CacheBudget(cache_share_bytes(config))
+        budget = CacheBudget(cache_share_bytes(config), config.speedups)
         tasks = self._tasks(membership.member, offset_sums, global_updates, budget)
         commits = self._commits(membership.member)
         return StreamThread(
