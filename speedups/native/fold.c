@@ -243,10 +243,8 @@ static PyObject *folded(Functions *functions, PyObject *so_far, PyObject *key, P
 }
 
 /* 1 if the record is to be left out from here on, -1 with an exception. */
-static int fold_one(Cache *cache, Updates *updates, Block *block, Functions *functions, Py_ssize_t position,
-                    Py_ssize_t index) {
-    Entry *entry = changed_entry(cache, updates, block, position);
-    PyObject *key = entry == NULL ? NULL : cell(&updates->keys, index);
+static int fold_one(Cache *cache, Updates *updates, Functions *functions, Entry *entry, Py_ssize_t index) {
+    PyObject *key = cell(&updates->keys, index);
     PyObject *record = key == NULL ? NULL : cell(&updates->values, index);
     int failed = -1;
     if (record != NULL) {
@@ -280,10 +278,12 @@ PyObject *fold_entries(PyObject *module, PyObject *arguments) {
     int failed = !open_updates(&updates, given_updates) || !open_cache(&cache, given_cache);
     Py_ssize_t left_out = -1;
     for (Py_ssize_t position = 0; !failed && position < updates.count; position++) {
-        Py_ssize_t index = record_of(&updates, position);
+        /* Also of changes that are left out, as in Python: what is loaded together must be the same. */
+        Entry *entry = changed_entry(&cache, &updates, &block, position);
+        Py_ssize_t index = entry == NULL ? -1 : record_of(&updates, position);
         int done = index < 0           ? -1
                    : index == left_out ? 0
-                                       : fold_one(&cache, &updates, &block, &functions, position, index);
+                                       : fold_one(&cache, &updates, &functions, entry, index);
         left_out = done > 0 ? index : left_out;
         failed = done < 0;
     }

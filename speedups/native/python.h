@@ -92,10 +92,12 @@ static inline int as_number(PyObject *object, long long *number) {
 
 /* Add to an integer of 64 bits: 0, or -1 with an OverflowError. */
 static inline int add_number(long long *number, long long more) {
-    if (__builtin_add_overflow(*number, more, number)) {
+    long long sum;
+    if (__builtin_add_overflow(*number, more, &sum)) {
         PyErr_SetString(PyExc_OverflowError, "a number of a cache does not fit 64 bits");
         return -1;
     }
+    *number = sum;
     return 0;
 }
 

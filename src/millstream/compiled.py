@@ -40,7 +40,7 @@ def extension() -> ModuleType | str:
         f"the installed millstream-speedups is of {version or 'an older version'}, and this "
         f"Millstream needs {EXTENSION_VERSION}"
     )
-    _warn(reason)
+    warn_once(reason)
     return reason
 
 
@@ -60,7 +60,8 @@ def compiled(pure: _Function, name: str, speedups: bool | None = None) -> _Funct
 
 
 @lru_cache
-def _warn(reason: str) -> None:
+def warn_once(reason: str) -> None:
+    """Log that the installed extension is not used."""
     _log.warning(
         "Python is used in place of the C extension, because %s. Install both packages in the same "
         "version.",

@@ -368,9 +368,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
     ),
     # --- the task: offsets ---
-    mutant(
-        "offsets are one too high", _TASK, "CommitOffset(offset, ", "CommitOffset(offset + 1, "
-    ),
+    mutant("offsets are one too high", _TASK, "CommitOffset(offset, ", "CommitOffset(offset + 1, "),
     mutant("offsets are one too low", _TASK, "CommitOffset(offset, ", "CommitOffset(offset - 1, "),
     mutant(
         "offsets are those of the commit before",
@@ -391,9 +389,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "            if offset is not None and place != min(at_work.group.queues):\n"
         "                topic_id",
     ),
-    mutant(
-        "offsets have no epoch", _TASK, "metadata.encode(), epoch)", "metadata.encode(), None)"
-    ),
+    mutant("offsets have no epoch", _TASK, "metadata.encode(), epoch)", "metadata.encode(), None)"),
     mutant("offsets have no metadata", _TASK, "metadata.encode(), epoch)", '"", epoch)'),
     mutant(
         "what operators remember is not committed",
