@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 from setuptools import Extension, setup
 
 FOLDER = Path(__file__).parent
+#: Compiled in, so that what is loaded says it, whatever package lies around it.
+VERSION = tomllib.loads((FOLDER / "pyproject.toml").read_text())["project"]["version"]
 
 setup(
     ext_modules=[
@@ -14,8 +17,20 @@ setup(
             "millstream_speedups._native",
             sources=sorted(f"native/{path.name}" for path in FOLDER.glob("native/*.c")),
             depends=sorted(f"native/{path.name}" for path in FOLDER.glob("native/*.h")),
-            define_macros=[("Py_LIMITED_API", "0x030B0000"), ("_GNU_SOURCE", "1")],
-            extra_compile_args=["-std=c11", "-O2", "-Wall", "-Wextra", "-pthread"],
+            define_macros=[
+                ("Py_LIMITED_API", "0x030B0000"),
+                ("_GNU_SOURCE", "1"),
+                ("MILLSTREAM_VERSION", f'"{VERSION}"'),
+            ],
+            # Other libraries of the process may have functions of the same names.
+            extra_compile_args=[
+                "-std=c11",
+                "-O2",
+                "-Wall",
+                "-Wextra",
+                "-pthread",
+                "-fvisibility=hidden",
+            ],
             extra_link_args=["-pthread"],
             libraries=["dl"],
             py_limited_api=True,

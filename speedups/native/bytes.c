@@ -80,8 +80,8 @@ static PyObject *timed(PyObject *value, PyObject *timestamp) {
     if (value == Py_None) {
         return Py_NewRef(value);
     }
-    long long time = PyLong_AsLongLong(timestamp);
-    if (time == -1 && PyErr_Occurred()) {
+    long long time;
+    if (as_number(timestamp, &time) < 0) {
         return NULL;
     }
     Py_buffer view;
@@ -105,9 +105,9 @@ PyObject *with_times(PyObject *module, PyObject *arguments) {
         return NULL;
     }
     /* Copies, which nobody else can change meanwhile. */
-    PyObject *values = PySequence_Tuple(given_values), *timestamps = PySequence_Tuple(given_timestamps);
-    PyObject *all = NULL;
-    if (values != NULL && timestamps != NULL) {
+    PyObject *values = PySequence_Tuple(given_values), *all = NULL;
+    PyObject *timestamps = values == NULL ? NULL : PySequence_Tuple(given_timestamps);
+    if (timestamps != NULL) {
         Py_ssize_t count = PyTuple_Size(values);
         if (PyTuple_Size(timestamps) != count) {
             PyErr_Format(PyExc_ValueError, "there are %zd values and %zd timestamps", count,
@@ -116,7 +116,10 @@ PyObject *with_times(PyObject *module, PyObject *arguments) {
             all = PyList_New(count);
         }
         for (Py_ssize_t index = 0; all != NULL && index < count; index++) {
-            PyObject *one = timed(PyTuple_GetItem(values, index), PyTuple_GetItem(timestamps, index));
+            PyObject *value = tuple_item(values, index), *timestamp = tuple_item(timestamps, index);
+            PyObject *one = timed(value, timestamp);
+            Py_XDECREF(value);
+            Py_XDECREF(timestamp);
             if (one == NULL || PyList_SetItem(all, index, one) < 0) {
                 Py_CLEAR(all);
             }

@@ -17,7 +17,11 @@ static _Thread_local Client *reading;
 /* Confluent-kafka's own, the same for all of its clients. */
 static error_function *first_told;
 
-void ignore_acknowledgements(int ignored) { is_ignored = ignored; }
+int ignore_acknowledgements(int ignored) {
+    int before = is_ignored;
+    is_ignored = ignored;
+    return before;
+}
 
 void keep_told(Client *client) { reading = client; }
 

@@ -81,9 +81,9 @@ void keep_told(Client *client);
 /* Give back what was made of the client, while that is there. */
 void free_handles(Client *client);
 
-/* A thread that hands records over does not hear of those that are refused at once: its caller
- * does. */
-void ignore_acknowledgements(int ignored);
+/* Whether rejections are ignored on this thread from now on, and were until now. The caller that hands
+ * records over gets those that are rejected at once as a result. */
+int ignore_acknowledgements(int ignored);
 
 /* Forget acknowledged offsets and failures. */
 void forget_deliveries(Client *client);

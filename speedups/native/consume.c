@@ -7,6 +7,8 @@
 
 /* However many are asked for: the caller comes again for the rest. */
 #define MOST_MESSAGES 65536
+/* Keys, values, timestamps, offsets, headers. */
+#define COLUMNS 5
 /* In place of a partition, which is never less than -1. */
 #define OF_CLIENT (-2)
 
@@ -16,17 +18,27 @@ PyObject *open_queue(ClientObject *self, PyObject *unused) {
         return NULL;
     }
     Client *client = self->client;
-    if (client->queue == NULL) {
+    int is_consumer = kafka.type(client->rk) == TYPE_CONSUMER;
+    if (is_consumer && client->queue == NULL) {
         client->queue = kafka.queue_new(client->rk);
     }
     end_call(client);
-    Py_RETURN_NONE;
+    if (!is_consumer) {
+        PyErr_SetString(PyExc_RuntimeError, "only a consumer has a queue of records");
+    }
+    return none_unless(!is_consumer);
 }
 
 PyObject *forward(ClientObject *self, PyObject *arguments) {
     const char *topic;
     int partition;
-    if (!PyArg_ParseTuple(arguments, "si", &topic, &partition) || !enter(self)) {
+    if (!PyArg_ParseTuple(arguments, "si", &topic, &partition)) {
+        return NULL;
+    }
+    if (partition < 0) {
+        return PyErr_Format(PyExc_ValueError, "a partition is not negative, as %d is", partition);
+    }
+    if (!enter(self)) {
         return NULL;
     }
     Client *client = self->client;
@@ -67,8 +79,8 @@ static PyObject *headers_of(const rd_kafka_message_t *message) {
         kafka.header_get_all(headers, index, &name, &value, &size);
         /* Follows Java, which reads any bytes as text. */
         PyObject *text = PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
-        PyObject *bytes = bytes_or_none(value, size);
-        PyObject *pair = text == NULL || bytes == NULL ? NULL : PyTuple_Pack(2, text, bytes);
+        PyObject *bytes = text == NULL ? NULL : bytes_or_none(value, size);
+        PyObject *pair = bytes == NULL ? NULL : PyTuple_Pack(2, text, bytes);
         Py_XDECREF(text);
         Py_XDECREF(bytes);
         if (pair == NULL || PyTuple_SetItem(pairs, (Py_ssize_t)index, pair) < 0) {
@@ -123,14 +135,24 @@ static PyObject *run_of(rd_kafka_message_t **messages, Py_ssize_t count) {
     const rd_kafka_message_t *first = messages[0], *last = messages[count - 1];
     /* Offsets only grow: as many records as numbers leave no gap. */
     int has_gaps = last->offset - first->offset + 1 != count;
-    PyObject *offsets = has_gaps ? column(messages, count, offset_of) : Py_NewRef(Py_None);
-    PyObject *headers =
-        have_headers(messages, count) ? column(messages, count, headers_of) : Py_NewRef(Py_None);
-    /* "N" takes the reference over, and with any NULL among them makes the whole NULL. */
-    return Py_BuildValue("(siNNNLNNi)", kafka.topic_name(first->rkt), (int)first->partition,
-                         column(messages, count, key_of), column(messages, count, value_of),
-                         column(messages, count, timestamp_of), (long long)first->offset, offsets, headers,
-                         (int)kafka.message_leader_epoch(last));
+    PyObject *(*const made[COLUMNS])(const rd_kafka_message_t *) = {
+        key_of, value_of, timestamp_of, has_gaps ? offset_of : NULL,
+        have_headers(messages, count) ? headers_of : NULL};
+    PyObject *columns[COLUMNS] = {NULL}, *run = NULL;
+    int failed = 0;
+    for (int number = 0; !failed && number < COLUMNS; number++) {
+        columns[number] = made[number] == NULL ? Py_NewRef(Py_None) : column(messages, count, made[number]);
+        failed = columns[number] == NULL;
+    }
+    if (!failed) {
+        run = Py_BuildValue("(siOOOLOOi)", kafka.topic_name(first->rkt), (int)first->partition, columns[0], columns[1],
+                            columns[2], (long long)first->offset, columns[3], columns[4],
+                            (int)kafka.message_leader_epoch(last));
+    }
+    for (int number = 0; number < COLUMNS; number++) {
+        Py_XDECREF(columns[number]);
+    }
+    return run;
 }
 
 static PyObject *event_of(const rd_kafka_message_t *message) {
@@ -216,8 +238,8 @@ PyObject *read_columns(ClientObject *self, PyObject *arguments) {
     if (messages == NULL) {
         return PyErr_NoMemory();
     }
-    PyObject *runs = PyList_New(0), *events = PyList_New(0), *found = NULL;
-    if (runs != NULL && events != NULL && enter(self)) {
+    PyObject *runs = PyList_New(0), *events = runs == NULL ? NULL : PyList_New(0), *found = NULL;
+    if (events != NULL && enter(self)) {
         Client *client = self->client;
         Py_ssize_t count = -1;
         if (client->queue != NULL) {

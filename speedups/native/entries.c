@@ -15,10 +15,18 @@ static PyObject *entry_type;
 
 Entry *as_entry(PyObject *object) {
     if ((PyObject *)Py_TYPE(object) != entry_type) {
-        PyErr_Format(PyExc_TypeError, "a CachedEntry is needed, not %R", object);
+        PyErr_Format(PyExc_TypeError, "a CachedEntry is needed, not %R", Py_TYPE(object));
         return NULL;
     }
     return (Entry *)object;
+}
+
+PyObject *key_of_entry(Entry *entry) {
+    PyObject *key_bytes = held(entry->key_bytes);
+    if (key_bytes == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "an entry has no key: its key_bytes were deleted");
+    }
+    return key_bytes;
 }
 
 /* ---- the class */
@@ -51,6 +59,15 @@ static PyObject *new_entry(PyTypeObject *type, PyObject *arguments, PyObject *ke
     return (PyObject *)made_entry(key_bytes, stored, size, used_seq);
 }
 
+/* An entry without a value of a key in a list; NULL with an exception. */
+static PyObject *new_of_key(PyObject *keys, Py_ssize_t index, long long extra_bytes, long long seq) {
+    PyObject *key = list_item(keys, index);
+    long long size = key == NULL ? -1 : PyBytes_Size(key);
+    Entry *entry = size < 0 || add_number(&size, extra_bytes) < 0 ? NULL : made_entry(key, Py_None, size, seq);
+    Py_XDECREF(key);
+    return (PyObject *)entry;
+}
+
 PyObject *new_entries(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *keys;
@@ -58,21 +75,23 @@ PyObject *new_entries(PyObject *module, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "O!LL", &PyList_Type, &keys, &extra_bytes, &seq)) {
         return NULL;
     }
-    PyObject *entries = PyList_New(PyList_Size(keys));
-    for (Py_ssize_t index = 0; entries != NULL && index < PyList_Size(keys); index++) {
-        PyObject *key = PyList_GetItem(keys, index);
-        Py_ssize_t key_bytes = PyBytes_Size(key);
-        Entry *entry = key_bytes < 0 ? NULL : made_entry(key, Py_None, key_bytes + extra_bytes, seq + index);
-        if (entry == NULL) {
+    long long last = seq;
+    if (add_number(&last, PyList_Size(keys)) < 0) {
+        return NULL;
+    }
+    Py_ssize_t count = PyList_Size(keys);
+    PyObject *entries = PyList_New(count);
+    for (Py_ssize_t index = 0; entries != NULL && index < count; index++, seq++) {
+        PyObject *entry = new_of_key(keys, index, extra_bytes, seq);
+        if (entry == NULL || PyList_SetItem(entries, index, entry) < 0) {
             Py_CLEAR(entries);
-        } else {
-            PyList_SetItem(entries, index, (PyObject *)entry);
         }
     }
     return entries;
 }
 
-static void free_entry(Entry *self) {
+static void free_one(PyObject *object) {
+    Entry *self = (Entry *)object;
     Py_CLEAR(self->key_bytes);
     Py_CLEAR(self->stored);
     Py_CLEAR(self->raw);
@@ -85,13 +104,16 @@ static void free_entry(Entry *self) {
     Py_DECREF(type);
 }
 
+/* A value may be, or hold, another entry. */
+static void free_entry(PyObject *self) { free_flat(self, free_one); }
+
 static PyObject *change(Entry *self, PyObject *const *arguments, Py_ssize_t count) {
     if (count != 6) {
         return PyErr_Format(PyExc_TypeError, "a change has 6 arguments, not %zd", count);
     }
-    long long timestamp = PyLong_AsLongLong(arguments[1]), seq = PyLong_AsLongLong(arguments[2]);
-    long long offset = PyLong_AsLongLong(arguments[4]);
-    if (PyErr_Occurred()) {
+    long long timestamp, seq, offset;
+    if (as_number(arguments[1], &timestamp) < 0 || as_number(arguments[2], &seq) < 0 ||
+        as_number(arguments[4], &offset) < 0) {
         return NULL;
     }
     return PyBool_FromLong(
@@ -134,15 +156,17 @@ int add_entries(PyObject *module) {
 
 /* ---- changed entries */
 
-static int put_cells(Entry *entry, PyObject *columns, Py_ssize_t index) {
+/* Read an entry into one row of lists: 0, or -1 with an exception. Runs no Python. */
+static int put_cells(Entry *entry, PyObject **columns, Py_ssize_t index) {
     PyObject *cells[COLUMNS] = {
-        Py_XNewRef(entry->key_bytes), Py_XNewRef(entry->value),           PyLong_FromLongLong(entry->timestamp),
-        Py_XNewRef(entry->place),     PyLong_FromLongLong(entry->offset), Py_XNewRef(entry->headers)};
+        held(entry->key_bytes), held(entry->value),           PyLong_FromLongLong(entry->timestamp),
+        held(entry->place),     PyLong_FromLongLong(entry->offset), held(entry->headers)};
+    int failed = cells[2] == NULL || cells[4] == NULL;
     for (int number = 0; number < COLUMNS; number++) {
         PyObject *cell = cells[number] == NULL ? Py_NewRef(Py_None) : cells[number];
-        PyList_SetItem(PyTuple_GetItem(columns, number), index, cell);
+        failed |= PyList_SetItem(columns[number], index, cell) < 0;
     }
-    return !PyErr_Occurred();
+    return failed ? -1 : 0;
 }
 
 PyObject *columns_of(PyObject *module, PyObject *entries) {
@@ -151,38 +175,58 @@ PyObject *columns_of(PyObject *module, PyObject *entries) {
         return PyErr_Format(PyExc_TypeError, "a list of entries is needed, not %R", entries);
     }
     Py_ssize_t count = PyList_Size(entries);
-    PyObject *columns = PyTuple_New(COLUMNS);
-    for (int number = 0; columns != NULL && number < COLUMNS; number++) {
-        PyObject *column = PyList_New(count);
-        if (column == NULL || PyTuple_SetItem(columns, number, column) < 0) {
-            Py_CLEAR(columns);
-        }
+    PyObject *columns[COLUMNS] = {NULL}, *result = NULL;
+    int failed = 0;
+    for (int number = 0; !failed && number < COLUMNS; number++) {
+        columns[number] = PyList_New(count);
+        failed = columns[number] == NULL;
     }
-    /* Nothing of what follows runs Python, so the list stays what it is. */
-    for (Py_ssize_t index = 0; columns != NULL && index < count; index++) {
-        Entry *entry = as_entry(PyList_GetItem(entries, index));
-        if (entry == NULL || !put_cells(entry, columns, index)) {
-            Py_CLEAR(columns);
-        }
+    for (Py_ssize_t index = 0; !failed && index < count; index++) {
+        PyObject *object = list_item(entries, index);
+        Entry *entry = object == NULL ? NULL : as_entry(object);
+        failed = entry == NULL || put_cells(entry, columns, index) < 0;
+        Py_XDECREF(object);
     }
-    return columns;
+    if (!failed) {
+        result = PyTuple_Pack(COLUMNS, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5]);
+    }
+    for (int number = 0; number < COLUMNS; number++) {
+        Py_XDECREF(columns[number]);
+    }
+    return result;
+}
+
+/* The size of an entry with other bytes stored: 0, or -1 with an exception. */
+static int size_with(Entry *entry, PyObject *stored, Py_ssize_t overhead_bytes, long long *size) {
+    PyObject *key_bytes = key_of_entry(entry);
+    *size = key_bytes == NULL ? -1 : PyBytes_Size(key_bytes);
+    Py_XDECREF(key_bytes);
+    Py_ssize_t value_bytes = *size < 0 ? -1 : PyBytes_Size(stored);
+    return value_bytes < 0 || add_number(size, value_bytes) < 0 ? -1 : add_number(size, overhead_bytes);
 }
 
 /* A change was flushed: the entry is what is stored now. Adds by how many bytes it has grown. */
 static int settle(Entry *entry, PyObject *stored, Py_ssize_t overhead_bytes, PyObject *nothing, long long *grown) {
-    Py_ssize_t key_bytes = PyBytes_Size(entry->key_bytes), value_bytes = PyBytes_Size(stored);
-    if (key_bytes < 0 || value_bytes < 0) {
+    long long size, growth;
+    if (size_with(entry, stored, overhead_bytes, &size) < 0) {
+        return -1;
+    }
+    if (__builtin_sub_overflow(size, entry->size, &growth)) {
+        PyErr_SetString(PyExc_OverflowError, "the size of an entry does not fit 64 bits");
+        return -1;
+    }
+    if (add_number(grown, growth) < 0) {
         return -1;
     }
     if (entry->dirty_seq > entry->used_seq) {
         entry->used_seq = entry->dirty_seq;
     }
     entry->dirty_seq = 0;
-    set(&entry->headers, nothing);
-    set(&entry->stored, stored);
-    long long size = key_bytes + value_bytes + overhead_bytes;
-    *grown += size - entry->size;
     entry->size = size;
+    PyObject *old_headers = replace(&entry->headers, Py_NewRef(nothing));
+    PyObject *old_stored = replace(&entry->stored, Py_NewRef(stored));
+    Py_XDECREF(old_headers);
+    Py_XDECREF(old_stored);
     return 0;
 }
 
@@ -201,12 +245,11 @@ PyObject *settle_entries(PyObject *module, PyObject *arguments) {
     PyObject *nothing = PyTuple_New(0);
     int failed = nothing == NULL;
     for (Py_ssize_t index = 0; !failed && index < count; index++) {
-        /* Whoever drops an old value may run Python, which may change the lists. */
-        PyObject *held = Py_XNewRef(PyList_GetItem(entries, index));
-        PyObject *value = Py_XNewRef(PyList_GetItem(stored, index));
-        Entry *entry = held == NULL || value == NULL ? NULL : as_entry(held);
+        PyObject *object = list_item(entries, index);
+        PyObject *value = object == NULL ? NULL : list_item(stored, index);
+        Entry *entry = value == NULL ? NULL : as_entry(object);
         failed = entry == NULL || settle(entry, value, overhead_bytes, nothing, &grown) < 0;
-        Py_XDECREF(held);
+        Py_XDECREF(object);
         Py_XDECREF(value);
     }
     Py_XDECREF(nothing);

@@ -28,32 +28,49 @@ Entry *made_entry(PyObject *key_bytes, PyObject *stored, long long size, long lo
  * exception. */
 int queue_entry(PyObject *order, Entry *entry);
 
-/* The object as an entry, borrowed; NULL with an exception if it is none. */
+/* The same object as an entry; NULL with an exception if it is none. */
 Entry *as_entry(PyObject *object);
 
-/* Let an attribute be another object, of which a reference is taken over. */
-static inline void give(PyObject **attribute, PyObject *object) {
+/* The key of an entry, as a new reference; NULL with an exception if it was deleted. */
+PyObject *key_of_entry(Entry *entry);
+
+/* Let an attribute be another object, of which a reference is taken over; returns the old one, to be
+ * dropped when all attributes are set. */
+static inline PyObject *replace(PyObject **attribute, PyObject *object) {
     PyObject *old = *attribute;
     *attribute = object;
-    Py_XDECREF(old);
+    return old;
 }
 
-/* The same with an object that stays the caller's. */
-static inline void set(PyObject **attribute, PyObject *object) { give(attribute, Py_NewRef(object)); }
+/* Let an attribute be another object, which stays the caller's. */
+static inline void set(PyObject **attribute, PyObject *object) { Py_XDECREF(replace(attribute, Py_NewRef(object))); }
+
+/* Have the second line of the entry on its way. */
+static inline void prefetch_rest(Entry *entry) { __builtin_prefetch(&entry->key_bytes); }
+
+/* Have the objects on their way that a change of the entry touches. */
+static inline void prefetch_objects(Entry *entry) {
+    __builtin_prefetch(entry->value, 1);
+    __builtin_prefetch(entry->key_bytes);
+}
 
 /* The `used_seq` of an entry that has left its cache. */
 #define GONE (-1)
 
-/* Give an entry another value, and say who did; whether it had no change before. */
+/* Give an entry another value, and what caused it; whether it had no change before. The caller owns
+ * the entry and the objects. */
 static inline int change_entry(Entry *entry, PyObject *value, long long timestamp, long long seq, PyObject *place,
                                long long offset, PyObject *headers) {
     int was_clean = entry->dirty_seq == 0;
     entry->timestamp = timestamp;
     entry->dirty_seq = seq;
     entry->offset = offset;
-    set(&entry->value, value);
-    set(&entry->place, place);
-    set(&entry->headers, headers);
+    PyObject *old_value = replace(&entry->value, Py_NewRef(value));
+    PyObject *old_place = replace(&entry->place, Py_NewRef(place));
+    PyObject *old_headers = replace(&entry->headers, Py_NewRef(headers));
+    Py_XDECREF(old_value);
+    Py_XDECREF(old_place);
+    Py_XDECREF(old_headers);
     return was_clean;
 }
 

@@ -31,9 +31,16 @@ static Py_hash_t hash_of(PyObject *key) {
     return PyObject_Hash(key);
 }
 
-Entry *find_entry(EntryTable *self, PyObject *key) {
+int find_entry(EntryTable *self, PyObject *key, Entry **found) {
     Py_hash_t hash = hash_of(key);
-    return hash == -1 || self->slots == NULL ? NULL : slot_of(self, key, hash)->entry;
+    *found = NULL;
+    if (hash == -1) {
+        return -1;
+    }
+    if (self->slots != NULL) {
+        *found = (Entry *)held((PyObject *)slot_of(self, key, hash)->entry);
+    }
+    return *found != NULL;
 }
 
 /* Have room for one more: 0, or -1 with an exception. */
@@ -95,48 +102,54 @@ int put_entry(EntryTable *self, PyObject *key, PyObject *object) {
     return 0;
 }
 
-PyObject *take_entry(EntryTable *self, PyObject *key) {
+int take_entry(EntryTable *self, PyObject *key, PyObject **taken) {
     Py_hash_t hash = hash_of(key);
-    Slot *slot = hash == -1 || self->slots == NULL ? NULL : slot_of(self, key, hash);
-    Entry *entry = slot == NULL ? NULL : slot->entry;
-    if (entry != NULL) {
-        free_slot(self, slot);
+    *taken = NULL;
+    if (hash == -1) {
+        return -1;
     }
-    return (PyObject *)entry;
+    Slot *slot = self->slots == NULL ? NULL : slot_of(self, key, hash);
+    if (slot == NULL || slot->entry == NULL) {
+        return 0;
+    }
+    *taken = (PyObject *)slot->entry;
+    free_slot(self, slot);
+    return 1;
 }
 
 /* ---- a mapping */
 
 static PyObject *missing(PyObject *key) {
-    if (!PyErr_Occurred()) {
-        PyErr_SetObject(PyExc_KeyError, key);
-    }
+    PyErr_SetObject(PyExc_KeyError, key);
     return NULL;
 }
 
 static Py_ssize_t length(EntryTable *self) { return (Py_ssize_t)self->count; }
 
 static int contains(EntryTable *self, PyObject *key) {
-    int found = find_entry(self, key) != NULL;
-    return PyErr_Occurred() ? -1 : found;
+    Entry *entry;
+    int found = find_entry(self, key, &entry);
+    Py_XDECREF((PyObject *)entry);
+    return found;
 }
 
 static PyObject *item(EntryTable *self, PyObject *key) {
-    Entry *entry = find_entry(self, key);
-    return entry == NULL ? missing(key) : Py_NewRef((PyObject *)entry);
+    Entry *entry;
+    int found = find_entry(self, key, &entry);
+    return found == 0 ? missing(key) : (PyObject *)entry;
 }
 
 static int set_item(EntryTable *self, PyObject *key, PyObject *entry) {
     if (entry != NULL) {
         return put_entry(self, key, entry);
     }
-    PyObject *taken = take_entry(self, key);
-    if (taken == NULL) {
+    PyObject *taken;
+    int found = take_entry(self, key, &taken);
+    if (found == 0) {
         missing(key);
-        return -1;
     }
-    Py_DECREF(taken);
-    return 0;
+    Py_XDECREF(taken);
+    return found > 0 ? 0 : -1;
 }
 
 /* A key and what to give where it is not there; 0 with an exception. */
@@ -154,11 +167,9 @@ static PyObject *get(EntryTable *self, PyObject *const *arguments, Py_ssize_t co
     if (!asked(arguments, count, &otherwise)) {
         return NULL;
     }
-    Entry *entry = find_entry(self, arguments[0]);
-    if (entry != NULL) {
-        return Py_NewRef((PyObject *)entry);
-    }
-    return PyErr_Occurred() ? NULL : Py_NewRef(otherwise == NULL ? Py_None : otherwise);
+    Entry *entry;
+    int found = find_entry(self, arguments[0], &entry);
+    return found == 0 ? Py_NewRef(otherwise == NULL ? Py_None : otherwise) : (PyObject *)entry;
 }
 
 static PyObject *pop(EntryTable *self, PyObject *const *arguments, Py_ssize_t count) {
@@ -166,26 +177,37 @@ static PyObject *pop(EntryTable *self, PyObject *const *arguments, Py_ssize_t co
     if (!asked(arguments, count, &otherwise)) {
         return NULL;
     }
-    PyObject *entry = take_entry(self, arguments[0]);
-    if (entry == NULL && !PyErr_Occurred()) {
+    PyObject *entry;
+    int found = take_entry(self, arguments[0], &entry);
+    if (found == 0) {
         return otherwise == NULL ? missing(arguments[0]) : Py_NewRef(otherwise);
     }
     return entry;
+}
+
+/* Put a key and an entry that come as a tuple: 0, or -1 with an exception. */
+static int put_pair(EntryTable *self, PyObject *pair) {
+    if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) {
+        PyErr_SetString(PyExc_TypeError, "keys and entries come as tuples of two");
+        return -1;
+    }
+    PyObject *key = tuple_item(pair, 0), *entry = tuple_item(pair, 1);
+    int failed = put_entry(self, key, entry);
+    Py_DECREF(key);
+    Py_DECREF(entry);
+    return failed;
 }
 
 static PyObject *update(EntryTable *self, PyObject *pairs) {
     PyObject *iterator = PyObject_GetIter(pairs), *pair;
     int failed = iterator == NULL;
     while (!failed && (pair = PyIter_Next(iterator)) != NULL) {
-        PyObject *key, *entry;
-        failed = !PyTuple_Check(pair) || !PyArg_ParseTuple(pair, "OO", &key, &entry) || put_entry(self, key, entry) < 0;
+        failed = put_pair(self, pair) < 0;
         Py_DECREF(pair);
     }
     Py_XDECREF(iterator);
-    if (failed && !PyErr_Occurred()) {
-        PyErr_SetString(PyExc_TypeError, "keys and entries come as tuples");
-    }
-    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    /* An iterator that fails ends the loop as well. */
+    return none_unless(failed || PyErr_Occurred());
 }
 
 static PyObject *clear(EntryTable *self, PyObject *unused) {
@@ -205,15 +227,42 @@ static PyObject *clear(EntryTable *self, PyObject *unused) {
 
 #define AHEAD 16
 
-/* Have the slot of an entry on its way, and its hash known. */
-static void fetch_slot(EntryTable *self, PyObject *object) {
-    Entry *entry = as_entry(object);
-    Py_hash_t hash = entry == NULL || entry->key_bytes == NULL ? -1 : hash_of(entry->key_bytes);
-    if (hash == -1) {
-        PyErr_Clear();
-    } else if (self->slots != NULL) {
-        __builtin_prefetch(&self->slots[(size_t)hash & self->mask], 1);
+/* Have the slots of the next entries on their way, and their hashes known: 0, or -1 with an exception. */
+static int fetch_slots(EntryTable *self, PyObject *entries, Py_ssize_t first) {
+    Py_ssize_t end = first + AHEAD < PyList_Size(entries) ? first + AHEAD : PyList_Size(entries);
+    int failed = 0;
+    for (Py_ssize_t index = first; !failed && index < end; index++) {
+        PyObject *object = list_item(entries, index);
+        Entry *entry = object == NULL ? NULL : as_entry(object);
+        PyObject *key = entry == NULL ? NULL : key_of_entry(entry);
+        Py_hash_t hash = key == NULL ? -1 : hash_of(key);
+        failed = hash == -1;
+        if (!failed && self->slots != NULL) {
+            __builtin_prefetch(&self->slots[(size_t)hash & self->mask], 1);
+        }
+        Py_XDECREF(key);
+        Py_XDECREF(object);
     }
+    return failed ? -1 : 0;
+}
+
+/* Take one of some entries out; those that the table does not have go to `others`: 0, or -1 with an
+ * exception. Adds its size. */
+static int remove_one(EntryTable *table, PyObject *entries, Py_ssize_t index, PyObject *others, long long *size) {
+    PyObject *object = list_item(entries, index), *taken = NULL;
+    Entry *entry = object == NULL ? NULL : as_entry(object);
+    PyObject *key = entry == NULL ? NULL : key_of_entry(entry);
+    int found = key == NULL || add_number(size, entry->size) < 0 ? -1 : take_entry(table, key, &taken);
+    if (found >= 0) {
+        entry->used_seq = GONE;
+    }
+    if (found == 0) {
+        found = PyList_Append(others, object);
+    }
+    Py_XDECREF(taken);
+    Py_XDECREF(key);
+    Py_XDECREF(object);
+    return found < 0 ? -1 : 0;
 }
 
 PyObject *remove_entries(PyObject *module, PyObject *arguments) {
@@ -225,74 +274,67 @@ PyObject *remove_entries(PyObject *module, PyObject *arguments) {
     EntryTable *table = as_table(given);
     PyObject *others = table == NULL ? NULL : PyList_New(0);
     long long size = 0;
-    for (Py_ssize_t index = 0; others != NULL && index < PyList_Size(entries); index++) {
-        if (index % AHEAD == 0) {
-            for (Py_ssize_t next = index; next < index + AHEAD && next < PyList_Size(entries); next++) {
-                fetch_slot(table, PyList_GetItem(entries, next));
-            }
-        }
-        Entry *entry = as_entry(PyList_GetItem(entries, index));
-        if (entry == NULL || entry->key_bytes == NULL) {
-            Py_CLEAR(others);
-            break;
-        }
-        PyObject *taken = take_entry(table, entry->key_bytes);
-        size += entry->size;
-        entry->used_seq = GONE;
-        if (PyErr_Occurred() || (taken == NULL && PyList_Append(others, (PyObject *)entry) < 0)) {
-            Py_CLEAR(others);
-        }
-        /* The list has it still. */
-        Py_XDECREF(taken);
+    int failed = others == NULL;
+    for (Py_ssize_t index = 0; !failed && index < PyList_Size(entries); index++) {
+        failed = (index % AHEAD == 0 && fetch_slots(table, entries, index) < 0) ||
+                 remove_one(table, entries, index, others, &size) < 0;
     }
-    if (others == NULL && !PyErr_Occurred()) {
-        PyErr_SetString(PyExc_AttributeError, "an entry has no key");
+    if (failed) {
+        Py_XDECREF(others);
+        return NULL;
     }
-    return others == NULL ? NULL : Py_BuildValue("(LN)", size, others);
+    return Py_BuildValue("(LN)", size, others);
 }
 
 /* ---- all of it, as lists of what there is now */
 
-typedef PyObject *(*Seen)(Entry *entry);
-
-static PyObject *key_seen(Entry *entry) { return Py_XNewRef(entry->key_bytes); }
-
-static PyObject *entry_seen(Entry *entry) { return Py_NewRef((PyObject *)entry); }
-
-static PyObject *both_seen(Entry *entry) {
-    return entry->key_bytes == NULL ? NULL : PyTuple_Pack(2, entry->key_bytes, (PyObject *)entry);
-}
-
-static PyObject *all(EntryTable *self, Seen seen) {
+/* All entries. Once the list is there, no Python runs until it has all of them. */
+static PyObject *values(EntryTable *self, PyObject *unused) {
+    (void)unused;
     PyObject *list = PyList_New(0);
     for (size_t index = 0; list != NULL && self->slots != NULL && index <= self->mask; index++) {
-        Entry *entry = self->slots[index].entry;
-        PyObject *one = entry == NULL ? NULL : seen(entry);
-        if (entry != NULL && (one == NULL || PyList_Append(list, one) < 0)) {
+        PyObject *entry = held((PyObject *)self->slots[index].entry);
+        if (entry != NULL && PyList_Append(list, entry) < 0) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(one);
+        Py_XDECREF(entry);
     }
     return list;
 }
 
-static PyObject *keys(EntryTable *self, PyObject *unused) {
-    (void)unused;
-    return all(self, key_seen);
+/* What is made of each entry; `made` gives NULL with an exception. */
+static PyObject *all(EntryTable *self, PyObject *(*made)(Entry *entry)) {
+    PyObject *list = values(self, NULL);
+    for (Py_ssize_t index = 0; list != NULL && index < PyList_Size(list); index++) {
+        PyObject *entry = list_item(list, index);
+        PyObject *one = entry == NULL ? NULL : made((Entry *)entry);
+        if (one == NULL || PyList_SetItem(list, index, one) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(entry);
+    }
+    return list;
 }
 
-static PyObject *values(EntryTable *self, PyObject *unused) {
+static PyObject *pair_of_entry(Entry *entry) {
+    PyObject *key = key_of_entry(entry);
+    PyObject *pair = key == NULL ? NULL : PyTuple_Pack(2, key, (PyObject *)entry);
+    Py_XDECREF(key);
+    return pair;
+}
+
+static PyObject *keys(EntryTable *self, PyObject *unused) {
     (void)unused;
-    return all(self, entry_seen);
+    return all(self, key_of_entry);
 }
 
 static PyObject *items(EntryTable *self, PyObject *unused) {
     (void)unused;
-    return all(self, both_seen);
+    return all(self, pair_of_entry);
 }
 
 static PyObject *iterate(EntryTable *self) {
-    PyObject *list = all(self, key_seen);
+    PyObject *list = keys(self, NULL);
     PyObject *iterator = list == NULL ? NULL : PyObject_GetIter(list);
     Py_XDECREF(list);
     return iterator;
@@ -300,13 +342,15 @@ static PyObject *iterate(EntryTable *self) {
 
 /* ---- the class */
 
-static void deallocate(EntryTable *self) {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
-    Py_XDECREF(clear(self, NULL));
+static void free_table(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    Py_XDECREF(clear((EntryTable *)self, NULL));
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
 }
+
+static void deallocate(PyObject *self) { free_flat(self, free_table); }
 
 static PyMethodDef methods[] = {
     {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL, NULL},

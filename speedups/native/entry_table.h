@@ -23,15 +23,16 @@ typedef struct {
 /* Put an entry under its own key: 0, or -1 with an exception. */
 int put_entry(EntryTable *table, PyObject *key, PyObject *entry);
 
-/* Take the entry of a key out, owned; NULL if there is none, or with an exception. */
-PyObject *take_entry(EntryTable *table, PyObject *key);
+/* Take the entry of a key out, as an owned reference: 1, 0 if there is none, or -1 with an exception. */
+int take_entry(EntryTable *table, PyObject *key, PyObject **taken);
 
-/* The entry of a key, borrowed; NULL if there is none, or with an exception. */
-Entry *find_entry(EntryTable *table, PyObject *key);
+/* The entry of a key, as a new reference: 1, 0 if there is none, or -1 with an exception. */
+int find_entry(EntryTable *table, PyObject *key, Entry **found);
 
-/* The object as a table, borrowed; NULL with an exception if it is none. */
+/* The same object as a table; NULL with an exception if it is none. */
 EntryTable *as_table(PyObject *object);
 
+/* Whether an entry has a key. Runs no Python: bytes are compared, whatever a subclass makes of `==`. */
 static inline int has_key(Entry *entry, PyObject *key) {
     PyObject *own = entry->key_bytes;
     if (own == key) {
@@ -43,7 +44,8 @@ static inline int has_key(Entry *entry, PyObject *key) {
     return memcmp(PyBytes_AsString(own), PyBytes_AsString(key), (size_t)PyBytes_Size(key)) == 0;
 }
 
-/* The slot of a key, or the free one where it belongs. The table must have slots; keys are bytes. */
+/* The slot of a key, or the free one where it belongs, until Python runs. The table must have slots;
+ * keys are bytes. Runs no Python. */
 static inline Slot *slot_of(EntryTable *table, PyObject *key, Py_hash_t hash) {
     size_t at = (size_t)hash & table->mask;
     while (table->slots[at].entry != NULL &&

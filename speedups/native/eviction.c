@@ -1,5 +1,6 @@
 /* The class `EvictionOrder`, as Millstream has it in Python, and sorting entries by their changes. */
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "entries.h"
@@ -67,15 +68,19 @@ static void drop(Row *row) {
 static int drop_gone(Row *row) {
     Row gone = {0};
     size_t kept = 0;
+    int failed = 0;
     for (size_t index = 0; index < row->count; index++) {
         Entry *entry = row->entries[index];
-        if (entry->used_seq != GONE || append(&gone, entry) < 0) {
+        if (entry->used_seq == GONE && !failed) {
+            failed = append(&gone, entry) < 0;
+        }
+        if (entry->used_seq != GONE || failed) {
             row->entries[kept++] = entry;
         }
     }
     row->count = kept;
     drop(&gone);
-    return PyErr_Occurred() ? -1 : 0;
+    return failed ? -1 : 0;
 }
 
 /* ---- sorting */
@@ -84,6 +89,8 @@ static int by_seq(const void *one, const void *other) {
     long long first = ((const Ranked *)one)->seq, second = ((const Ranked *)other)->seq;
     return (first > second) - (first < second);
 }
+
+static int latest_first(const void *one, const void *other) { return by_seq(other, one); }
 
 static long long last_use(Entry *entry) {
     return entry->dirty_seq > entry->used_seq ? entry->dirty_seq : entry->used_seq;
@@ -97,25 +104,37 @@ PyObject *in_order(PyObject *module, PyObject *entries) {
     Py_ssize_t count = PyList_Size(entries);
     Ranked *ranked = PyMem_Malloc((size_t)count * sizeof(*ranked) + 1);
     PyObject *sorted = ranked == NULL ? PyErr_NoMemory() : PyList_New(count);
-    for (Py_ssize_t index = 0; sorted != NULL && index < count; index++) {
-        Entry *entry = as_entry(PyList_GetItem(entries, index));
-        if (entry == NULL) {
-            Py_CLEAR(sorted);
+    Py_ssize_t owned = 0;
+    int failed = sorted == NULL;
+    for (; !failed && owned < count; owned += !failed) {
+        PyObject *object = list_item(entries, owned);
+        Entry *entry = object == NULL ? NULL : as_entry(object);
+        failed = entry == NULL;
+        if (failed) {
+            Py_XDECREF(object);
         } else {
-            ranked[index] = (Ranked){entry->dirty_seq, entry};
+            ranked[owned] = (Ranked){entry->dirty_seq, entry};
         }
     }
-    if (sorted != NULL) {
+    if (failed) {
+        Py_CLEAR(sorted);
+    } else {
         qsort(ranked, (size_t)count, sizeof(*ranked), by_seq);
     }
-    for (Py_ssize_t index = 0; sorted != NULL && index < count; index++) {
-        PyList_SetItem(sorted, index, Py_NewRef((PyObject *)ranked[index].entry));
+    for (Py_ssize_t index = 0; index < owned; index++) {
+        PyObject *entry = (PyObject *)ranked[index].entry;
+        if (failed) {
+            Py_DECREF(entry);
+        } else {
+            PyList_SetItem(sorted, index, entry);
+        }
     }
     PyMem_Free(ranked);
     return sorted;
 }
 
-/* Queue all that was set aside: 0, or -1 with an exception. Only called when the queue is empty. */
+/* Queue all that was set aside: 0, or -1 with an exception. Called when the queue is empty; if
+ * finalizers have filled it meanwhile, what they queued is set aside. */
 static int queue_again(EvictionOrder *self) {
     if (drop_gone(&self->aside) < 0) {
         return -1;
@@ -129,9 +148,9 @@ static int queue_again(EvictionOrder *self) {
     for (size_t index = 0; index < count; index++) {
         Entry *entry = self->aside.entries[index];
         entry->queued_seq = last_use(entry);
-        ranked[index] = (Ranked){-entry->queued_seq, entry};
+        ranked[index] = (Ranked){entry->queued_seq, entry};
     }
-    qsort(ranked, count, sizeof(*ranked), by_seq);
+    qsort(ranked, count, sizeof(*ranked), latest_first);
     for (size_t index = 0; index < count; index++) {
         self->aside.entries[index] = ranked[index].entry;
     }
@@ -176,12 +195,14 @@ int queue_entry(PyObject *order, Entry *entry) {
 
 static PyObject *add_many(EvictionOrder *self, PyObject *entries) {
     PyObject *iterator = PyObject_GetIter(entries), *entry;
-    while (iterator != NULL && !PyErr_Occurred() && (entry = PyIter_Next(iterator)) != NULL) {
-        append_object(&self->aside, entry);
+    int failed = iterator == NULL;
+    while (!failed && (entry = PyIter_Next(iterator)) != NULL) {
+        failed = append_object(&self->aside, entry) < 0;
         Py_DECREF(entry);
     }
     Py_XDECREF(iterator);
-    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    /* An iterator that fails ends the loop as well. */
+    return none_unless(failed || PyErr_Occurred());
 }
 
 static PyObject *pop(EvictionOrder *self, PyObject *unused) {
@@ -194,8 +215,8 @@ static PyObject *pop(EvictionOrder *self, PyObject *unused) {
 }
 
 static PyObject *pop_unchanged(EvictionOrder *self, PyObject *size_bytes) {
-    long long wanted = PyLong_AsLongLong(size_bytes);
-    PyObject *popped = PyErr_Occurred() ? NULL : PyList_New(0);
+    long long wanted;
+    PyObject *popped = as_number(size_bytes, &wanted) < 0 ? NULL : PyList_New(0);
     while (popped != NULL && wanted > 0) {
         Entry *entry = least(self);
         if (entry == NULL || entry->dirty_seq != 0) {
@@ -205,7 +226,9 @@ static PyObject *pop_unchanged(EvictionOrder *self, PyObject *size_bytes) {
             }
             break;
         }
-        wanted -= entry->size;
+        if (__builtin_sub_overflow(wanted, entry->size, &wanted)) {
+            wanted = entry->size > 0 ? 0 : LLONG_MAX;
+        }
         if (PyList_Append(popped, (PyObject *)entry) < 0) {
             Py_CLEAR(popped);
         }
@@ -231,14 +254,17 @@ static PyObject *clear(EvictionOrder *self, PyObject *unused) {
 
 static Py_ssize_t length(EvictionOrder *self) { return (Py_ssize_t)(self->queue.count + self->aside.count); }
 
-static void deallocate(EvictionOrder *self) {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
+static void free_order(PyObject *object) {
+    EvictionOrder *self = (EvictionOrder *)object;
+    PyTypeObject *type = Py_TYPE(object);
     drop(&self->queue);
     drop(&self->aside);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
 }
+
+static void deallocate(PyObject *self) { free_flat(self, free_order); }
 
 static PyMethodDef methods[] = {
     {"add", (PyCFunction)add, METH_O, NULL},

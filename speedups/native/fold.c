@@ -5,13 +5,15 @@
 
 #define AT_ONCE 256
 
-/* Entries of changes that come next; owned. */
+/* The changes that come next: their stored keys, with hashes, and their entries; owned. */
 typedef struct {
+    PyObject *keys[AT_ONCE];
+    Py_hash_t hashes[AT_ONCE];
     Entry *found[AT_ONCE];
     Py_ssize_t first, count;
 } Block;
 
-/* The user's functions. */
+/* The user's functions, which are arguments. */
 typedef struct {
     PyObject *initializer, *aggregator;
     /* Makes another object of a value; None where values cannot be changed. */
@@ -29,7 +31,7 @@ static int load(Cache *state, PyObject *missing) {
     }
     Py_XDECREF(keys);
     Py_XDECREF(loaded);
-    return loaded == NULL ? -1 : ask_seq(state);
+    return ask_seq_after(state, loaded == NULL);
 }
 
 /* Which record a change belongs to; -1 with an exception. */
@@ -37,8 +39,9 @@ static Py_ssize_t record_of(Updates *updates, Py_ssize_t position) {
     if (updates->indices == Py_None) {
         return position;
     }
-    PyObject *object = PyList_GetItem(updates->indices, position);
+    PyObject *object = list_item(updates->indices, position);
     Py_ssize_t index = object == NULL ? -1 : PyLong_AsSsize_t(object);
+    Py_XDECREF(object);
     if (index < 0 && !PyErr_Occurred()) {
         PyErr_SetString(PyExc_ValueError, "the index of a record is negative");
     }
@@ -48,15 +51,37 @@ static Py_ssize_t record_of(Updates *updates, Py_ssize_t position) {
 static void forget_block(Block *block) {
     for (Py_ssize_t index = 0; index < block->count; index++) {
         Py_CLEAR(block->found[index]);
+        Py_CLEAR(block->keys[index]);
     }
     block->count = 0;
 }
 
+/* Take the stored keys of the next changes: 0, or -1 with an exception. */
+static int take_keys(Block *block, Updates *updates, Py_ssize_t first) {
+    Py_ssize_t rest = updates->count - first;
+    Py_ssize_t count = rest < AT_ONCE ? rest : AT_ONCE;
+    block->first = first;
+    for (block->count = 0; block->count < count; block->count++) {
+        PyObject *key = list_item(updates->stored_keys, first + block->count);
+        if (key == NULL || !PyBytes_Check(key)) {
+            if (key != NULL) {
+                PyErr_SetString(PyExc_TypeError, "stored keys are bytes");
+            }
+            Py_XDECREF(key);
+            return -1;
+        }
+        block->keys[block->count] = key;
+    }
+    return 0;
+}
+
 /* Have all that the next look-ups touch on its way at once, as far as it is known by then: slots,
  * then entries, then their keys and values. -1 with an exception. */
-static int fetch_ahead(EntryTable *table, PyObject **stored_keys, Py_hash_t *hashes, Py_ssize_t count) {
+static int fetch_ahead(EntryTable *table, Block *block) {
+    Py_hash_t *hashes = block->hashes;
+    Py_ssize_t count = block->count;
     for (Py_ssize_t index = 0; index < count; index++) {
-        hashes[index] = PyObject_Hash(stored_keys[index]);
+        hashes[index] = PyObject_Hash(block->keys[index]);
         if (hashes[index] == -1) {
             return -1;
         }
@@ -64,6 +89,7 @@ static int fetch_ahead(EntryTable *table, PyObject **stored_keys, Py_hash_t *has
             __builtin_prefetch(&table->slots[(size_t)hashes[index] & table->mask]);
         }
     }
+    /* From here on no Python runs, so the table stays as it is. */
     Entry *likely[AT_ONCE];
     for (Py_ssize_t index = 0; table->slots != NULL && index < count; index++) {
         size_t at = (size_t)hashes[index] & table->mask;
@@ -73,26 +99,30 @@ static int fetch_ahead(EntryTable *table, PyObject **stored_keys, Py_hash_t *has
         likely[index] = table->slots[at].entry;
         if (likely[index] != NULL) {
             __builtin_prefetch(likely[index], 1);
-            __builtin_prefetch(&likely[index]->key_bytes);
+            prefetch_rest(likely[index]);
         }
     }
     for (Py_ssize_t index = 0; table->slots != NULL && index < count; index++) {
         if (likely[index] != NULL) {
-            __builtin_prefetch(likely[index]->value, 1);
-            __builtin_prefetch(likely[index]->key_bytes);
+            prefetch_objects(likely[index]);
         }
     }
     return 0;
 }
 
-/* Look the entries of the next changes up, and note whose the cache does not have. */
-static int look_up(Block *block, EntryTable *table, PyObject **stored_keys, Py_hash_t *hashes, Py_ssize_t count,
-                   PyObject *missing) {
-    for (block->count = 0; block->count < count; block->count++) {
-        PyObject *key = stored_keys[block->count];
-        Entry *entry = table->slots == NULL ? NULL : slot_of(table, key, hashes[block->count])->entry;
-        block->found[block->count] = (Entry *)Py_XNewRef((PyObject *)entry);
-        if (entry == NULL && PyDict_SetItem(missing, key, Py_None) < 0) {
+/* Find the entry of one of the next changes; whether it is there. */
+static int find_in_block(Block *block, EntryTable *table, Py_ssize_t index) {
+    if (table->slots != NULL) {
+        Slot *slot = slot_of(table, block->keys[index], block->hashes[index]);
+        block->found[index] = (Entry *)held((PyObject *)slot->entry);
+    }
+    return block->found[index] != NULL;
+}
+
+/* Find the entries of the next changes, and note the keys that the cache does not have. */
+static int look_up(Block *block, EntryTable *table, PyObject *missing) {
+    for (Py_ssize_t index = 0; index < block->count; index++) {
+        if (!find_in_block(block, table, index) && PyDict_SetItem(missing, block->keys[index], Py_None) < 0) {
             return -1;
         }
     }
@@ -104,39 +134,20 @@ static int look_up(Block *block, EntryTable *table, PyObject **stored_keys, Py_h
  * They lie anywhere in memory, and waiting for one after the other takes most of the time: so they
  * are looked up together. */
 static int take_block(Block *block, Cache *cache, Updates *updates, Py_ssize_t first) {
-    PyObject *stored_keys[AT_ONCE];
-    Py_hash_t hashes[AT_ONCE];
-    Py_ssize_t rest = PyList_Size(updates->stored_keys) - first;
-    Py_ssize_t count = rest < AT_ONCE ? rest : AT_ONCE;
-    block->first = first;
-    for (Py_ssize_t index = 0; index < count; index++) {
-        stored_keys[index] = PyList_GetItem(updates->stored_keys, first + index);
-        if (stored_keys[index] == NULL || !PyBytes_Check(stored_keys[index])) {
-            PyErr_SetString(PyExc_TypeError, "stored keys are bytes");
-            return -1;
-        }
-    }
     PyObject *missing = PyDict_New();
-    int failed = missing == NULL || fetch_ahead(cache->table, stored_keys, hashes, count) < 0 ||
-                 look_up(block, cache->table, stored_keys, hashes, count, missing) < 0 ||
-                 (PyDict_Size(missing) > 0 && load(cache, missing) < 0);
-    for (Py_ssize_t index = 0; !failed && index < count; index++) {
-        if (block->found[index] == NULL) {
-            Entry *entry = cache->table->slots == NULL
-                               ? NULL
-                               : slot_of(cache->table, stored_keys[index], hashes[index])->entry;
-            block->found[index] = (Entry *)Py_XNewRef((PyObject *)entry);
-            if (entry == NULL) {
-                PyErr_SetObject(PyExc_KeyError, stored_keys[index]);
-                failed = 1;
-            }
+    int failed = missing == NULL || take_keys(block, updates, first) < 0 || fetch_ahead(cache->table, block) < 0 ||
+                 look_up(block, cache->table, missing) < 0 || (PyDict_Size(missing) > 0 && load(cache, missing) < 0);
+    for (Py_ssize_t index = 0; !failed && index < block->count; index++) {
+        if (block->found[index] == NULL && !find_in_block(block, cache->table, index)) {
+            PyErr_SetObject(PyExc_KeyError, block->keys[index]);
+            failed = 1;
         }
     }
     Py_XDECREF(missing);
     return failed ? -1 : 0;
 }
 
-/* The entry that a change is for, borrowed from the block. */
+/* The entry that a change is for, which the block owns until the next call. */
 static Entry *changed_entry(Cache *cache, Updates *updates, Block *block, Py_ssize_t position) {
     if (position >= block->first + block->count) {
         forget_block(block);
@@ -166,14 +177,29 @@ static int change(Cache *cache, Entry *entry, PyObject *value, Updates *updates,
 
 /* ---- counting */
 
+/* Let everything go, whether the loop has failed or not; whether it, or this, has. */
+static int close_all(Cache *cache, Updates *updates, Block *block, int failed) {
+    Exception exception = take_exception();
+    if (close_cache(cache) < 0) {
+        exception = first_exception(exception);
+        failed = 1;
+    }
+    forget_block(block);
+    close_updates(updates);
+    restore_exception(exception);
+    return failed;
+}
+
 static int count_one(Cache *cache, Updates *updates, Block *block, Py_ssize_t position, PyObject *one) {
     Py_ssize_t index = record_of(updates, position);
     Entry *entry = index < 0 ? NULL : changed_entry(cache, updates, block, position);
     if (entry == NULL) {
         return -1;
     }
-    PyObject *count = is_none(entry->value) ? Py_NewRef(one) : PyNumber_Add(entry->value, one);
+    PyObject *before = held(entry->value);
+    PyObject *count = is_none(before) ? Py_NewRef(one) : PyNumber_Add(before, one);
     int failed = count == NULL ? -1 : change(cache, entry, count, updates, index);
+    Py_XDECREF(before);
     Py_XDECREF(count);
     return failed;
 }
@@ -189,14 +215,12 @@ PyObject *count_entries(PyObject *module, PyObject *arguments) {
     Block block = {0};
     PyObject *one = PyLong_FromLong(1);
     int failed = one == NULL || !open_updates(&updates, given_updates) || !open_cache(&cache, given_cache);
-    for (Py_ssize_t position = 0; !failed && position < PyList_Size(updates.stored_keys); position++) {
+    for (Py_ssize_t position = 0; !failed && position < updates.count; position++) {
         failed = count_one(&cache, &updates, &block, position, one) < 0;
     }
-    forget_block(&block);
-    close_cache(&cache);
-    close_updates(&updates);
+    failed = close_all(&cache, &updates, &block, failed);
     Py_XDECREF(one);
-    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    return none_unless(failed);
 }
 
 /* ---- folding */
@@ -212,21 +236,20 @@ static PyObject *folded(Functions *functions, PyObject *so_far, PyObject *key, P
     Py_DECREF(before);
     /* A record's own value may be on its way elsewhere. */
     if (value != NULL && value == record && functions->own != Py_None) {
-        give(&value, PyObject_CallFunctionObjArgs(functions->own, record, NULL));
+        Py_DECREF(value);
+        value = PyObject_CallFunctionObjArgs(functions->own, record, NULL);
     }
     return value;
 }
 
 /* 1 if the record is to be left out from here on, -1 with an exception. */
-static int fold_one(Cache *cache, Updates *updates, Block *block, Functions *functions, Py_ssize_t position,
-                    Py_ssize_t index) {
-    Entry *entry = changed_entry(cache, updates, block, position);
-    PyObject *key = entry == NULL ? NULL : cell(&updates->keys, index);
+static int fold_one(Cache *cache, Updates *updates, Functions *functions, Entry *entry, Py_ssize_t index) {
+    PyObject *key = cell(&updates->keys, index);
     PyObject *record = key == NULL ? NULL : cell(&updates->values, index);
     int failed = -1;
     if (record != NULL) {
-        PyObject *so_far = Py_XNewRef(entry->value);
-        *(long long *)updates->at.buf = index;
+        PyObject *so_far = held(entry->value);
+        show_index(updates, index);
         PyObject *value = folded(functions, so_far, key, record);
         if (value == NULL) {
             failed = tell_failure(cache, functions->failed, index) < 0 ? -1 : 1;
@@ -254,16 +277,15 @@ PyObject *fold_entries(PyObject *module, PyObject *arguments) {
     Block block = {0};
     int failed = !open_updates(&updates, given_updates) || !open_cache(&cache, given_cache);
     Py_ssize_t left_out = -1;
-    for (Py_ssize_t position = 0; !failed && position < PyList_Size(updates.stored_keys); position++) {
-        Py_ssize_t index = record_of(&updates, position);
+    for (Py_ssize_t position = 0; !failed && position < updates.count; position++) {
+        /* Also of changes that are left out, as in Python: what is loaded together must be the same. */
+        Entry *entry = changed_entry(&cache, &updates, &block, position);
+        Py_ssize_t index = entry == NULL ? -1 : record_of(&updates, position);
         int done = index < 0           ? -1
                    : index == left_out ? 0
-                                       : fold_one(&cache, &updates, &block, &functions, position, index);
+                                       : fold_one(&cache, &updates, &functions, entry, index);
         left_out = done > 0 ? index : left_out;
         failed = done < 0;
     }
-    forget_block(&block);
-    close_cache(&cache);
-    close_updates(&updates);
-    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    return none_unless(close_all(&cache, &updates, &block, failed));
 }

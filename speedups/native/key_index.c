@@ -19,6 +19,8 @@ struct KeyIndex {
     PyObject *by_key;
     Py_ssize_t suffix_bytes;
     int is_asleep;
+    /* Whether stored keys are being taken in, and whether some were added or removed meanwhile. */
+    int is_waking, has_changed;
     /* How many have come since somebody has asked, and how many may. */
     Py_ssize_t unasked, patience;
 };
@@ -57,6 +59,15 @@ long long time_of(KeyIndex *self, PyObject *stored) {
     return time_before(stored, self->suffix_bytes);
 }
 
+/* The time of one of the stored keys in a list. */
+static long long time_at(KeyIndex *self, PyObject *known, Py_ssize_t place) {
+    PyObject *stored = list_item(known, place);
+    long long time = time_of(self, stored);
+    Py_DECREF(stored);
+    return time;
+}
+
+/* Bytes are compared, whatever a subclass makes of comparing. */
 static int comes_before(PyObject *stored, PyObject *other) {
     Py_ssize_t size = PyBytes_Size(stored), other_size = PyBytes_Size(other);
     int compared =
@@ -64,16 +75,18 @@ static int comes_before(PyObject *stored, PyObject *other) {
     return compared < 0 || (compared == 0 && size < other_size);
 }
 
-/* Where a stored key is in a list, or where it belongs. */
+/* Where a stored key is in a list, or where it belongs. Runs no Python. */
 static Py_ssize_t place_in(PyObject *known, PyObject *stored) {
     Py_ssize_t low = 0, high = PyList_Size(known);
     while (low < high) {
         Py_ssize_t middle = (low + high) / 2;
-        if (comes_before(PyList_GetItem(known, middle), stored)) {
+        PyObject *other = list_item(known, middle);
+        if (comes_before(other, stored)) {
             low = middle + 1;
         } else {
             high = middle;
         }
+        Py_DECREF(other);
     }
     return low;
 }
@@ -82,7 +95,7 @@ Py_ssize_t place_at(KeyIndex *self, PyObject *known, long long time) {
     Py_ssize_t low = 0, high = PyList_Size(known);
     while (low < high) {
         Py_ssize_t middle = (low + high) / 2;
-        if (time_of(self, PyList_GetItem(known, middle)) < time) {
+        if (time_at(self, known, middle) < time) {
             low = middle + 1;
         } else {
             high = middle;
@@ -91,110 +104,160 @@ Py_ssize_t place_at(KeyIndex *self, PyObject *known, long long time) {
     return low;
 }
 
-/* ---- what comes and goes */
+/* ---- keys that are added and removed */
 
-static int add(KeyIndex *self, PyObject *stored) {
+/* Put a stored key into a list of the index, none of which is empty: 0, or -1 with an exception. */
+static int insert(PyObject *known, PyObject *stored) {
+    PyObject *last = list_item(known, PyList_Size(known) - 1);
+    if (last == NULL) {
+        return -1;
+    }
+    int is_last = comes_before(last, stored);
+    Py_DECREF(last);
+    return is_last ? PyList_Append(known, stored) : PyList_Insert(known, place_in(known, stored), stored);
+}
+
+/* Add a stored key to those of its key: 0, or -1 with an exception. */
+static int add(KeyIndex *self, PyObject *by_key, PyObject *stored) {
     PyObject *key = key_of(self, stored);
     if (key == NULL) {
         return -1;
     }
-    int failed;
-    PyObject *known = PyDict_GetItemWithError(self->by_key, key);
-    if (known == NULL) {
-        known = PyErr_Occurred() ? NULL : PyList_New(1);
-        if (known != NULL) {
-            PyList_SetItem(known, 0, Py_NewRef(stored));
-        }
-        failed = known == NULL || PyDict_SetItem(self->by_key, key, known) < 0 ? -1 : 0;
-        Py_XDECREF(known);
-    } else {
-        Py_ssize_t count = PyList_Size(known);
-        failed = comes_before(PyList_GetItem(known, count - 1), stored)
-                     ? PyList_Append(known, stored)
-                     : PyList_Insert(known, place_in(known, stored), stored);
+    int failed = -1;
+    PyObject *known = dict_item(by_key, key);
+    if (known != NULL) {
+        failed = insert(known, stored);
+    } else if (!PyErr_Occurred()) {
+        known = PyList_New(0);
+        failed = known == NULL || PyList_Append(known, stored) < 0 || PyDict_SetItem(by_key, key, known) < 0 ? -1 : 0;
     }
+    Py_XDECREF(known);
     Py_DECREF(key);
     return failed;
 }
 
-static void forget(KeyIndex *self) {
+/* Have other stored keys by key, of which a reference is taken over: 0, or -1 with an exception. */
+static int begin_anew(KeyIndex *self, PyObject *by_key) {
+    if (by_key == NULL) {
+        return -1;
+    }
+    PyObject *old = self->by_key;
+    self->by_key = by_key;
+    Py_XDECREF(old);
+    return 0;
+}
+
+static int forget(KeyIndex *self) {
     self->is_asleep = 1;
-    PyDict_Clear(self->by_key);
+    return begin_anew(self, PyDict_New());
+}
+
+/* All stored keys that there are, by key; NULL with an exception. */
+static PyObject *all_by_key(KeyIndex *self, Py_ssize_t *count) {
+    PyObject *stored_keys = held(self->stored_keys);
+    if (stored_keys == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the index is gone");
+        return NULL;
+    }
+    PyObject *all = PyObject_CallObject(stored_keys, NULL);
+    PyObject *list = all == NULL ? NULL : PySequence_List(all);
+    PyObject *by_key = list == NULL ? NULL : PyDict_New();
+    *count = by_key == NULL ? 0 : PyList_Size(list);
+    for (Py_ssize_t index = 0; by_key != NULL && index < *count; index++) {
+        PyObject *stored = list_item(list, index);
+        if (stored == NULL || add(self, by_key, stored) < 0) {
+            Py_CLEAR(by_key);
+        }
+        Py_XDECREF(stored);
+    }
+    Py_XDECREF(list);
+    Py_XDECREF(all);
+    Py_DECREF(stored_keys);
+    return by_key;
 }
 
 /* Take all stored keys in: 0, or -1 with an exception. */
 static int wake(KeyIndex *self) {
-    if (self->stored_keys == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "the index is gone");
+    if (self->is_waking) {
+        PyErr_SetString(PyExc_RuntimeError, "an index was read while it is being filled");
         return -1;
     }
-    PyObject *all = PyObject_CallObject(self->stored_keys, NULL);
-    PyObject *list = all == NULL ? NULL : PySequence_List(all);
-    Py_XDECREF(all);
-    int failed = list == NULL;
-    Py_ssize_t count = failed ? 0 : PyList_Size(list);
-    for (Py_ssize_t index = 0; !failed && index < count; index++) {
-        failed = add(self, PyList_GetItem(list, index)) < 0;
-    }
-    Py_XDECREF(list);
-    if (failed) {
-        PyDict_Clear(self->by_key);
+    PyObject *by_key;
+    Py_ssize_t count;
+    self->is_waking = 1;
+    do {
+        self->has_changed = 0;
+        by_key = all_by_key(self, &count);
+    } while (by_key != NULL && self->has_changed && (Py_DECREF(by_key), 1));
+    self->is_waking = 0;
+    if (by_key == NULL) {
         return -1;
     }
     self->is_asleep = 0;
     self->patience = count > PATIENCE ? count : PATIENCE;
-    return 0;
+    return begin_anew(self, by_key);
 }
 
 int note_key(KeyIndex *self, PyObject *stored) {
     if (self->is_asleep) {
+        self->has_changed = 1;
         return 0;
     }
     if (++self->unasked > self->patience) {
-        forget(self);
-        return 0;
+        return forget(self);
     }
-    return add(self, stored);
+    PyObject *by_key = held(self->by_key);
+    int failed = add(self, by_key, stored);
+    Py_DECREF(by_key);
+    return failed;
 }
 
-static PyObject *note(KeyIndex *self, PyObject *stored) {
-    return note_key(self, stored) < 0 ? NULL : Py_NewRef(Py_None);
+static PyObject *note(KeyIndex *self, PyObject *stored) { return none_unless(note_key(self, stored) < 0); }
+
+/* Take a stored key out of those of its key: 1, 0 if it is not there, or -1 with an exception. */
+static int take_out(PyObject *by_key, PyObject *key, PyObject *known, PyObject *stored) {
+    Py_ssize_t count = PyList_Size(known), place = place_in(known, stored);
+    PyObject *found = place == count ? NULL : list_item(known, place);
+    int is_there = found != NULL && !comes_before(stored, found);
+    int failed = 0;
+    if (is_there) {
+        failed = count == 1 ? PyDict_DelItem(by_key, key) : PyList_SetSlice(known, place, place + 1, NULL);
+    }
+    Py_XDECREF(found);
+    return failed < 0 ? -1 : is_there;
 }
 
 int unnote_key(KeyIndex *self, PyObject *stored) {
     if (self->is_asleep) {
+        self->has_changed = 1;
         return 0;
     }
+    PyObject *by_key = held(self->by_key);
     PyObject *key = key_of(self, stored);
-    PyObject *known = key == NULL ? NULL : PyDict_GetItemWithError(self->by_key, key);
-    int failed = -1;
-    if (known != NULL) {
-        Py_ssize_t count = PyList_Size(known), place = place_in(known, stored);
-        if (place == count || PyObject_RichCompareBool(PyList_GetItem(known, place), stored, Py_EQ) != 1) {
-            known = NULL;
-        } else if (count == 1) {
-            failed = PyDict_DelItem(self->by_key, key);
-        } else {
-            failed = PyList_SetSlice(known, place, place + 1, NULL);
-        }
-    }
-    if (known == NULL && !PyErr_Occurred()) {
+    PyObject *known = key == NULL ? NULL : dict_item(by_key, key);
+    int taken = known != NULL ? take_out(by_key, key, known, stored) : PyErr_Occurred() ? -1 : 0;
+    if (taken == 0) {
         PyErr_SetObject(PyExc_KeyError, stored);
     }
+    Py_XDECREF(known);
     Py_XDECREF(key);
-    return failed < 0 ? -1 : 0;
+    Py_DECREF(by_key);
+    return taken > 0 ? 0 : -1;
 }
 
-static PyObject *unnote(KeyIndex *self, PyObject *stored) {
-    return unnote_key(self, stored) < 0 ? NULL : Py_NewRef(Py_None);
-}
+static PyObject *unnote(KeyIndex *self, PyObject *stored) { return none_unless(unnote_key(self, stored) < 0); }
 
-PyObject *stored_keys_of(KeyIndex *self, PyObject *key) {
+int stored_keys_of(KeyIndex *self, PyObject *key, PyObject **known) {
+    *known = NULL;
     if (self->is_asleep && wake(self) < 0) {
-        return NULL;
+        return -1;
     }
     self->unasked = 0;
-    return PyDict_GetItemWithError(self->by_key, key);
+    PyObject *by_key = held(self->by_key);
+    *known = dict_item(by_key, key);
+    int failed = *known == NULL && PyErr_Occurred();
+    Py_DECREF(by_key);
+    return failed ? -1 : *known != NULL;
 }
 
 /* A time, which may be any whole number: 0, or -1 with an exception. Beyond the greatest and the least
@@ -215,16 +278,23 @@ static PyObject *of_key(KeyIndex *self, PyObject *arguments) {
         clamped(to, &last) < 0) {
         return NULL;
     }
-    PyObject *known = stored_keys_of(self, key);
-    if (known == NULL || first > last) {
-        return PyErr_Occurred() ? NULL : PyList_New(0);
+    PyObject *found = PyList_New(0), *known = NULL;
+    int failed = found == NULL || stored_keys_of(self, key, &known) < 0;
+    /* From here on no Python runs, so the list stays as it is. */
+    Py_ssize_t count = failed || known == NULL || first > last ? 0 : PyList_Size(known);
+    for (Py_ssize_t place = count == 0 ? 0 : place_at(self, known, first); !failed && place < count; place++) {
+        if (time_at(self, known, place) > last) {
+            break;
+        }
+        PyObject *stored = list_item(known, place);
+        failed = PyList_Append(found, stored) < 0;
+        Py_DECREF(stored);
     }
-    Py_ssize_t low = place_at(self, known, first), high = PyList_Size(known);
-    if (high > 0 && time_of(self, PyList_GetItem(known, high - 1)) > last) {
-        /* No time is after the last there is. */
-        high = place_at(self, known, last + 1);
+    Py_XDECREF(known);
+    if (failed) {
+        Py_CLEAR(found);
     }
-    return PyList_GetSlice(known, low, high);
+    return found;
 }
 
 /* ---- the class */
@@ -277,13 +347,18 @@ static int clear(KeyIndex *self) {
     return 0;
 }
 
-static void deallocate(KeyIndex *self) {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
-    PyObject_GC_UnTrack(self);
+static void free_index(PyObject *object) {
+    KeyIndex *self = (KeyIndex *)object;
+    PyTypeObject *type = Py_TYPE(object);
     clear(self);
     Py_CLEAR(self->by_key);
     PyObject_GC_Del(self);
     Py_DECREF(type);
+}
+
+static void deallocate(PyObject *self) {
+    PyObject_GC_UnTrack(self);
+    free_flat(self, free_index);
 }
 
 static PyMethodDef methods[] = {

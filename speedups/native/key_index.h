@@ -7,14 +7,14 @@
 
 typedef struct KeyIndex KeyIndex;
 
-/* The object as an index, borrowed; NULL with an exception if it is none. */
+/* The same object as an index; NULL with an exception if it is none. */
 KeyIndex *as_key_index(PyObject *object);
 
-/* The stored keys of a key, ascending: a list that is borrowed until the index changes. NULL where
- * there are none, or with an exception. */
-PyObject *stored_keys_of(KeyIndex *self, PyObject *key);
+/* The stored keys of a key, ascending, as a new reference to the index's own list, which can change
+ * whenever Python runs: 1, 0 if there are none, or -1 with an exception. */
+int stored_keys_of(KeyIndex *self, PyObject *key, PyObject **known);
 
-/* Where the first of them is whose time is not before one. */
+/* Where the first of them is whose time is not before one. Runs no Python. */
 Py_ssize_t place_at(KeyIndex *self, PyObject *known, long long time);
 
 /* How many bytes a time has. */

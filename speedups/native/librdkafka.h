@@ -35,6 +35,7 @@ enum {
     ERROR_NONE = 0,
 };
 
+enum { TYPE_PRODUCER, TYPE_CONSUMER };
 enum { CONF_OK = 0 };
 enum { MESSAGE_COPY = 0x2 };
 
@@ -48,6 +49,7 @@ typedef rd_kafka_resp_err_t on_acknowledgement_function(rd_kafka_t *, rd_kafka_m
 
 /* Result, name without its prefix, arguments. */
 #define LIBRDKAFKA_FUNCTIONS(F)                                                                    \
+    F(int, type, (const rd_kafka_t *))                                                             \
     F(rd_kafka_conf_t *, conf_new, (void))                                                         \
     F(void, conf_destroy, (rd_kafka_conf_t *))                                                     \
     F(int, conf_get, (const rd_kafka_conf_t *, const char *, char *, size_t *))                    \

@@ -89,42 +89,50 @@ static PyObject *take_failures(ClientObject *self, PyObject *unused) {
     return told == NULL ? NULL : Py_BuildValue("(Nn)", told, (Py_ssize_t)(count - kept));
 }
 
+static void free_places(Place *places) {
+    for (Place *place = places, *next; place != NULL; place = next) {
+        next = place->next;
+        free(place);
+    }
+}
+
+/* A list of copies of what is acknowledged: 0, or -1 without memory. Making objects may run Python, which
+ * may forget the places, and librdkafka waits for the lock. */
+static int copy_places(Client *client, Place **copies) {
+    int failed = 0;
+    pthread_mutex_lock(&client->lock);
+    for (size_t bucket = 0; bucket < client->buckets; bucket++) {
+        for (Place *place = client->places[bucket]; !failed && place != NULL; place = place->next) {
+            size_t size = sizeof(*place) + strlen(place->topic) + 1;
+            Place *copy = malloc(size);
+            failed = copy == NULL;
+            if (!failed) {
+                memcpy(copy, place, size);
+                copy->next = *copies;
+                *copies = copy;
+            }
+        }
+    }
+    pthread_mutex_unlock(&client->lock);
+    return failed ? -1 : 0;
+}
+
 static PyObject *acked_offsets(ClientObject *self, PyObject *unused) {
     (void)unused;
     if (!enter(self)) {
         return NULL;
     }
     Client *client = self->client;
-    PyObject *offsets = PyList_New(0);
-    pthread_mutex_lock(&client->lock);
-    size_t count = client->count, known = 0;
-    /* Objects are made afterwards: that may run Python, and librdkafka waits for the lock. */
-    Place *copies = calloc(count + 1, sizeof(*copies));
-    const char **topics = calloc(count + 1, sizeof(*topics));
-    if (copies != NULL && topics != NULL) {
-        for (size_t bucket = 0; bucket < client->buckets; bucket++) {
-            for (Place *place = client->places[bucket]; place != NULL; place = place->next) {
-                copies[known] = *place;
-                /* Stays where it is until this thread forgets it. */
-                topics[known++] = place->topic;
-            }
-        }
-    }
-    pthread_mutex_unlock(&client->lock);
-    for (size_t index = 0; offsets != NULL && index < known; index++) {
-        PyObject *item = Py_BuildValue("(siL)", topics[index], (int)copies[index].partition,
-                                       (long long)copies[index].offset);
+    Place *copies = NULL;
+    PyObject *offsets = copy_places(client, &copies) < 0 ? PyErr_NoMemory() : PyList_New(0);
+    for (Place *place = copies; offsets != NULL && place != NULL; place = place->next) {
+        PyObject *item = Py_BuildValue("(siL)", place->topic, (int)place->partition, (long long)place->offset);
         if (item == NULL || PyList_Append(offsets, item) < 0) {
             Py_CLEAR(offsets);
         }
         Py_XDECREF(item);
     }
-    if (offsets != NULL && (copies == NULL || topics == NULL)) {
-        Py_CLEAR(offsets);
-        PyErr_NoMemory();
-    }
-    free(copies);
-    free(topics);
+    free_places(copies);
     end_call(client);
     return offsets;
 }
@@ -245,7 +253,8 @@ PyMODINIT_FUNC PyInit__native(void) {
         return NULL;
     }
     client_type = PyType_FromSpec(&client_spec);
-    if (client_type == NULL || PyModule_AddObjectRef(module, "Client", client_type) < 0 || add_entries(module) < 0 ||
+    if (client_type == NULL || PyModule_AddObjectRef(module, "Client", client_type) < 0 ||
+        PyModule_AddStringConstant(module, "VERSION", MILLSTREAM_VERSION) < 0 || add_entries(module) < 0 ||
         add_entry_table(module) < 0 || add_eviction_order(module) < 0 || add_key_index(module) < 0) {
         Py_DECREF(module);
         return NULL;

@@ -11,16 +11,18 @@
 /* None of librdkafka's errors: there is an exception. */
 #define NOT_UNDERSTOOD (-100000)
 
-/* The bytes of a key or value, for as long as the object they are of. */
+/* The bytes of a key or value, and the object that has them, which is owned. */
 typedef struct {
+    PyObject *object;
     const void *bytes;
     size_t length;
     Py_buffer view;
     int is_view;
 } Bytes;
 
-/* Runs no Python, whatever the object is. */
+/* Take a reference over, also if it fails: 0, or -1 with an exception. */
 static int bytes_of(PyObject *object, Bytes *bytes) {
+    bytes->object = object;
     bytes->is_view = 0;
     if (object == NULL) {
         return -1;
@@ -64,6 +66,7 @@ static void release(Bytes *bytes) {
         PyBuffer_Release(&bytes->view);
         bytes->is_view = 0;
     }
+    Py_CLEAR(bytes->object);
 }
 
 static int add_header(rd_kafka_headers_t *headers, PyObject *pair) {
@@ -71,15 +74,15 @@ static int add_header(rd_kafka_headers_t *headers, PyObject *pair) {
         PyErr_SetString(PyExc_TypeError, "a header is not a pair");
         return -1;
     }
-    PyObject *name = PySequence_GetItem(pair, 0), *value = PySequence_GetItem(pair, 1);
-    Bytes bytes = {.is_view = 0};
+    PyObject *name = PySequence_GetItem(pair, 0), *value = name == NULL ? NULL : PySequence_GetItem(pair, 1);
+    Bytes bytes = {.object = NULL};
     Py_ssize_t length = 0;
-    const char *text = name == NULL ? NULL : PyUnicode_AsUTF8AndSize(name, &length);
-    int result = text == NULL || value == NULL || bytes_of(value, &bytes) < 0 ? -1 : 0;
+    const char *text = value == NULL ? NULL : PyUnicode_AsUTF8AndSize(name, &length);
+    int result = text == NULL ? -1 : bytes_of(held(value), &bytes);
     if (result == 0) {
         kafka.header_add(headers, text, length, bytes.bytes, (ssize_t)bytes.length);
-        release(&bytes);
     }
+    release(&bytes);
     Py_XDECREF(name);
     Py_XDECREF(value);
     return result;
@@ -98,10 +101,13 @@ static int headers_of(PyObject *given, rd_kafka_headers_t **headers) {
     if (PyList_Size(pairs) > 0) {
         *headers = kafka.headers_new((size_t)PyList_Size(pairs));
         for (Py_ssize_t index = 0; result == 0 && index < PyList_Size(pairs); index++) {
-            result = add_header(*headers, PyList_GetItem(pairs, index));
+            PyObject *pair = list_item(pairs, index);
+            result = pair == NULL ? -1 : add_header(*headers, pair);
+            Py_XDECREF(pair);
         }
         if (result < 0) {
             kafka.headers_destroy(*headers);
+            *headers = NULL;
         }
     }
     Py_DECREF(pairs);
@@ -109,8 +115,8 @@ static int headers_of(PyObject *given, rd_kafka_headers_t **headers) {
 }
 
 static int timestamp_of(PyObject *object, int64_t *timestamp) {
-    int64_t number = object == NULL ? -1 : PyLong_AsLongLong(object);
-    if (number == -1 && PyErr_Occurred()) {
+    long long number;
+    if (as_number(object, &number) < 0) {
         return -1;
     }
     *timestamp = number == 0 ? FIRST_MILLISECOND : number;
@@ -161,24 +167,44 @@ static rd_kafka_resp_err_t hand_over(const Columns *columns, int32_t partition, 
                           V_TIMESTAMP, timestamp, V_HEADERS, headers, V_END);
 }
 
+static int find_headers(const Columns *columns, Py_ssize_t index, rd_kafka_headers_t **headers) {
+    if (columns->headers == NULL) {
+        return 0;
+    }
+    PyObject *given = list_item(columns->headers, index);
+    int result = headers_of(given, headers);
+    Py_XDECREF(given);
+    return result;
+}
+
+static int find_partition(const Columns *columns, Py_ssize_t index, int32_t *partition) {
+    if (columns->partitions == NULL) {
+        return 0;
+    }
+    PyObject *given = list_item(columns->partitions, index);
+    int result = partition_of(given, partition);
+    Py_XDECREF(given);
+    return result;
+}
+
+static int find_timestamp(const Columns *columns, Py_ssize_t index, int64_t *timestamp) {
+    PyObject *given = list_item(columns->timestamps, index);
+    int result = timestamp_of(given, timestamp);
+    Py_XDECREF(given);
+    return result;
+}
+
 /* librdkafka's error for one record; NOT_UNDERSTOOD with an exception where it does not
  * even get there. */
 static rd_kafka_resp_err_t produce_one(const Columns *columns, Py_ssize_t index) {
-    /* Headers and numbers may run Python, which could change the lists: keys and values, which are
-     * borrowed from them, come last. */
     rd_kafka_headers_t *headers = NULL;
-    if (columns->headers != NULL && headers_of(PyList_GetItem(columns->headers, index), &headers) < 0) {
-        return NOT_UNDERSTOOD;
-    }
     int32_t partition = columns->partition;
     int64_t timestamp = 0;
-    Bytes key = {.is_view = 0}, value = {.is_view = 0};
+    Bytes key = {.object = NULL}, value = {.object = NULL};
     rd_kafka_resp_err_t error = NOT_UNDERSTOOD;
-    if ((columns->partitions == NULL ||
-         partition_of(PyList_GetItem(columns->partitions, index), &partition) == 0) &&
-        timestamp_of(PyList_GetItem(columns->timestamps, index), &timestamp) == 0 &&
-        bytes_of(PyList_GetItem(columns->keys, index), &key) == 0 &&
-        bytes_of(PyList_GetItem(columns->values, index), &value) == 0) {
+    if (find_headers(columns, index, &headers) == 0 && find_partition(columns, index, &partition) == 0 &&
+        find_timestamp(columns, index, &timestamp) == 0 && bytes_of(list_item(columns->keys, index), &key) == 0 &&
+        bytes_of(list_item(columns->values, index), &value) == 0) {
         error = hand_over(columns, partition, timestamp, &key, &value, headers);
     }
     if (error != ERROR_NONE && headers != NULL) {
@@ -237,6 +263,10 @@ static int find_partitions(Columns *columns, PyObject *partitions, Py_ssize_t le
 
 static PyObject *produce_all(Client *client, const char *topic, Columns *columns, Py_ssize_t start,
                              Py_ssize_t length) {
+    if (kafka.type(client->rk) != TYPE_PRODUCER) {
+        PyErr_SetString(PyExc_RuntimeError, "only a producer writes records");
+        return NULL;
+    }
     columns->rk = client->rk;
     columns->topic = topic_of(client, topic);
     if (columns->topic == NULL) {
@@ -244,11 +274,11 @@ static PyObject *produce_all(Client *client, const char *topic, Columns *columns
     }
     rd_kafka_resp_err_t error = ERROR_NONE;
     Py_ssize_t index = start;
-    ignore_acknowledgements(1);
+    int before = ignore_acknowledgements(1);
     while (index < length && (error = produce_one(columns, index)) == ERROR_NONE) {
         index++;
     }
-    ignore_acknowledgements(0);
+    ignore_acknowledgements(before);
     if (error == NOT_UNDERSTOOD) {
         int is_about_record = PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError) ||
                               PyErr_ExceptionMatches(PyExc_OverflowError);

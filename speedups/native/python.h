@@ -1,5 +1,26 @@
-/* What the parts of the Python module share. Only Python's stable interface is used, so that one
- * build serves 3.11 and every later version. */
+/* Declarations that the parts of the Python module share. Only Python's stable interface is used, so
+ * that one build serves 3.11 and every later version.
+ *
+ * THE RULE ABOUT REFERENCES: no borrowed reference lives across a call that can run Python.
+ *
+ * Many more calls can run Python than look like it: dropping a reference (finalizers), hashing and
+ * comparing (subclasses of bytes), converting to a number (`__index__`), reading an attribute,
+ * iterating, formatting `%R` in an error, calling a function, and every allocation of an object that
+ * the garbage collector tracks, such as a tuple or a list, because a collection runs finalizers.
+ * Python that runs there can change every list, dict, table and entry that it can reach. Therefore:
+ *
+ * - Items of containers are read by `list_item`, `tuple_item` and `dict_item`, and attributes of an
+ *   entry by `held`. All of them return a new reference. The interpreter's functions that return
+ *   borrowed references are not called anywhere else (tests/style/test_native.py).
+ * - Exempt are the arguments of a function, which its caller owns until it returns, and objects of
+ *   which a C structure of this very call owns a reference.
+ * - Sizes and pointers into an object (the slots of a table, the bytes of a buffer) are borrowed as
+ *   well: they are read again after such a call, or the object is locked.
+ * - An attribute gets its new object first, and the old one is dropped last.
+ * - Nothing that can run Python is called while an exception is set: each step checks the one before,
+ *   and a clean-up that calls Python takes the exception away first and restores it then. Dropping
+ *   references is all right, because finalizers do that themselves.
+ * - A function that fails returns NULL or -1 with an exception, never None. */
 
 #ifndef MILLSTREAM_PYTHON_H
 #define MILLSTREAM_PYTHON_H
@@ -8,6 +29,86 @@
 #include <Python.h>
 
 #include "client.h"
+
+/* ---- references */
+
+/* Another reference to an object that is borrowed; NULL for NULL. */
+static inline PyObject *held(PyObject *object) { return Py_XNewRef(object); }
+
+/* An item of a list, as a new reference; NULL with an IndexError if the list is shorter by now. */
+static inline PyObject *list_item(PyObject *list, Py_ssize_t index) { return held(PyList_GetItem(list, index)); }
+
+/* The same of a tuple. */
+static inline PyObject *tuple_item(PyObject *tuple, Py_ssize_t index) { return held(PyTuple_GetItem(tuple, index)); }
+
+/* The value of a key, as a new reference; NULL if there is none, or with an exception. */
+static inline PyObject *dict_item(PyObject *dict, PyObject *key) {
+    return held(PyDict_GetItemWithError(dict, key));
+}
+
+/* ---- exceptions */
+
+/* An exception that was taken away; of no type where there was none. */
+typedef struct {
+    PyObject *type, *error, *traceback;
+} Exception;
+
+static inline Exception take_exception(void) {
+    Exception taken;
+    PyErr_Fetch(&taken.type, &taken.error, &taken.traceback);
+    return taken;
+}
+
+/* Set it again, in place of one that was set since. Without one, that stays. */
+static inline void restore_exception(Exception taken) {
+    if (taken.type != NULL) {
+        PyErr_Restore(taken.type, taken.error, taken.traceback);
+    }
+}
+
+static inline void drop_exception(Exception taken) {
+    Py_XDECREF(taken.type);
+    Py_XDECREF(taken.error);
+    Py_XDECREF(taken.traceback);
+}
+
+/* Of an exception that was taken away and one that was set since the first, which is taken away as well. */
+static inline Exception first_exception(Exception taken) {
+    Exception later = take_exception();
+    if (taken.type == NULL) {
+        return later;
+    }
+    drop_exception(later);
+    return taken;
+}
+
+/* ---- numbers */
+
+/* An integer of 64 bits: 0, or -1 with an exception. */
+static inline int as_number(PyObject *object, long long *number) {
+    *number = object == NULL ? -1 : PyLong_AsLongLong(object);
+    return *number == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* Add to an integer of 64 bits: 0, or -1 with an OverflowError. */
+static inline int add_number(long long *number, long long more) {
+    long long sum;
+    if (__builtin_add_overflow(*number, more, &sum)) {
+        PyErr_SetString(PyExc_OverflowError, "a number of a cache does not fit 64 bits");
+        return -1;
+    }
+    *number = sum;
+    return 0;
+}
+
+/* ---- deallocation */
+
+/* Free an object, of which nobody has a reference any more. Objects that such a call frees in turn are
+ * freed by its caller once they are nested deeply: a chain of any length takes a bounded stack. What
+ * the garbage collector tracks must not be tracked any more. */
+void free_flat(PyObject *object, void (*free_one)(PyObject *object));
+
+/* ---- clients */
 
 typedef struct {
     PyObject_HEAD
@@ -41,5 +142,8 @@ PyObject *settle_entries(PyObject *module, PyObject *arguments);
 PyObject *count_entries(PyObject *module, PyObject *arguments);
 PyObject *fold_entries(PyObject *module, PyObject *arguments);
 PyObject *fold_sessions(PyObject *module, PyObject *arguments);
+
+/* The result of a function: None, or NULL if it has failed. */
+static inline PyObject *none_unless(int failed) { return failed ? NULL : Py_NewRef(Py_None); }
 
 #endif

@@ -1,9 +1,12 @@
 /* The loop of aggregations by session. Most records begin a session or move the end of one: that is
  * done here. Whatever else may come Python does, record by record. */
 
+#include <limits.h>
+
 #include "key_index.h"
 #include "updates.h"
 
+/* Objects are arguments. */
 typedef struct {
     Cache cache;
     Updates updates;
@@ -17,7 +20,7 @@ typedef struct {
     long long late;
 } Sessions;
 
-/* One record, and the session that it moves; all borrowed but what `context` has. */
+/* One record, and the session that it moves if there is one; owned. */
 typedef struct {
     Py_ssize_t index;
     PyObject *key_bytes, *key, *value;
@@ -56,13 +59,23 @@ static long long start_of(PyObject *stored) {
 
 /* ---- the cache */
 
+/* A time less some time: times beyond 64 bits compare like the least and the greatest. */
+static long long less(long long time, long long span) {
+    long long result;
+    if (__builtin_sub_overflow(time, span, &result)) {
+        return span > 0 ? LLONG_MIN : LLONG_MAX;
+    }
+    return result;
+}
+
 /* Let the cache know what was done: 0, or -1 with an exception. */
 static int tell_cache(Sessions *self) {
     PyObject *told = NULL;
-    if (tell_seq(&self->cache) == 0) {
-        told = PyObject_CallMethod(self->cache.cache, "came", "LL", self->came, self->came_bytes);
-    }
+    long long came = self->came, came_bytes = self->came_bytes;
     self->came = self->came_bytes = 0;
+    if (tell_seq(&self->cache) == 0) {
+        told = PyObject_CallMethod(self->cache.cache, "came", "LL", came, came_bytes);
+    }
     Py_XDECREF(told);
     return told == NULL ? -1 : 0;
 }
@@ -78,32 +91,43 @@ static int leave_to_python(Sessions *self, Step *step) {
     int is_late = late == NULL ? -1 : PyObject_IsTrue(late);
     Py_XDECREF(late);
     self->late += is_late > 0;
-    return is_late < 0 ? -1 : ask_seq(&self->cache);
+    return ask_seq_after(&self->cache, is_late < 0);
 }
 
 /* ---- finding */
 
+/* The first session of a key that ends no earlier than some time, and how many there are from it on. NULL
+ * where there is none, or with an exception. */
+static PyObject *first_session(Sessions *self, PyObject *key_bytes, long long first, Py_ssize_t *count) {
+    PyObject *known, *stored = NULL;
+    *count = 0;
+    if (stored_keys_of(self->index, key_bytes, &known) > 0) {
+        Py_ssize_t place = place_at(self->index, known, first);
+        *count = PyList_Size(known) - place;
+        stored = *count == 0 ? NULL : list_item(known, place);
+    }
+    Py_XDECREF(known);
+    return stored;
+}
+
 static Found find(Sessions *self, Step *step) {
-    long long time = step->context.timestamp, first = time - self->gap_ms;
+    long long time = step->context.timestamp, first = less(time, self->gap_ms);
     if (PyDict_Size(self->resting) > 0 || first <= self->written_until) {
         return ANYTHING;
     }
-    PyObject *known = stored_keys_of(self->index, step->key_bytes);
-    if (known == NULL) {
+    Py_ssize_t count;
+    PyObject *stored = first_session(self, step->key_bytes, first, &count);
+    if (stored == NULL) {
         return PyErr_Occurred() ? FAILED : NOTHING;
     }
-    Py_ssize_t place = place_at(self->index, known, first), count = PyList_Size(known) - place;
-    if (count == 0) {
-        return NOTHING;
-    }
-    PyObject *stored = PyList_GetItem(known, place);
     step->start = start_of(stored);
     step->end = time_of(self->index, stored);
-    step->entry = find_entry(self->cache.table, stored);
-    if (step->entry == NULL) {
-        return PyErr_Occurred() ? FAILED : ANYTHING;
+    int found = find_entry(self->cache.table, stored, &step->entry);
+    Py_DECREF(stored);
+    if (found <= 0) {
+        return found < 0 ? FAILED : ANYTHING;
     }
-    if (count > 1 || step->start - self->gap_ms > time || is_none(step->entry->value) ||
+    if (count > 1 || less(step->start, self->gap_ms) > time || is_none(step->entry->value) ||
         !is_none(step->entry->raw)) {
         return ANYTHING;
     }
@@ -129,15 +153,15 @@ static int put_new(Sessions *self, Step *step, PyObject *value) {
     if (stored == NULL) {
         return -1;
     }
-    long long size = PyBytes_Size(stored) + self->extra_bytes;
-    Entry *entry = made_entry(stored, Py_None, size, ++self->cache.seq);
+    long long size = PyBytes_Size(stored);
+    Entry *entry = NULL;
+    if (add_number(&size, self->extra_bytes) == 0 && add_number(&self->cache.seq, 1) == 0) {
+        entry = made_entry(stored, Py_None, size, self->cache.seq);
+    }
     int failed = entry == NULL || put_entry(self->cache.table, stored, (PyObject *)entry) < 0 ||
                  queue_entry(self->order, entry) < 0 || note_key(self->index, stored) < 0 ||
-                 change(self, step, entry, value) < 0;
-    if (!failed) {
-        self->came++;
-        self->came_bytes += size;
-    }
+                 change(self, step, entry, value) < 0 || add_number(&self->came_bytes, size) < 0;
+    self->came += !failed;
     Py_DECREF(stored);
     Py_XDECREF((PyObject *)entry);
     return failed ? -1 : 0;
@@ -145,24 +169,25 @@ static int put_new(Sessions *self, Step *step, PyObject *value) {
 
 /* Let an entry be that of another session of the key: 0, or -1 with an exception. */
 static int move(Sessions *self, Entry *entry, PyObject *stored) {
-    PyObject *old = Py_NewRef(entry->key_bytes);
-    PyObject *taken = take_entry(self->cache.table, old);
-    int failed = taken != (PyObject *)entry;
+    PyObject *old = key_of_entry(entry), *taken = NULL;
+    int failed = old == NULL || take_entry(self->cache.table, old, &taken) < 0;
+    if (!failed && taken != (PyObject *)entry) {
+        PyErr_SetString(PyExc_RuntimeError, "a cache was changed while its entries were");
+        failed = 1;
+    }
     if (!failed) {
         set(&entry->key_bytes, stored);
         failed = put_entry(self->cache.table, stored, taken) < 0 || unnote_key(self->index, old) < 0 ||
                  note_key(self->index, stored) < 0;
-    } else if (!PyErr_Occurred()) {
-        PyErr_SetString(PyExc_RuntimeError, "a cache was changed while its entries were");
     }
     Py_XDECREF(taken);
-    Py_DECREF(old);
+    Py_XDECREF(old);
     return failed ? -1 : 0;
 }
 
 /* ---- records */
 
-static int is_closed(Sessions *self, long long end) { return end < self->stream_time - self->closed_after_ms; }
+static int is_closed(Sessions *self, long long end) { return end < less(self->stream_time, self->closed_after_ms); }
 
 static int begin(Sessions *self, Step *step) {
     PyObject *initial = PyObject_CallObject(self->initializer, NULL);
@@ -182,11 +207,13 @@ static int begin(Sessions *self, Step *step) {
 
 /* The aggregate of the session alone, merged onto a fresh one; NULL with an exception. */
 static PyObject *merged(Sessions *self, Step *step) {
-    PyObject *initial = PyObject_CallObject(self->initializer, NULL);
-    PyObject *value = initial == NULL ? NULL
-                                      : PyObject_CallFunctionObjArgs(self->merger, step->key, initial,
-                                                                     step->entry->value, NULL);
+    PyObject *so_far = held(step->entry->value);
+    PyObject *initial = PyObject_CallObject(self->initializer, NULL), *value = NULL;
+    if (initial != NULL) {
+        value = PyObject_CallFunctionObjArgs(self->merger, step->key, initial, so_far, NULL);
+    }
     Py_XDECREF(initial);
+    Py_XDECREF(so_far);
     return value;
 }
 
@@ -213,17 +240,13 @@ static int extend(Sessions *self, Step *step, PyObject *stored) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) {
         return -1;
     }
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback);
+    Exception exception = take_exception();
     /* What was to be merged is gone by now, unless the record's session is that very one. */
-    int failed = is_single ? 0 : change(self, step, step->entry, Py_None);
-    if (failed < 0) {
-        Py_XDECREF(type);
-        Py_XDECREF(error);
-        Py_XDECREF(traceback);
+    if (!is_single && change(self, step, step->entry, Py_None) < 0) {
+        drop_exception(exception);
         return -1;
     }
-    PyErr_Restore(type, error, traceback);
+    restore_exception(exception);
     return tell_failure(&self->cache, self->failed, step->index);
 }
 
@@ -237,10 +260,7 @@ static int extend_found(Sessions *self, Step *step) {
     step->start = start;
     step->end = end;
     PyObject *stored = moves ? session_key(step->key_bytes, start, end) : NULL;
-    /* It is kept while the user's functions run. */
-    PyObject *entry = Py_NewRef((PyObject *)step->entry);
     int failed = (moves && stored == NULL) || extend(self, step, stored) < 0;
-    Py_DECREF(entry);
     Py_XDECREF(stored);
     return failed ? -1 : 0;
 }
@@ -249,7 +269,7 @@ static int add(Sessions *self, Step *step) {
     if (step->context.timestamp > self->stream_time) {
         self->stream_time = step->context.timestamp;
     }
-    *(long long *)self->updates.at.buf = step->index;
+    show_index(&self->updates, step->index);
     switch (find(self, step)) {
     case NOTHING:
         return begin(self, step);
@@ -263,25 +283,23 @@ static int add(Sessions *self, Step *step) {
 }
 
 static int take_record(Sessions *self, Py_ssize_t index) {
-    Step step = {.index = index};
-    PyObject *key_bytes = Py_XNewRef(PyList_GetItem(self->updates.stored_keys, index));
-    if (key_bytes != NULL && !PyBytes_Check(key_bytes)) {
-        PyErr_SetString(PyExc_TypeError, "keys are bytes");
-    }
-    PyObject *key = PyErr_Occurred() ? NULL : cell(&self->updates.keys, index);
-    PyObject *value = key == NULL ? NULL : cell(&self->updates.values, index);
+    Step step = {.index = index, .key_bytes = list_item(self->updates.stored_keys, index)};
     int failed = -1;
-    if (value != NULL && context_of(&self->updates, index, &step.context) == 0) {
-        step.key_bytes = key_bytes;
-        step.key = key;
-        step.value = value;
-        failed = add(self, &step);
-        Py_DECREF(step.context.place);
-        Py_DECREF(step.context.headers);
+    if (step.key_bytes != NULL && !PyBytes_Check(step.key_bytes)) {
+        PyErr_SetString(PyExc_TypeError, "keys are bytes");
+    } else if (step.key_bytes != NULL) {
+        step.key = cell(&self->updates.keys, index);
+        step.value = step.key == NULL ? NULL : cell(&self->updates.values, index);
+        if (step.value != NULL && context_of(&self->updates, index, &step.context) == 0) {
+            failed = add(self, &step);
+        }
     }
-    Py_XDECREF(key_bytes);
-    Py_XDECREF(key);
-    Py_XDECREF(value);
+    Py_XDECREF((PyObject *)step.entry);
+    Py_XDECREF(step.context.place);
+    Py_XDECREF(step.context.headers);
+    Py_XDECREF(step.key_bytes);
+    Py_XDECREF(step.key);
+    Py_XDECREF(step.value);
     return failed;
 }
 
@@ -301,19 +319,20 @@ PyObject *fold_sessions(PyObject *module, PyObject *arguments) {
     (void)module;
     Sessions self = {0};
     int failed = !open_sessions(&self, arguments);
-    for (Py_ssize_t index = 0; !failed && index < PyList_Size(self.updates.stored_keys); index++) {
+    for (Py_ssize_t index = 0; !failed && index < self.updates.count; index++) {
         failed = take_record(&self, index) < 0;
     }
-    /* What was done so far counts, whatever exception is on its way. */
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback);
-    if (self.cache.is_open) {
-        tell_cache(&self);
+    /* What was done so far counts, whatever exception there is. */
+    Exception exception = take_exception();
+    if (self.cache.is_open && tell_cache(&self) < 0) {
+        exception = first_exception(exception);
+        failed = 1;
     }
-    if (type != NULL) {
-        PyErr_Restore(type, error, traceback);
+    if (close_cache(&self.cache) < 0) {
+        exception = first_exception(exception);
+        failed = 1;
     }
-    close_cache(&self.cache);
     close_updates(&self.updates);
-    return PyErr_Occurred() ? NULL : Py_BuildValue("(LL)", self.stream_time, self.late);
+    restore_exception(exception);
+    return failed ? NULL : Py_BuildValue("(LL)", self.stream_time, self.late);
 }

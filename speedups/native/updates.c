@@ -24,7 +24,7 @@ static void close_column(Column *column) {
 /* What a column has at an index that is not before the last one; a new reference. */
 PyObject *cell(Column *column, Py_ssize_t index) {
     if (column->list != NULL) {
-        return Py_XNewRef(PyList_GetItem(column->list, index));
+        return list_item(column->list, index);
     }
     while (column->at < index) {
         Py_CLEAR(column->current);
@@ -37,7 +37,7 @@ PyObject *cell(Column *column, Py_ssize_t index) {
         }
         column->at++;
     }
-    return Py_XNewRef(column->current);
+    return held(column->current);
 }
 
 /* ---- the cache */
@@ -45,15 +45,16 @@ PyObject *cell(Column *column, Py_ssize_t index) {
 int open_cache(Cache *state, PyObject *cache) {
     state->cache = cache;
     state->entries = PyObject_GetAttrString(cache, "entries");
-    state->dirty = state->entries == NULL ? NULL : PyObject_GetAttrString(cache, "dirty");
-    PyObject *seq = state->dirty == NULL ? NULL : PyObject_GetAttrString(cache, "seq");
-    state->seq = seq == NULL ? -1 : PyLong_AsLongLong(seq);
-    Py_XDECREF(seq);
-    state->table = PyErr_Occurred() ? NULL : as_table(state->entries);
-    if (!PyErr_Occurred() && !PyList_Check(state->dirty)) {
-        PyErr_SetString(PyExc_TypeError, "a cache's changed entries are a list");
+    state->table = state->entries == NULL ? NULL : as_table(state->entries);
+    state->dirty = state->table == NULL ? NULL : PyObject_GetAttrString(cache, "dirty");
+    if (state->dirty == NULL) {
+        return 0;
     }
-    state->is_open = !PyErr_Occurred();
+    if (!PyList_Check(state->dirty)) {
+        PyErr_SetString(PyExc_TypeError, "a cache's changed entries are a list");
+        return 0;
+    }
+    state->is_open = ask_seq(state) == 0;
     return state->is_open;
 }
 
@@ -66,40 +67,47 @@ int tell_seq(Cache *state) {
 
 int ask_seq(Cache *state) {
     PyObject *seq = PyObject_GetAttrString(state->cache, "seq");
-    state->seq = seq == NULL ? -1 : PyLong_AsLongLong(seq);
+    int failed = as_number(seq, &state->seq);
     Py_XDECREF(seq);
-    return PyErr_Occurred() ? -1 : 0;
+    return failed;
 }
 
-/* Also after an exception, which stays: what was done so far counts. */
-void close_cache(Cache *state) {
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback);
-    if (state->is_open) {
-        tell_seq(state);
+int ask_seq_after(Cache *state, int failed) {
+    Exception exception = take_exception();
+    if (ask_seq(state) < 0) {
+        exception = first_exception(exception);
+        failed = 1;
     }
-    if (type != NULL) {
-        PyErr_Restore(type, error, traceback);
-    }
+    restore_exception(exception);
+    return failed ? -1 : 0;
+}
+
+int close_cache(Cache *state) {
+    int failed = state->is_open ? tell_seq(state) : 0;
     Py_CLEAR(state->entries);
     Py_CLEAR(state->dirty);
+    return failed;
 }
 
 /* ---- records */
 
 int open_updates(Updates *updates, PyObject *given) {
-    PyObject *keys, *values, *timestamps, *places, *offsets, *headers, *at;
-    if (!PyArg_ParseTuple(given, "O!OOOOOOOO", &PyList_Type, &updates->stored_keys, &updates->indices, &keys,
-                          &values, &timestamps, &places, &offsets, &headers, &at) ||
+    /* Items of a tuple that is an argument. */
+    PyObject *stored_keys, *indices, *keys, *values, *timestamps, *places, *offsets, *headers, *at;
+    if (!PyArg_ParseTuple(given, "O!OOOOOOOO", &PyList_Type, &stored_keys, &indices, &keys, &values, &timestamps,
+                          &places, &offsets, &headers, &at) ||
         PyObject_GetBuffer(at, &updates->at, PyBUF_WRITABLE) < 0) {
         return 0;
     }
+    updates->stored_keys = held(stored_keys);
+    updates->indices = held(indices);
+    updates->count = PyList_Size(stored_keys);
     if (updates->at.len < (Py_ssize_t)sizeof(long long)) {
         PyErr_SetString(PyExc_ValueError, "there must be room for a number of 8 bytes");
         return 0;
     }
     if (updates->indices != Py_None &&
-        !(PyList_Check(updates->indices) && PyList_Size(updates->indices) == PyList_Size(updates->stored_keys))) {
+        !(PyList_Check(updates->indices) && PyList_Size(updates->indices) == updates->count)) {
         PyErr_SetString(PyExc_ValueError, "indices are a list that is as long as that of stored keys");
         return 0;
     }
@@ -118,31 +126,34 @@ void close_updates(Updates *updates) {
     close_column(&updates->offsets);
     close_column(&updates->headers);
     Py_CLEAR(updates->no_headers);
+    Py_CLEAR(updates->stored_keys);
+    Py_CLEAR(updates->indices);
     if (updates->at.obj != NULL) {
         PyBuffer_Release(&updates->at);
     }
 }
 
-/* A cell of numbers; -1 with an exception. */
-static long long number(Column *column, Py_ssize_t index) {
+/* A cell of numbers: 0, or -1 with an exception. */
+static int number(Column *column, Py_ssize_t index, long long *found) {
     PyObject *object = cell(column, index);
-    long long found = object == NULL ? -1 : PyLong_AsLongLong(object);
+    int failed = as_number(object, found);
     Py_XDECREF(object);
-    return found;
+    return failed;
 }
 
 /* 0, or -1 with an exception and nothing owned. */
 int context_of(Updates *updates, Py_ssize_t index, Context *context) {
-    context->timestamp = number(&updates->timestamps, index);
-    context->offset = number(&updates->offsets, index);
-    if ((context->timestamp == -1 || context->offset == -1) && PyErr_Occurred()) {
+    if (number(&updates->timestamps, index, &context->timestamp) < 0 ||
+        number(&updates->offsets, index, &context->offset) < 0) {
         return -1;
     }
     context->place = cell(&updates->places, index);
-    context->headers = updates->no_headers == NULL ? cell(&updates->headers, index) : Py_NewRef(updates->no_headers);
-    if (context->place == NULL || context->headers == NULL) {
-        Py_XDECREF(context->place);
-        Py_XDECREF(context->headers);
+    if (context->place == NULL) {
+        return -1;
+    }
+    context->headers = updates->no_headers == NULL ? cell(&updates->headers, index) : held(updates->no_headers);
+    if (context->headers == NULL) {
+        Py_CLEAR(context->place);
         return -1;
     }
     return 0;
@@ -151,9 +162,12 @@ int context_of(Updates *updates, Py_ssize_t index, Context *context) {
 /* ---- changing an entry */
 
 int change_cached(Cache *cache, Entry *entry, PyObject *value, long long timestamp, Context *context) {
-    int was_clean =
-        change_entry(entry, value, timestamp, ++cache->seq, context->place, context->offset, context->headers);
-    return was_clean ? PyList_Append(cache->dirty, (PyObject *)entry) : 0;
+    if (add_number(&cache->seq, 1) < 0 ||
+        (entry->dirty_seq == 0 && PyList_Append(cache->dirty, (PyObject *)entry) < 0)) {
+        return -1;
+    }
+    change_entry(entry, value, timestamp, cache->seq, context->place, context->offset, context->headers);
+    return 0;
 }
 
 /* ---- failures */
@@ -163,23 +177,21 @@ int tell_failure(Cache *cache, PyObject *failed, Py_ssize_t index) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) {
         return -1;
     }
-    PyObject *type, *error, *traceback, *told = NULL;
-    PyErr_Fetch(&type, &error, &traceback);
-    PyErr_NormalizeException(&type, &error, &traceback);
-    if (traceback != NULL) {
-        PyException_SetTraceback(error, traceback);
+    PyObject *told = NULL;
+    Exception exception = take_exception();
+    PyErr_NormalizeException(&exception.type, &exception.error, &exception.traceback);
+    if (exception.traceback != NULL) {
+        PyException_SetTraceback(exception.error, exception.traceback);
     }
     if (tell_seq(cache) == 0) {
-        /* As within an `except`: whoever is told may log it, or look at `sys.exception()`. */
+        /* As within an `except`: the callback may log it, or look at `sys.exception()`. */
         PyObject *before = PyErr_GetHandledException();
-        PyErr_SetHandledException(error);
-        told = PyObject_CallFunction(failed, "nO", index, error);
+        PyErr_SetHandledException(exception.error);
+        told = PyObject_CallFunction(failed, "nO", index, exception.error);
         PyErr_SetHandledException(before);
         Py_XDECREF(before);
     }
-    Py_XDECREF(type);
-    Py_XDECREF(error);
-    Py_XDECREF(traceback);
+    drop_exception(exception);
     Py_XDECREF(told);
     return told == NULL ? -1 : 0;
 }

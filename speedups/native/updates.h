@@ -12,7 +12,7 @@ typedef struct {
     Py_ssize_t at;
 } Column;
 
-/* A cache while its entries are changed. */
+/* A cache while its entries are changed; it is an argument, the others are owned. `table` is `entries`. */
 typedef struct {
     PyObject *cache, *entries, *dirty;
     EntryTable *table;
@@ -20,9 +20,11 @@ typedef struct {
     int is_open;
 } Cache;
 
-/* Which entries to change, and the columns of the records that change them. */
+/* Which entries to change, and the columns of the records that change them; owned. */
 typedef struct {
     PyObject *stored_keys, *indices;
+    /* How many there are: a list that becomes shorter meanwhile ends the loop with an IndexError. */
+    Py_ssize_t count;
     Column keys, values, timestamps, places, offsets, headers;
     PyObject *no_headers;
     /* One number for others to see, of the record that Python is called for. */
@@ -41,12 +43,16 @@ PyObject *cell(Column *column, Py_ssize_t index);
 /* Let C change the entries of a cache: whether it can. */
 int open_cache(Cache *state, PyObject *cache);
 
-/* Also after an exception, which stays: what was done so far counts. */
-void close_cache(Cache *state);
+/* What was done so far counts, also after a failure, whose exception must be taken away for this: 0, or
+ * -1 with an exception. */
+int close_cache(Cache *state);
 
 /* Before Python works on the cache, and after: 0, or -1 with an exception. */
 int tell_seq(Cache *state);
 int ask_seq(Cache *state);
+
+/* The same after Python that may have failed, whose exception stays: 0, or -1 with an exception. */
+int ask_seq_after(Cache *state, int failed);
 
 /* The arguments of Millstream's `Updates`: whether they are what they should be. */
 int open_updates(Updates *updates, PyObject *given);
@@ -60,6 +66,12 @@ int change_cached(Cache *cache, Entry *entry, PyObject *value, long long timesta
 
 /* Let the caller decide what an exception of the user's means: 0 if the record is left out. */
 int tell_failure(Cache *cache, PyObject *failed, Py_ssize_t index);
+
+/* Let others see which record Python is called for. */
+static inline void show_index(Updates *updates, Py_ssize_t index) {
+    long long number = index;
+    memcpy(updates->at.buf, &number, sizeof(number));
+}
 
 static inline int is_none(PyObject *object) { return object == NULL || object == Py_None; }
 

@@ -75,8 +75,8 @@ class ConnectionSettings(Settings):
     speedups: bool | None = setting(
         "speedups",
         default=None,
-        doc="Whether records are read and written by the C extension `millstream-speedups`: None "
-        "for where it can be used, True to insist on it.",
+        doc="Whether clients and record caches use the C extension `millstream-speedups`: None for "
+        "where it can be used, True to insist on it, False for Python alone.",
         kind="bool",
     )
 

@@ -6,6 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
+from millstream.compiled import EXTENSION_VERSION
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -27,6 +29,6 @@ def test_the_pages_speak_of_this_version() -> None:
 
 
 def test_the_extension_has_the_same_version() -> None:
-    """Both are released together."""
+    """Both are released together, and Millstream uses no other version of the extension."""
     speedups = tomllib.loads((ROOT / "speedups" / "pyproject.toml").read_text())["project"]
-    assert speedups["version"] == project()["version"]
+    assert speedups["version"] == EXTENSION_VERSION == project()["version"]

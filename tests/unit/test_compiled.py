@@ -77,7 +77,7 @@ def test_what_is_no_value_or_time_is_refused(
 
 
 def test_without_the_extension_python_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is one missed that is older than the function."""
-    assert compiled(with_times, "none of that name") is with_times
+    """Or with `speedups=False`."""
+    assert compiled(with_times, "with_times", speedups=False) is with_times
     monkeypatch.setitem(sys.modules, "millstream_speedups", None)
     assert compiled(with_times, "with_times") is with_times

@@ -19,6 +19,7 @@ from confluent_kafka import cimpl
 
 from millstream_speedups import _native
 from millstream_speedups._native import (
+    VERSION,
     CachedEntry,
     Client,
     EntryTable,
@@ -48,6 +49,7 @@ __all__ = [
     "PLUGIN",
     "Run",
     "UNAVAILABLE_BECAUSE",
+    "VERSION",
     "attach",
     "columns_of",
     "count_entries",

@@ -1,9 +1,12 @@
 """The C part. What a `Client` does, it does with the GIL held, but waiting for records."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from millstream_speedups.shapes import Columns, Event, Run, Updates
+
+#: Of the package that this was compiled for. Millstream uses no other version than its own.
+VERSION: Final[str]
 
 def load(library: str, /) -> str | None:
     """Find librdkafka, as what a shared library depends on; why it cannot be used, else None."""

@@ -4,9 +4,9 @@ and gives them to it as columns."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from millstream.compiled import extension
 from millstream.errors import ConfigError
 from millstream.kafka.settings.clients import create_client
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _Client = TypeVar("_Client")
 
-_MODULE: Final = "millstream_speedups"
 _PLUGINS: Final = "plugin.library.paths"
 #: What librdkafka takes for the end of a path.
 _SEPARATOR: Final = ";"
@@ -78,14 +77,9 @@ def told_speedups(asked: bool | None) -> str:
 
 def _found() -> Speedups | str:
     """The extension, or why there is none."""
-    try:
-        module = import_module(_MODULE)
-    except ModuleNotFoundError as error:
-        if error.name == _MODULE:
-            return "millstream-speedups is not installed"
-        return f"millstream-speedups cannot be loaded: {error}"
-    except ImportError as error:
-        return f"millstream-speedups cannot be loaded: {error}"
+    module = extension()
+    if isinstance(module, str):
+        return module
     reason = module.UNAVAILABLE_BECAUSE
     if reason is None and _SEPARATOR in module.PLUGIN:
         reason = f"its path contains a {_SEPARATOR!r}"

@@ -172,8 +172,8 @@ class _Membership(NamedTuple):
 class _Memory:
     """What the stores of the tasks of one thread may use."""
 
-    def __init__(self, share: MemoryShare) -> None:
-        self.caches = CacheBudget(share.cache_max_bytes)
+    def __init__(self, share: MemoryShare, speedups: bool | None) -> None:
+        self.caches = CacheBudget(share.cache_max_bytes, speedups)
         self.uncommitted = UncommittedBudget(share.uncommitted_max_bytes)
 
     def resize(self, share: MemoryShare) -> None:
@@ -238,7 +238,7 @@ class _Parts:
             self.meters.scope,
             clock,
         )
-        memory = _Memory(memory_share(config))
+        memory = _Memory(memory_share(config), config.speedups)
         tasks = self._tasks(membership.member, offset_sums, global_updates, memory)
         commits = self._commits(membership.member)
         return StreamThread(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from millstream.errors import BatchSerializationError, SerializationError, summary_of
 from millstream.unawaited import refuse_deferred
@@ -18,6 +18,9 @@ class Serde(Generic[T]):
     """Turns objects into bytes and bytes into objects, one or many at a time.
 
     None, which is a deletion in a table, is never given to the functions: it stays None both ways.
+
+    `serialize` may return any object with the buffer protocol, such as `bytearray` or `memoryview`.
+    Stores, caches and clients get `bytes` in any case.
 
     A function must not keep what it was given nor change it, and must give equal bytes for equal
     values if the serde is used for keys: Kafka, stores and joins compare the bytes of keys.
@@ -67,7 +70,8 @@ class Serde(Generic[T]):
             value: the value, or None.
 
         Raises:
-            SerializationError: the function failed; `__cause__` is what it raised.
+            SerializationError: the function failed, and `__cause__` is what it raised; or it
+                returned something other than bytes.
 
         Example:
             >>> STRING.serialize("words", "tea")
@@ -77,7 +81,8 @@ class Serde(Generic[T]):
         if value is None:
             return None
         try:
-            return self._serialize(topic, value)
+            data = self._serialize(topic, value)
+            return data if type(data) is bytes else _as_bytes(data)
         except SerializationError:
             raise
         except Exception as error:
@@ -114,7 +119,8 @@ class Serde(Generic[T]):
         """The bytes of each value, in a new list.
 
         Raises:
-            BatchSerializationError: a value failed; it tells which, and holds the results before.
+            BatchSerializationError: a value failed, see `serialize`; the error has its index and
+                the results before it.
 
         Example:
             >>> STRING.serialize_many("words", ["tea", None])
@@ -129,7 +135,11 @@ class Serde(Generic[T]):
             for value in values:
                 append(None if value is None else function(topic, value))
         except Exception as error:
+            self._make_bytes(topic, values, done)
             self._fail(topic, self._cannot_serialize(value, error), error, done)
+        # 15 ns a record.
+        if not _BYTES.issuperset(map(type, done)):
+            self._make_bytes(topic, values, done)
         return done
 
     def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[T | None]:
@@ -152,6 +162,15 @@ class Serde(Generic[T]):
         except Exception as error:
             self._fail(topic, self._cannot_deserialize(data, error), error, done)
         return done
+
+    def _make_bytes(self, topic: str, values: Sequence[T | None], done: list[Any]) -> None:
+        """Make bytes of what the function returned for some values, in place."""
+        for index, data in enumerate(done):
+            try:
+                done[index] = _as_bytes(data)
+            except WrongValueError as error:
+                message = self._cannot_serialize(values[index], error)
+                self._fail(topic, message, error, done[:index])
 
     def _cannot_serialize(self, value: Any, error: Exception) -> str:
         return (
@@ -196,6 +215,21 @@ def reason(error: Exception) -> str:
 
 class WrongValueError(ValueError):
     """A value or its bytes do not fit the serde; the text says in which way."""
+
+
+#: What all that a function has returned is of, almost always.
+_BYTES: Final = frozenset((bytes, type(None)))
+
+
+def _as_bytes(data: Any) -> bytes | None:
+    if data is None or type(data) is bytes:
+        return data
+    try:
+        return bytes(memoryview(data))
+    except TypeError:
+        raise WrongValueError(
+            f"its function returned a {type(data).__name__} in place of bytes"
+        ) from None
 
 
 def _name(function: Any) -> str:

@@ -120,7 +120,7 @@ class SteppingDriver:
             collector=self._collector,
             changelog_writer=self._collector.changelog_writer,
             directory=StateDirectory(self._folder, self._config.application_id),
-            budget=CacheBudget(self._config.statestore_cache_max_bytes),
+            budget=CacheBudget(self._config.statestore_cache_max_bytes, self._config.speedups),
             storages=storages,
             order_across_topics=order_across_topics,
             global_stores=self._global,

@@ -6,19 +6,22 @@ import gc
 import sys
 import weakref
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from support.speedups import needed_speedups
 
+from millstream.compiled import EXTENSION_VERSION, compiled, warn_once
 from millstream.config import StreamsConfig
 from millstream.errors import ConfigError, RecordRefusedError
 from millstream.kafka.data.consumer import RecordConsumer
 from millstream.kafka.data.producer import RecordProducer
 from millstream.kafka.speedups import Speedups, chosen_speedups, told_speedups
+from millstream.state.caches.cache_code import cache_code
 
 MODULE = "millstream_speedups"
 #: No broker, whose absence would be reported beside the records.
@@ -38,7 +41,12 @@ def test_without_the_extension(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_extension_that_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reason is told, in the log and by the error."""
-    broken = SimpleNamespace(UNAVAILABLE_BECAUSE="librdkafka is odd", PLUGIN="/x.so", attach=None)
+    broken = SimpleNamespace(
+        VERSION=EXTENSION_VERSION,
+        UNAVAILABLE_BECAUSE="librdkafka is odd",
+        PLUGIN="/x.so",
+        attach=None,
+    )
     monkeypatch.setitem(sys.modules, MODULE, broken)
     assert chosen_speedups(None) is None
     assert told_speedups(None).endswith("cannot be used: librdkafka is odd")
@@ -199,6 +207,56 @@ def test_only_a_client_with_the_plugin_is_attached_to(speedups: Speedups) -> Non
     for stranger in (client, Producer(NOBODY)):
         with pytest.raises(RuntimeError, match="no client with the plugin"):
             speedups.attach(stranger)
+
+
+def test_a_header_that_fails_is_not_read_on(speedups: Speedups) -> None:
+    """No Python is called with an exception pending."""
+    read: list[Any] = []
+
+    class Pair(tuple[str, bytes]):
+        def __getitem__(self, index: Any) -> Any:
+            read.append(index)
+            raise ValueError("no field")
+
+    _, native = speedups.create(Producer, NOBODY)
+    with pytest.raises(ValueError, match="no field"):
+        native.produce_columns("t", 0, [b"k"], [b"v"], [1], [[Pair(("a", b"b"))]], 0)  # type: ignore[list-item]
+    assert read == [0]
+
+
+def test_each_client_does_only_its_own(speedups: Speedups) -> None:
+    """Records given to a consumer would be lost without a word, and a producer has none to read."""
+    _, consumer = speedups.create(Consumer, {**NOBODY, "group.id": "g"})
+    with pytest.raises(RuntimeError, match="only a producer writes records"):
+        consumer.produce_columns("t", 0, [None], [b"v"], [1], None, 0)
+    consumer.open_queue()
+    with pytest.raises(ValueError, match="not negative, as -1 is"):
+        consumer.forward("t", -1)
+    _, producer = speedups.create(Producer, NOBODY)
+    with pytest.raises(RuntimeError, match="only a consumer has a queue"):
+        producer.open_queue()
+    consumer.close()
+
+
+def test_an_extension_of_another_version(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not used, neither by clients nor by caches, and the log says so once."""
+    module = import_module(MODULE) if chosen_speedups(None) else SimpleNamespace()
+    for version, told in (("0.0.9", "0.0.9"), (None, "an older version")):
+        caplog.clear()
+        warn_once.cache_clear()
+        other = SimpleNamespace(**{**vars(module), "VERSION": version})
+        monkeypatch.setitem(sys.modules, MODULE, other)
+        why = f"the installed millstream-speedups is of {told}, and this Millstream needs"
+        assert chosen_speedups(None) is None
+        assert told_speedups(None).startswith(f"one by one, since {why}")
+        with pytest.raises(ConfigError, match=told):
+            chosen_speedups(True)
+        assert not cache_code(None).is_compiled
+        assert compiled(list, "EntryTable") is list
+        assert [why in message for message in caplog.messages] == [True]
+    warn_once.cache_clear()
 
 
 def test_a_consumer_that_is_forgotten_goes(speedups: Speedups) -> None:

@@ -195,6 +195,21 @@ def test_a_module_that_is_missing_in_the_worker(
     assert ended.error.differences == (("packaged", "installed", None),)
 
 
+def test_the_extension_may_be_missing_but_not_differ() -> None:
+    """It is needed where records are read and written; two of different versions are a mistake."""
+    installed = installed_versions()
+    assert "millstream-speedups" in installed
+    here = installed["millstream-speedups"]
+    (differences,) = checked_task(
+        {**installed, "millstream-speedups": "0.0.9", "python": "3"}, b""
+    )(iter([]))
+    missing = [("millstream-speedups", "0.0.9", here)] if here else []
+    assert [each for each in differences if each[0] != "python"] == missing
+    drivers = {**installed, "millstream-speedups": None, "python": "3"}
+    (differences,) = checked_task(drivers, b"")(iter([]))
+    assert [package for package, *_ in differences] == ["python"]
+
+
 def test_versions_are_compared_before_anything_is_unpickled() -> None:
     """Goal: every difference is returned, and the plan is not touched."""
     versions = {**installed_versions(), "python": "3.1", "orjson": "0.1", "unheard-of": "1"}

@@ -1,7 +1,7 @@
 """The hot loop of session aggregations with a record cache.
 
-By the rules of `RecordCache`. `millstream-speedups` has it in C, where that is installed: there
-most records need no call of Python beside the user's functions.
+By the rules of `RecordCache`. `millstream-speedups` has it in C, for caches that are made of that:
+there most records need no call of Python beside the user's functions.
 """
 
 from __future__ import annotations
@@ -83,4 +83,34 @@ def pure_fold_sessions(
     return take_each(updates, times[2], otherwise)
 
 
-fold_sessions = compiled(pure_fold_sessions, "fold_sessions")
+_compiled_fold_sessions = compiled(pure_fold_sessions, "fold_sessions")
+
+
+def fold_sessions(
+    cache: WindowCache,
+    index: KeyIndex,
+    order: EvictionOrder,
+    resting: dict[bytes, CachedEntry],
+    updates: Updates,
+    times: tuple[int, int, int, int, int],
+    initializer: Initializer,
+    aggregator: Aggregator,
+    merger: SessionMerger,
+    failed: Failed,
+    otherwise: TakeOne,
+) -> tuple[int, int]:
+    """`pure_fold_sessions`, or the same in C where the cache is made of that."""
+    fold = _compiled_fold_sessions if cache.code.is_compiled else pure_fold_sessions
+    return fold(
+        cache,
+        index,
+        order,
+        resting,
+        updates,
+        times,
+        initializer,
+        aggregator,
+        merger,
+        failed,
+        otherwise,
+    )

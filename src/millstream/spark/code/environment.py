@@ -28,10 +28,14 @@ PACKAGES: Final = (
 )
 
 
+#: A package that may be missing on either side, but where both have it must be of one version.
+OPTIONAL_PACKAGES: Final = ("millstream-speedups",)
+
+
 def installed_versions() -> dict[str, str | None]:
     """The versions that driver and workers must agree on, by name of the package."""
     versions: dict[str, str | None] = {"python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
-    for package in PACKAGES:
+    for package in PACKAGES + OPTIONAL_PACKAGES:
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -59,6 +63,7 @@ def checked_task(
         A function that returns one element: the pickled `ThreadExit`, or the list of differences.
     """
     drivers = dict(versions)
+    optional = OPTIONAL_PACKAGES
 
     def run_thread(_: Iterable[Any]) -> list[Any]:
         import importlib.metadata as metadata
@@ -74,6 +79,9 @@ def checked_task(
                     workers_version = metadata.version(package)
                 except metadata.PackageNotFoundError:
                     workers_version = None
+            is_missing = drivers_version is None or workers_version is None
+            if package in optional and is_missing:
+                continue
             if workers_version != drivers_version:
                 differences.append((package, drivers_version, workers_version))
         if differences:

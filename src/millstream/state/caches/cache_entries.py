@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
-from millstream.compiled import compiled
 from millstream.record import UNKNOWN, Headers, TopicPartition
 
 #: What an entry counts besides its key and value: record context and links, about as in Kafka
@@ -87,13 +86,8 @@ class PureCachedEntry:
         return was_clean
 
 
-if TYPE_CHECKING:
-    CachedEntry = PureCachedEntry
-else:
-    CachedEntry = compiled(PureCachedEntry, "CachedEntry")
-
-#: Makes a mapping of entries by their keys.
-EntryTable: Final[Callable[[], MutableMapping[bytes, CachedEntry]]] = compiled(dict, "EntryTable")
+#: An entry, of Python or of the extension (`cache_code.py`).
+CachedEntry: TypeAlias = PureCachedEntry
 
 
 def pure_new_entries(keys: list[bytes], extra_bytes: int, seq: int) -> list[CachedEntry]:
@@ -105,17 +99,18 @@ def pure_new_entries(keys: list[bytes], extra_bytes: int, seq: int) -> list[Cach
         seq: when the first was used; each later one is by one more.
     """
     return [
-        CachedEntry(key, None, len(key) + extra_bytes, used) for used, key in enumerate(keys, seq)
+        PureCachedEntry(key, None, len(key) + extra_bytes, used)
+        for used, key in enumerate(keys, seq)
     ]
 
 
 #: What entries hold: key bytes, values, timestamps, places, offsets, headers.
-_Columns = tuple[
+Columns: TypeAlias = tuple[
     list[bytes], list[Any], list[int], list[TopicPartition | None], list[int], list[Headers]
 ]
 
 
-def pure_columns_of(entries: list[CachedEntry]) -> _Columns:
+def pure_columns_of(entries: list[CachedEntry]) -> Columns:
     """What entries hold, as columns.
 
     One pass over the entries, which lie scattered in memory, so that each visit costs more than
@@ -167,23 +162,22 @@ def pure_settle_entries(
     return grown
 
 
-new_entries = compiled(pure_new_entries, "new_entries")
-_columns_of = compiled(pure_columns_of, "columns_of")
-settle_entries = compiled(pure_settle_entries, "settle_entries")
-
-
 class ChangedEntries:
     """Changed entries, and what they hold as columns.
 
     Args:
         entries: the entries, in the order of their changes.
+        columns_of: reads them.
 
     Attributes:
         stored: what is to be stored for each; None deletes. To be filled by the cache.
     """
 
-    def __init__(self, entries: list[CachedEntry]) -> None:
+    def __init__(
+        self, entries: list[CachedEntry], columns_of: Callable[[list[CachedEntry]], Columns]
+    ) -> None:
         self.entries = entries
+        self._columns_of = columns_of
         self.stored: list[bytes | None] = []
         (
             self.key_bytes,
@@ -192,7 +186,7 @@ class ChangedEntries:
             self.places,
             self.offsets,
             self.headers,
-        ) = _columns_of(entries)
+        ) = columns_of(entries)
 
     def flushed(
         self, keys: list[Any], new_values: list[Any], old_values: list[Any] | None
@@ -211,7 +205,7 @@ class ChangedEntries:
 
     def select(self, keep: Sequence[bool]) -> ChangedEntries:
         """Those whose element in `keep` is true."""
-        kept = ChangedEntries(list(compress(self.entries, keep)))
+        kept = ChangedEntries(list(compress(self.entries, keep)), self._columns_of)
         kept.stored = list(compress(self.stored, keep))
         return kept
 
@@ -290,10 +284,12 @@ class CacheBudget:
 
     Args:
         max_bytes: the bound; `statestore.cache.max.bytes` divided by the number of threads.
+        speedups: the setting of that name; False keeps these caches to Python.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, speedups: bool | None = None) -> None:
         self.max_bytes = max_bytes
+        self.speedups = speedups
         self._caches: list[Sized] = []
 
     @property

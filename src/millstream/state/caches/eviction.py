@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, MutableMapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias
 
-from millstream.compiled import compiled
 from millstream.state.caches.cache_entries import CachedEntry
 
 _dirty_seq: Final[Callable[[CachedEntry], int]] = attrgetter("dirty_seq")
@@ -121,10 +120,5 @@ def pure_remove_entries(
     return size_bytes, others
 
 
-if TYPE_CHECKING:
-    EvictionOrder = PureEvictionOrder
-else:
-    EvictionOrder = compiled(PureEvictionOrder, "EvictionOrder")
-
-in_order = compiled(pure_in_order, "in_order")
-remove_entries = compiled(pure_remove_entries, "remove_entries")
+#: An order, of Python or of the extension (`cache_code.py`).
+EvictionOrder: TypeAlias = PureEvictionOrder

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from millstream.record import Headers, TopicPartition
 from millstream.serdes import Serde
+from millstream.state.caches.cache_code import cache_code
 from millstream.state.caches.cache_entries import (
     ENTRY_OVERHEAD_BYTES,
     UNREAD,
@@ -19,15 +20,12 @@ from millstream.state.caches.cache_entries import (
     CachedEntry,
     CacheStatistics,
     ChangedEntries,
-    EntryTable,
     FlushedChanges,
     KeyWatcher,
     headers_bytes,
-    new_entries,
-    settle_entries,
 )
 from millstream.state.caches.entry_codec import EntryCodec
-from millstream.state.caches.eviction import GONE, EvictionOrder, in_order, remove_entries
+from millstream.state.caches.eviction import GONE
 from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.storage.bytes_store import ByteItems, BytesStore
 from millstream.state.storage.iterators import merged
@@ -89,8 +87,10 @@ class RecordCache:
         context: RecordAtHand,
     ) -> None:
         self.name = name
+        #: The side that everything here is made of.
+        self.code = code = cache_code(budget.speedups)
         #: Values as objects, by serialized key. See the rules above.
-        self.entries: MutableMapping[bytes, CachedEntry] = EntryTable()
+        self.entries: MutableMapping[bytes, CachedEntry] = code.make_table()
         #: The entries with changes, in any order; `dirty_seq` has the order.
         self.dirty: list[CachedEntry] = []
         #: The running number of changes and reads.
@@ -108,7 +108,7 @@ class RecordCache:
         self._watcher: KeyWatcher | None = None
         # Entries whose value is still or again in bytes, so that nobody can change it.
         self._resting: dict[bytes, CachedEntry] = {}
-        self._eviction = EvictionOrder()
+        self._eviction = code.make_order()
         self._inner = inner
         self._codec = EntryCodec(value_format, value_serde, topic)
         self._topic = topic
@@ -207,11 +207,11 @@ class RecordCache:
         """
         if not self.dirty:
             return None
-        entries = in_order(self.dirty)
+        entries = self.code.in_order(self.dirty)
         if first is not None:
             entries.remove(first)
             entries.insert(0, first)
-        changed = ChangedEntries(entries)
+        changed = ChangedEntries(entries, self.code.columns_of)
         self._codec.encode(changed, some_are_raw=self._has_raw_changes)
         changes = None
         if self.forwards_changes:
@@ -352,7 +352,7 @@ class RecordCache:
         size = len(key) + value_bytes + ENTRY_OVERHEAD_BYTES
         self.seq += 1
         self._loads += 1
-        entry = CachedEntry(key, stored, size, self.seq)
+        entry = self.code.make_entry(key, stored, size, self.seq)
         self.size_bytes += size
         self._eviction.add(entry)
         if self._watcher is not None:
@@ -362,7 +362,7 @@ class RecordCache:
     def _add_new(self, keys: list[bytes]) -> None:
         """Entries without a value of keys that are nowhere yet."""
         extra = self._value_bytes_estimate + ENTRY_OVERHEAD_BYTES
-        new = new_entries(keys, extra, self.seq + 1)
+        new = self.code.new_entries(keys, extra, self.seq + 1)
         self.seq += len(new)
         self._loads += len(new)
         self.size_bytes += sum(map(len, keys)) + extra * len(new)
@@ -394,7 +394,7 @@ class RecordCache:
 
     def _remove_many(self, entries: list[CachedEntry]) -> int:
         """Give entries up; the bytes that were counted for them."""
-        size_bytes, rested = remove_entries(self.entries, entries)
+        size_bytes, rested = self.code.remove_entries(self.entries, entries)
         for entry in rested:
             del self._resting[entry.key_bytes]
         if self._watcher is not None:
@@ -457,7 +457,8 @@ class RecordCache:
                     self._remove(entry)
             entries = [entry for entry in entries if entry.dirty_seq]
             stored = [new for new in stored if new is not None]
-        grown = settle_entries(entries, stored, ENTRY_OVERHEAD_BYTES)  # type: ignore[arg-type]
+        settle = self.code.settle_entries
+        grown = settle(entries, stored, ENTRY_OVERHEAD_BYTES)  # type: ignore[arg-type]
         if not self._codec.immutable:
             self._rest(entries, stored)
         self.size_bytes += grown - self._growth_bytes

@@ -34,6 +34,8 @@ class PureKeyIndex:
         self._stored_keys = stored_keys
         self._by_key: dict[bytes, list[bytes]] = {}
         self._asleep = True
+        # Whether stored keys are being taken in, and whether some were added or removed meanwhile.
+        self._waking = self._has_changed = False
         # How many have come since somebody has asked, and how many may.
         self._unasked, self._patience = 0, _PATIENCE
 
@@ -45,43 +47,59 @@ class PureKeyIndex:
     def note(self, stored: bytes) -> None:
         """A stored key has come: 0.2 us."""
         if self._asleep:
+            self._has_changed = True
             return
         self._unasked += 1
         if self._unasked > self._patience:
             self._asleep = True
             self._by_key = {}
             return
-        self._add(stored)
+        self._add(self._by_key, stored)
 
     def _wake(self) -> None:
-        self._asleep = False
-        every = list(self._stored_keys())
-        for stored in every:
-            self._add(stored)
+        if self._waking:
+            raise RuntimeError("an index was read while it is being filled")
+        self._waking = self._has_changed = True
+        try:
+            while self._has_changed:
+                self._has_changed = False
+                by_key: dict[bytes, list[bytes]] = {}
+                every = list(self._stored_keys())
+                for stored in every:
+                    self._add(by_key, stored)
+        finally:
+            self._waking = False
+        self._by_key, self._asleep = by_key, False
         self._patience = max(_PATIENCE, len(every))
 
-    def _add(self, stored: bytes) -> None:
+    def _add(self, by_key: dict[bytes, list[bytes]], stored: bytes) -> None:
         key = stored[: -self._suffix]
-        known = self._by_key.get(key)
+        known = by_key.get(key)
         if known is None:
-            self._by_key[key] = [stored]
+            by_key[key] = [stored]
         elif stored > known[-1]:
             known.append(stored)
         else:
             insort(known, stored)
 
     def unnote(self, stored: bytes) -> None:
-        """A stored key has gone."""
+        """A stored key has gone.
+
+        Raises:
+            KeyError: it was not there.
+        """
         if self._asleep:
+            self._has_changed = True
             return
         key = stored[: -self._suffix]
-        known = self._by_key[key]
+        known = self._by_key.get(key, ())
+        place = bisect_left(known, stored)
+        if known[place : place + 1] != [stored]:
+            raise KeyError(stored)
         if len(known) == 1:
             del self._by_key[key]
-        elif known[0] == stored:
-            del known[0]
         else:
-            del known[bisect_left(known, stored)]
+            del self._by_key[key][place]
 
     def of_key(self, key: bytes, first: int, last: int) -> list[bytes]:
         """The stored keys of a key within some time, ascending, in a new list: 0.7 us.
@@ -90,6 +108,9 @@ class PureKeyIndex:
             key: the serialized key.
             first: the earliest time.
             last: the latest time, included.
+
+        Raises:
+            RuntimeError: `stored_keys` reads the index that it is called for.
         """
         if self._asleep:
             self._wake()

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from millstream.compiled import compiled
 from millstream.record import Headers, TopicPartition
 from millstream.serdes import Serde
 from millstream.state.caches.cache_entries import (
@@ -26,7 +27,7 @@ from millstream.state.storage.bytes_store import ByteItems
 from millstream.state.storage.iterators import merged
 from millstream.state.storage.timed_store import StoredPairs, TimedStore, from_place
 from millstream.state.storage.value_formats import ValueFormat
-from millstream.state.windows.key_index import KeyIndex
+from millstream.state.windows.key_index import KeyIndex, PureKeyIndex
 from millstream.state.windows.window_keys import SESSIONS, KeyLayout
 
 
@@ -264,7 +265,8 @@ class WindowCache(RecordCache):
 
     def _key_index(self) -> KeyIndex:
         if self._index is None:
-            self._index = self._watcher = KeyIndex(
+            make_index = compiled(PureKeyIndex, "KeyIndex", self._budget.speedups)
+            self._index = self._watcher = make_index(
                 self._layout, lambda: chain(self.entries, self._resting)
             )
         return self._index

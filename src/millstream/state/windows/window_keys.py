@@ -58,11 +58,16 @@ class KeyLayout:
         return time
 
     def first_at(self, key: bytes, time: int) -> bytes:
-        """The first stored key that a key can have at a time, or before 0 at 0."""
-        return key + _TIME.pack(time if time > 0 else 0) + self._first
+        """The first stored key that a key can have at a time; times have 63 bits."""
+        if time < 0:
+            time = 0
+        return key + _TIME.pack(time if time < MAX_TIME_MS else MAX_TIME_MS) + self._first
 
     def after(self, key: bytes, time: int) -> bytes:
         """What comes after all stored keys of a key at a time."""
+        if time < 0:
+            # Before all of them: written as they are, negative times would come last.
+            return self.first_at(key, 0)
         return key + _TIME.pack(time if time < MAX_TIME_MS else MAX_TIME_MS) + self._after
 
 

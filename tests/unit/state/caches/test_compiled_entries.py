@@ -332,6 +332,53 @@ def test_windows_of_a_key_are_found_alike(
         }
 
 
+@pytest.mark.parametrize("kind", ["python", "c"])
+def test_an_index_that_changes_while_it_is_filled(native: ModuleType, kind: str) -> None:
+    """New windows are taken in, and reading it in the middle raises an error."""
+    make = PureKeyIndex if kind == "python" else native.KeyIndex
+    have = [window_key(b"k", 1)]
+
+    def adding() -> list[bytes]:
+        found = list(have)
+        if len(have) < 3:
+            have.append(window_key(b"k", 1 + len(have)))
+            index.note(have[-1])
+        return found
+
+    index = make(WINDOWS, adding)
+    assert index.of_key(b"k", 0, 99) == have
+    assert len(have) == 3
+    reads = True
+
+    def reading() -> list[bytes]:
+        if reads:
+            index.of_key(b"k", 0, 99)
+        return have
+
+    index = make(WINDOWS, reading)
+    with pytest.raises(RuntimeError, match="while it is being filled"):
+        index.of_key(b"k", 0, 99)
+    assert index.is_asleep
+    reads = False
+    assert index.of_key(b"k", 0, 99) == have
+
+
+@pytest.mark.parametrize("kind", ["python", "c"])
+def test_times_before_all_and_after_all_windows(native: ModuleType, kind: str) -> None:
+    """No window is before time 0, and none is beyond 63 bits."""
+    make = PureKeyIndex if kind == "python" else native.KeyIndex
+    for layout, key_at in ((WINDOWS, window_key), (SESSIONS, lambda k, at: session_key(k, at, at))):
+        have = [key_at(b"k", at) for at in (0, 10, 20, 2**63 - 2)]
+        index = make(layout, lambda have=have: have)
+        for first, last in ((-5, -1), (-100, -100), (-(2**70), -(2**69)), (2**64, 2**70)):
+            assert index.of_key(b"k", first, last) == []
+        assert index.of_key(b"k", -5, 0) == have[:1]
+        assert index.of_key(b"k", -(2**70), 2**70) == have
+        with pytest.raises(KeyError):
+            index.unnote(key_at(b"k", 15))
+        assert index.of_key(b"k", 0, 2**70) == have
+
+
 def test_an_index_goes_to_sleep_and_is_collected(native: ModuleType) -> None:
     """Although whoever owns it is what it asks for all stored keys."""
 

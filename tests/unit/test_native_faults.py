@@ -1,0 +1,305 @@
+"""Goal: no Python that runs in the middle of the extension's C code breaks the process.
+
+Method: finalizers, subclasses of bytes, `__index__`, callbacks and collections change the
+objects that the C code works on, each in a process of its own that overwrites freed memory.
+
+Another goal: no other library in a process can take the place of the extension's functions.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from typing import Final
+
+import pytest
+from support.speedups import needed_speedups
+
+#: A cache as far as the loops need one, and the columns of records.
+PREFACE: Final = """
+import gc
+from array import array
+import millstream_speedups as m
+
+class Layout:
+    suffix_bytes = 8
+
+class Sessions:
+    suffix_bytes = 16
+
+class Cache:
+    def __init__(self):
+        self.entries, self.dirty, self.seq = m.EntryTable(), [], 0
+    def load_many(self, keys):
+        for entry in m.new_entries(keys, 1, self.seq + 1):
+            self.entries[entry.key_bytes] = entry
+        self.seq += len(keys)
+    def came(self, entries, size_bytes):
+        pass
+
+def updates(stored, keys=None, values=None, times=None, offsets=None):
+    count = len(stored)
+    return (stored, None, keys or ["k"] * count, values or [1] * count, times or list(range(count)),
+            [None] * count, offsets or range(count), None, array("q", [-1]))
+
+def add(key, value, so_far):
+    return so_far + value
+
+def told(index, error):
+    print(index, repr(error))
+
+def attempt(call, *arguments):
+    try:
+        print(call(*arguments))
+    except Exception as error:
+        print(repr(error))
+"""
+
+#: What each program does, and prints.
+PROGRAMS: Final = {
+    "an entry that is settled has no key": (
+        """
+entry = m.CachedEntry(b"k", None, 1, 1)
+del entry.key_bytes
+attempt(m.settle_entries, [entry], [b"v"], 1)
+attempt(m.remove_entries, m.EntryTable(), [entry])
+""",
+        "AttributeError('an entry has no key: its key_bytes were deleted')\n" * 2,
+    ),
+    "the text of an error empties the list": (
+        """
+class Meta(type):
+    def __repr__(self):
+        entries.clear()
+        return "Odd"
+class Odd(metaclass=Meta):
+    def __repr__(self):
+        entries.clear()
+        return "odd"
+entries = [Odd() for _ in range(40)]
+attempt(m.remove_entries, m.EntryTable(), entries)
+""",
+        "TypeError('a CachedEntry is needed, not Odd')\n",
+    ),
+    "a collection empties the table": (
+        """
+class Emptying:
+    def __init__(self):
+        self.me = self
+    def __del__(self):
+        table.clear()
+table = m.EntryTable()
+found = set()
+for threshold in range(1, 60):
+    for number in range(40):
+        key = b"key-%d" % number
+        table[key] = m.CachedEntry(key, None, 1, 1)
+    gc.collect()
+    gc.disable()
+    Emptying()
+    gc.set_threshold(threshold, 1000, 1000)
+    gc.enable()
+    found.add(len(table.items()))
+    gc.disable()
+print(found <= {0, 40})
+""",
+        "True\n",
+    ),
+    "comparing takes windows out of the index": (
+        """
+class Key(bytes):
+    __hash__ = bytes.__hash__
+    def __eq__(self, other):
+        global armed
+        if armed:
+            armed = False
+            for each in others:
+                index.unnote(each)
+        return bytes.__eq__(self, other)
+for both in (False, True):
+    armed = False
+    index = m.KeyIndex(Layout, list)
+    index.of_key(b"k", 0, 1)
+    first, second, third = (Key(b"k" + bytes(7) + bytes([number])) for number in range(3))
+    others = [bytes(second), bytes(first)] if both else [bytes(second)]
+    index.note(first)
+    index.note(second)
+    armed = True
+    attempt(index.unnote, Key(first))
+    armed = False
+    index.note(third)
+    print([each[-1] for each in index.of_key(b"k", 0, 99)])
+""",
+        "None\n[1, 2]\n" * 2,
+    ),
+    "adding replaces the count": (
+        """
+class Count:
+    def __init__(self):
+        self.room = [1] * 100
+    def __add__(self, other):
+        entry.value = 5
+        return NotImplemented
+cache = Cache()
+cache.load_many([b"a"])
+entry = cache.entries[b"a"]
+entry.value = Count()
+attempt(m.count_entries, cache, updates([b"a"]))
+print(entry.value)
+""",
+        "TypeError(\"unsupported operand type(s) for +: 'Count' and 'int'\")\n5\n",
+    ),
+    "loading empties the list of keys": (
+        """
+class Emptying(Cache):
+    def load_many(self, keys):
+        super().load_many(keys)
+        stored.clear()
+cache = Emptying()
+stored = [bytes(bytearray(b"same key")) for _ in range(5)]
+attempt(m.fold_entries, cache, updates(stored), int, add, None, told)
+print(cache.entries[b"same key"].value)
+""",
+        "None\n5\n",
+    ),
+    "hashing empties the list of keys": (
+        """
+class Key(bytes):
+    def __hash__(self):
+        stored.clear()
+        gc.collect()
+        return bytes.__hash__(self)
+    __eq__ = bytes.__eq__
+cache = Cache()
+stored = [Key(b"first"), *(bytes(bytearray(b"key %d" % number)) for number in range(200))]
+attempt(m.fold_entries, cache, updates(stored), int, add, None, told)
+print(len(cache.entries), sum(entry.value for entry in cache.entries.values()))
+""",
+        "None\n201 201\n",
+    ),
+    "a merger in C has the aggregate replaced": (
+        """
+class Aggregate:
+    def __init__(self):
+        self.room = bytearray(1000)
+class Key:
+    def __getattr__(self, name):
+        for entry in cache.entries.values():
+            entry.value = 1
+        raise AttributeError(name)
+cache = Cache()
+index = m.KeyIndex(Sessions, lambda: cache.entries)
+attempt(m.fold_sessions, cache, index, m.EvictionOrder(), {},
+        updates([b"k", b"k"], [Key(), Key()], times=[100, 105]), (10, 10, -1, -1, 50),
+        lambda: "name", lambda key, value, so_far: Aggregate(), getattr, told, lambda *_: False)
+print([type(entry.value).__name__ for entry in cache.entries.values()])
+""",
+        "(105, 0)\n['Aggregate']\n",
+    ),
+    "long chains end": (
+        """
+import threading
+
+def in_table(last):
+    table = m.EntryTable()
+    table[b"k"] = m.CachedEntry(b"k", last, 1, 1)
+    return table
+
+def in_order(last):
+    order = m.EvictionOrder()
+    order.add(m.CachedEntry(b"k", last, 1, 1))
+    return order
+
+def build():
+    for make in (
+        lambda last: m.CachedEntry(b"k", last, 1, 1),
+        lambda last: m.KeyIndex(Layout, last),
+        in_table,
+        in_order,
+    ):
+        last = None
+        for _ in range(20_000):
+            last = make(last)
+        del last
+    print("gone")
+
+threading.stack_size(1 << 18)
+thread = threading.Thread(target=build)
+thread.start()
+thread.join()
+""",
+        "gone\n",
+    ),
+    "nothing is called after a failure": (
+        """
+def offsets():
+    print("called")
+    yield 1
+class Number:
+    def __index__(self):
+        print("called")
+        return 1
+cache = Cache()
+records = updates([b"a"], times=["?"], offsets=offsets())
+attempt(m.fold_entries, cache, records, int, add, None, told)
+attempt(m.CachedEntry(b"k", None, 1, 1).change, 1, "?", Number(), None, Number(), ())
+""",
+        "TypeError(\"'str' object cannot be interpreted as an integer\")\n" * 2,
+    ),
+    "numbers do not overflow": (
+        """
+cache = Cache()
+cache.load_many([b"a"])
+cache.seq = 2**63 - 1
+attempt(m.count_entries, cache, updates([b"a"]))
+print(cache.seq == 2**63 - 1, cache.dirty)
+attempt(m.new_entries, [b"a", b"b"], 1, 2**63 - 1)
+""",
+        "OverflowError('a number of a cache does not fit 64 bits')\nTrue []\n"
+        "OverflowError('a number of a cache does not fit 64 bits')\n",
+    ),
+    "a failed load counts": (
+        """
+class Failing(Cache):
+    def load_many(self, keys):
+        self.seq += 7
+        raise ValueError("below")
+for loop in (m.count_entries, lambda *both: m.fold_entries(*both, int, add, None, told)):
+    cache = Failing()
+    attempt(loop, cache, updates([b"a"]))
+    print(cache.seq)
+""",
+        "ValueError('below')\n7\n" * 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_python_in_the_middle_breaks_nothing(name: str) -> None:
+    needed_speedups()
+    program, printed = PROGRAMS[name]
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", PREFACE + program],
+        env={**os.environ, "PYTHONMALLOC": "debug"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, printed), done.stderr
+
+
+def test_nothing_can_take_the_place_of_its_functions() -> None:
+    """Only what Python and librdkafka look up by name is visible to other libraries. Of visible
+    functions with the same name the one that was loaded first is called."""
+    needed_speedups()
+    nm = shutil.which("nm")
+    assert nm is not None, "binutils come with each C compiler, which has built the extension"
+    library = import_module("millstream_speedups").PLUGIN
+    listed = subprocess.run(
+        [nm, "-D", "--defined-only", library], capture_output=True, text=True, check=True
+    )
+    names = {line.split()[-1] for line in listed.stdout.splitlines()}
+    assert names == {"PyInit__native", "conf_init"}
