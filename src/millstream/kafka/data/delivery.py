@@ -32,7 +32,8 @@ class _Rejected(NamedTuple):
     """A watched record that was not written."""
 
     watch: Watch
-    index: int
+    #: Its index, as the watch numbers the records of the send.
+    row: int
     error: ProductionError
     #: Whether only another record of its batch was rejected.
     is_innocent: bool
