@@ -23,6 +23,7 @@ from millstream.errors import (
     IllegalStateError,
     ProductionError,
     RecordRefusedError,
+    StreamsError,
     TaskMigratedError,
 )
 from millstream.kafka.data.producer_errors import Changelog
@@ -257,3 +258,45 @@ def test_acknowledged_offsets(
     assert producer.acked_offsets() == expected
     with pytest.raises(IllegalStateError, match="explicit partition"):
         producer.send_many(log, None, *numbered(1))
+
+
+class Skipping:
+    """Goes on without each record that was rejected."""
+
+    def __init__(self) -> None:
+        self.rejected: dict[int, str] = {}
+
+    def failed(
+        self, index: int, error: ProductionError, *, transaction_lost: bool
+    ) -> StreamsError | None:
+        assert not transaction_lost
+        self.rejected[index] = error.message
+        return None
+
+
+@pytest.mark.parametrize("reason", ["no key", "old"])
+def test_a_rejected_record_costs_no_others(
+    clients: Clients, make_topic: Callable[..., str], reason: str
+) -> None:
+    """The broker rejects a whole batch for one record: the others of it are written, in order."""
+    config = {"cleanup_policy": "compact"}
+    if reason == "old":
+        config = {"message_timestamp_before_max_ms": "3600000"}
+    topic, now_ms = make_topic(**config), int(time.time() * 1_000)
+    producer, watch = clients.producer(), Skipping()
+    keys: list[bytes | None] = [b"k"] * 6
+    values: list[bytes | None] = [b"%d" % number for number in range(6)]
+    times = [now_ms] * 6
+    for index in (1, 4):
+        if reason == "old":
+            times[index] = 1
+        else:
+            keys[index] = None
+    producer.send_watched(topic, [0] * 6, keys, values, times, None, watch)
+    producer.flush(TIMEOUT_MS)
+    assert sorted(watch.rejected) == [1, 4]
+    advice = "message.timestamp.before.max.ms" if reason == "old" else "needs a key if"
+    assert all(advice in message for message in watch.rejected.values()), watch.rejected
+    consumer = clients.consumer()
+    consumer.assign({place(topic): 0})
+    assert [each.value for each in until_end(consumer, place(topic))] == [b"0", b"2", b"3", b"5"]

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import pytest
 from confluent_kafka import KafkaError, Message
 
-from millstream.errors import ProductionError, TaskMigratedError
+from millstream.errors import (
+    BrokerUnavailableError,
+    ProductionError,
+    StreamsError,
+    TaskMigratedError,
+)
 from millstream.kafka.data.delivery import Deliveries
 from millstream.kafka.data.producer_errors import Changelog, delivery_error
 from millstream.record import TaskId, TopicPartition
@@ -107,3 +115,74 @@ def test_fencing_is_migration() -> None:
     """Another producer's taking over is no fault of the record."""
     for code in (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FENCED):
         assert isinstance(delivery_error(KafkaError(code), "t", 0), TaskMigratedError)
+
+
+class Asked:
+    """Decides that the application goes on without each record it is asked about, or not."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.indices: list[int] = []
+        self._fails = fails
+
+    def failed(
+        self, index: int, error: ProductionError, *, transaction_lost: bool
+    ) -> StreamsError | None:
+        self.indices.append(index)
+        return error if self._fails else None
+
+
+def rejected(deliveries: Deliveries, asked: Asked, again: Callable[[Sequence[int]], None]) -> None:
+    """A batch of four records, of which the broker rejects the third."""
+    callbacks = deliveries.watched(asked, range(4), again)
+    for index, callback in enumerate(callbacks):
+        own = index == 2
+        code = KafkaError.INVALID_RECORD if own else KafkaError._INVALID_DIFFERENT_RECORD
+        callback(KafkaError(code), Message(topic="x", partition=1))
+
+
+def test_innocent_records_of_a_rejected_batch_are_sent_again() -> None:
+    """The handler is asked about the rejected one: its CONTINUE must not lose the others."""
+    deliveries, asked, sent = Deliveries(), Asked(), list[int]()
+    rejected(deliveries, asked, sent.extend)
+    deliveries.decide()
+    assert asked.indices == [2]
+    assert sent == [0, 1, 3]
+    assert deliveries.tell_failure() is None
+    assert not deliveries.undecided
+
+
+@pytest.mark.parametrize(("transactional", "fails"), [(True, True), (True, False), (False, True)])
+def test_innocent_records_are_not_sent_for_nothing(transactional: bool, fails: bool) -> None:
+    """What was done since the last commit is done again, or the thread ends."""
+    deliveries, asked = Deliveries(transactional=transactional), Asked(fails=fails)
+    sent: list[int] = []
+    rejected(deliveries, asked, sent.extend)
+    deliveries.decide()
+    assert (asked.indices, sent) == ([2], [])
+    assert deliveries.failed == (4 if fails else 0)
+
+
+def test_records_that_cannot_be_sent_again_are_failures() -> None:
+    """Else a commit would go past them."""
+
+    def again(indices: Sequence[int]) -> None:
+        raise BrokerUnavailableError("the queue is full")
+
+    deliveries = Deliveries()
+    rejected(deliveries, Asked(), again)
+    with pytest.raises(BrokerUnavailableError):
+        deliveries.decide()
+    assert deliveries.failed
+    assert deliveries.tell_failure() is not None
+
+
+def test_the_rejected_record_is_the_failure_and_not_the_first_of_its_batch() -> None:
+    """Of records without a watch."""
+    deliveries = Deliveries()
+    codes = [KafkaError._INVALID_DIFFERENT_RECORD, KafkaError.INVALID_RECORD]
+    for code in (*codes, codes[0]):
+        deliveries.lost(KafkaError(code), "x", 1)
+    failure = deliveries.tell_failure()
+    assert failure is not None
+    assert KafkaError(KafkaError.INVALID_RECORD).str() in failure.message
+    assert "2 more" in failure.message

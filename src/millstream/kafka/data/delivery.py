@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, Message
 
@@ -19,7 +19,25 @@ from millstream.record import TopicPartition
 #: Called by librdkafka for each record it reports on.
 DeliveryCallback = Callable[[KafkaError | None, Message], None]
 
+#: Resends records of a send, by their indices there.
+SendAgain = Callable[[Sequence[int]], None]
+
+#: The broker rejected another record of the same batch, and the whole batch with it (KIP-467).
+_REJECTED_WITH_ANOTHER: Final = KafkaError._INVALID_DIFFERENT_RECORD
+
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+
+
+class _Rejected(NamedTuple):
+    """A watched record that was not written."""
+
+    watch: Watch
+    #: Its index, as the watch numbers the records of the send.
+    row: int
+    error: ProductionError
+    #: Whether only another record of its batch was rejected.
+    is_innocent: bool
+    send_again: SendAgain | None
 
 
 class Deliveries:
@@ -42,9 +60,11 @@ class Deliveries:
         self._transactional = transactional
         self._begins_anew = transactional or begins_anew
         self._user = user
-        #: Records that failed and are watched: what for, their index, and why they failed.
-        self._undecided: deque[tuple[Watch, int, ProductionError]] = deque()
+        #: Records that failed and are watched.
+        self._undecided: deque[_Rejected] = deque()
         self._failure: StreamsError | None = None
+        #: Whether the failure is that of another record of the same batch.
+        self._is_of_another = False
         self._failed = 0
         self._told = False
         self._last_acked: dict[TopicPartition, Message] = {}
@@ -78,8 +98,10 @@ class Deliveries:
             # Given up on purpose: an aborted transaction, or a close that does not wait.
             return
         self._failed += 1
-        if self._failure is None:
+        # The record that was rejected itself says more than those of its batch, before or after.
+        if self._failure is None or self._is_of_another:
             self._failure = self.error_for(error, topic, partition)
+            self._is_of_another = error.code() == _REJECTED_WITH_ANOTHER
 
     def lost_more(self, count: int) -> None:
         """As many more records failed, after one that was told of."""
@@ -106,18 +128,33 @@ class Deliveries:
 
         return on_delivery
 
-    def watched(self, watch: Watch, count: int) -> list[DeliveryCallback]:
-        """A callback for each record of a send, whose failures somebody decides about."""
-        return [partial(self._on_watched, watch, index) for index in range(count)]
+    def watched(
+        self, watch: Watch, indices: Sequence[int], send_again: SendAgain | None = None
+    ) -> list[DeliveryCallback]:
+        """A callback for each record of a send whose failures the watch decides about.
+
+        Args:
+            watch: decides.
+            indices: of the records, as the watch numbers them.
+            send_again: resends records that the broker rejected only because of another one in
+                their batch; without it the watch decides about them as well.
+        """
+        return [partial(self._on_watched, watch, index, send_again) for index in indices]
 
     def _on_watched(
-        self, watch: Watch, index: int, error: KafkaError | None, message: Message
+        self,
+        watch: Watch,
+        index: int,
+        send_again: SendAgain | None,
+        error: KafkaError | None,
+        message: Message,
     ) -> None:
         if error is None or error.code() in _PURGED:
             return
         told = delivery_error(error, message.topic(), message.partition(), user=self._user)
         if isinstance(told, ProductionError) and error.code() not in UNASKED:
-            self._undecided.append((watch, index, told))
+            is_innocent = error.code() == _REJECTED_WITH_ANOTHER and send_again is not None
+            self._undecided.append(_Rejected(watch, index, told, is_innocent, send_again))
         else:
             self._note(error, message)
 
@@ -127,16 +164,42 @@ class Deliveries:
         return len(self._undecided)
 
     def decide(self) -> None:
-        """Let those who watch decide. Not from within a callback of librdkafka: they may send."""
+        """Let those who watch decide. Not from within a callback of librdkafka: they may send.
+
+        The handler is asked about the records that the broker rejected. The others of their
+        batches are sent again, in order, but behind the records that were sent meanwhile. In a
+        transaction they are sent again with all the others, since it cannot be committed.
+
+        Raises:
+            StreamsError: a record could not be sent again.
+        """
+        innocent: dict[SendAgain, list[int]] = {}
+        left_out = 0
         while self._undecided:
-            watch, index, error = self._undecided.popleft()
+            watch, index, error, is_innocent, send_again = self._undecided.popleft()
             if self._failed:
                 # Follows Kafka Streams: nobody is asked any more, since nothing will be committed.
                 self._failed += 1
                 continue
+            if is_innocent and self._transactional:
+                left_out += 1
+                continue
+            if is_innocent and send_again is not None:
+                innocent.setdefault(send_again, []).append(index)
+                continue
             failure = watch.failed(index, error, transaction_lost=self._transactional)
             if failure is not None:
                 self.fail(failure)
+        if self._failed:
+            self._failed += left_out + sum(map(len, innocent.values()))
+            return
+        for send_again, indices in innocent.items():
+            try:
+                send_again(indices)
+            except StreamsError as error:
+                # Otherwise the offsets of the records that were not sent could be committed.
+                self.fail(error)
+                raise
 
     def acked_offsets(self) -> dict[TopicPartition, int]:
         """The last acknowledged offset of each partition, as far as known."""
@@ -151,7 +214,9 @@ class Deliveries:
     def fail(self, failure: StreamsError) -> None:
         """Keep a failure that was not reported for a record of its own."""
         self._failed = max(1, self._failed)
-        self._failure = self._failure or failure
+        if self._failure is None or self._is_of_another:
+            self._failure = failure
+            self._is_of_another = False
 
     def tell_failure(self) -> StreamsError | None:
         """The first failure, if any: at each call an error of its own, so that each can be raised
@@ -178,6 +243,7 @@ class Deliveries:
         """The records that failed are not wanted any more."""
         self._undecided.clear()
         self._failure = None
+        self._is_of_another = False
         self._failed = 0
         self._told = False
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -24,7 +24,7 @@ from millstream.errors import (
 )
 from millstream.kafka.data.batch_limits import BatchLimits
 from millstream.kafka.data.column_writer import ColumnWriter
-from millstream.kafka.data.delivery import Deliveries
+from millstream.kafka.data.delivery import Deliveries, DeliveryCallback, SendAgain
 from millstream.kafka.data.message_writer import MessageWriter, written_times
 from millstream.kafka.data.outgoing_records import OutgoingRecords
 from millstream.kafka.data.producer_clients import ProducerClients
@@ -41,6 +41,8 @@ from millstream.kafka.speedups import chosen_speedups
 from millstream.record import Headers, TopicPartition
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _QUEUE_FULL_POLL_S: Final = 0.01
 _MAX_BLOCK_MS: Final = 60_000
@@ -217,34 +219,34 @@ class RecordProducer:
         """
         if not values:
             return
-        self.held_back += len(values)
-        client = self._route(topic, partitions)
         times = written_times(timestamps)
-        callbacks = self._deliveries.watched(watch, len(values))
+        records = _WatchedRecords(topic, partitions, keys, values, times, headers, watch)
+        self._send_watched(records, self._again(records), range(len(values)))
+
+    def _again(self, records: _WatchedRecords) -> SendAgain:
+        def again(indices: Sequence[int]) -> None:
+            self._send_watched(records, again, indices)
+
+        return again
+
+    def _send_watched(
+        self, records: _WatchedRecords, again: SendAgain, indices: Sequence[int]
+    ) -> None:
+        self.held_back += len(indices)
+        client = self._route(records.topic, records.partitions)
+        callbacks = self._deliveries.watched(records.watch, indices, again)
         start = 0
-        while start < len(values):
-            rest = slice(start, None)
-            batch = OutgoingRecords(
-                client.produce,
-                topic,
-                None if partitions is None else partitions[rest],
-                keys[rest],
-                values[rest],
-                times[rest],
-                None if headers is None else headers[rest],
-                None,
-                None,
-                callbacks[rest],
-            )
+        while start < len(indices):
+            batch = records.outgoing(client, indices[start:], callbacks[start:])
             try:
                 self._hand_over(client, batch)
                 return
             except RecordRefusedError as error:
-                index = start + error.index
-                failure = watch.failed(index, error, transaction_lost=False)
+                start += error.index
+                failure = records.watch.failed(indices[start], error, transaction_lost=False)
                 if failure is not None:
                     raise failure from error.__cause__
-                start = index + 1
+                start += 1
 
     def _hand_over(self, client: Producer, batch: Outgoing) -> None:
         full: _FullQueue | None = None
@@ -453,6 +455,42 @@ class RecordProducer:
         self._clients.access_failure = None
         if failure is not None:
             raise failure
+
+
+@dataclass(frozen=True, slots=True)
+class _WatchedRecords:
+    """The records of one send, as columns, and who decides about those that are not written."""
+
+    topic: str
+    partitions: Sequence[int | None] | None
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps: Sequence[int]
+    headers: Sequence[Headers | None] | None
+    watch: Watch
+
+    def outgoing(
+        self, client: Producer, indices: Sequence[int], callbacks: Sequence[DeliveryCallback]
+    ) -> OutgoingRecords:
+        """Some of the records, ready to be handed to a client."""
+        return OutgoingRecords(
+            client.produce,
+            self.topic,
+            None if self.partitions is None else _taken(self.partitions, indices),
+            _taken(self.keys, indices),
+            _taken(self.values, indices),
+            _taken(self.timestamps, indices),
+            None if self.headers is None else _taken(self.headers, indices),
+            None,
+            None,
+            callbacks,
+        )
+
+
+def _taken(column: Sequence[T], indices: Sequence[int]) -> Sequence[T]:
+    if isinstance(indices, range):
+        return column[indices.start : indices.stop]
+    return [column[index] for index in indices]
 
 
 @dataclass(slots=True)

@@ -77,12 +77,22 @@ _RETRIABLE: Final = TRANSIENT | {
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
 
+#: librdkafka reports the same for all that a broker checks in a record.
+_INVALID: Final = (
+    "A record needs a key if its topic is compacted, and a timestamp no further in the past or in "
+    "the future than message.timestamp.before.max.ms and message.timestamp.after.max.ms of the "
+    "topic allow. Correct the record, leave it out, or change the settings of the topic."
+)
+
 _ADVICE: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: (
         "It is larger than the producer's max.request.size or the topic's max.message.bytes "
         "allow: raise those. If no record is, the batch it went in was: lower the producer's "
         "batch.size."
     ),
+    KafkaError.INVALID_RECORD: _INVALID,
+    KafkaError.INVALID_TIMESTAMP: _INVALID,
+    KafkaError._INVALID_DIFFERENT_RECORD: _INVALID,
     KafkaError._MSG_TIMED_OUT: (
         "No broker took it within delivery.timeout.ms. Check that the leaders of the topic can be "
         "reached, and that min.insync.replicas are there."

@@ -121,7 +121,8 @@ class SinkProduction:
             why = " The handler answered RETRY, but trying again would not help: taken as FAIL."
         told = f"{error.message}{why}{handlers_failure(error)}"
         failure = ProductionError(
-            f"A record for topic '{record.topic}'{_partition(error)} was not taken. {told}",
+            f"A record for topic '{record.topic}'{_partition(error)} with timestamp "
+            f"{record.timestamp} was not taken. {told}",
             **self._where(context),
         )
         failure.__cause__ = error
