@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import random
 
 from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2
+from millstream.state.storage.write_check import CHECK_WRITES
 
 
 def parser_of(document: str | None, minutes: float) -> argparse.ArgumentParser:
@@ -30,8 +32,12 @@ def add_guarantee(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """What was given. From now on it is told what happens, the seed first."""
+    """What was given. From now on it is told what happens, the seed first.
+
+    The applications verify that no write is on disk before everything that it caused is delivered.
+    """
     arguments = parser.parse_args()
+    os.environ[CHECK_WRITES] = "1"
     logging.basicConfig(format="%(asctime)s %(message)s")
     logger = logging.getLogger("storm")
     logger.setLevel(logging.INFO)

@@ -275,8 +275,7 @@ class StoreModel(RuleBasedStateMachine):
         self.stores.log_changes()
         last = self.log.last_offset
         self.begun = []
-        self.deliver()
-        self.stores.commit_begun()
+        self.deliver_and_begin()
         self.stores.commit({} if last is None else {CHANGELOG: last})
         self.log.commit()
         assert self.stores.uncommitted_bytes == 0
@@ -287,8 +286,7 @@ class StoreModel(RuleBasedStateMachine):
         """What is written from now on is not for this commit, and not for the disk."""
         self.flush()
         self.stores.log_changes()
-        self.deliver()
-        self.stores.commit_begun()
+        self.deliver_and_begin()
         self.begun = [self.log.last_offset]
 
     @rule()
@@ -434,10 +432,11 @@ class StoreModel(RuleBasedStateMachine):
 
     # --- parts -----------------------------------------------------------------------------------
 
-    def deliver(self) -> None:
-        """The batch is over, and everything that it has sent is acknowledged."""
+    def deliver_and_begin(self) -> None:
+        """The batch is over, everything that it has sent is acknowledged, and a commit begins."""
         self.write_check.end()
         self.write_check.flushed()
+        self.stores.commit_begun()
         self.write_check.begin()
 
     def new_copy(self) -> Copy:
