@@ -38,13 +38,6 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_THREADS_TESTS,
     ),
     mutant(
-        "a removed thread is replaced",
-        _SUPERVISOR,
-        *("            and not self._crew.is_leaving(thread)\n",),
-        "",
-        tests=_THREADS_TESTS,
-    ),
-    mutant(
         "an index stays taken when its thread has ended",
         _CREW,
         *("            self._indexes.pop(name, None)\n", ""),

@@ -97,6 +97,39 @@ def await_note(browser: Browser, told: str) -> None:
     wait_for(lambda: any(told in note for note in notes()), 20, lambda: f"{told} in {notes()}")
 
 
+#: The stores whose texts cross the outline of their cylinder, or the front edge of its lid.
+CROSSING = """
+const lid = 12;
+return [...document.querySelectorAll("svg.graph .box.store")].filter((box) => {
+  const edge = box.querySelector("path").getBBox();
+  return [...box.querySelectorAll("text")].map((text) => text.getBBox()).some((text) =>
+    text.x < edge.x + 4 || text.x + text.width > edge.x + edge.width - 4 ||
+    text.y < edge.y + lid - 2 || text.y + text.height > edge.y + edge.height - 2);
+}).map((box) => box.getAttribute("data-box"));
+"""
+
+
+def test_stores_say_about_how_much_they_hold(
+    browser: Browser, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What RocksDB has is an estimate, and called so. Names and notes stay within the drawing."""
+    application = sample(str(tmp_path)).streams
+    try:
+        browser.open(f"{application.serve(port=0).console}")
+        browser.await_text("main", "Throughput")
+        browser.go("#/topology")
+        await_note(browser, "about ")
+        notes = browser.texts("svg.graph .box.store .note")
+        assert [note for note in notes if not note.startswith("about ")] == []
+        browser.screenshot(tmp_path_factory.getbasetemp() / "stores.png")
+        assert browser.run(CROSSING) == []
+        browser.go("#/stores")
+        listed = browser.await_text(".list", "entries")
+        assert listed.count("about ") == listed.count("entr")
+    finally:
+        application.close()
+
+
 def test_a_dataframe_function_shows_how_its_query_goes_on(browser: Browser, tmp_path: Path) -> None:
     """In the drawing and beside it, as its metrics change."""
     scored = Scored(str(tmp_path))

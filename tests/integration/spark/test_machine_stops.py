@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.broker.topics import group_members
 from support.machine.leftovers import descendants
-from support.machine.scripts import Script
+from support.machine.scripts import Script, is_alive
 from support.running.instances import Instances, is_running
 from support.waiting import wait_for
 
@@ -85,7 +85,10 @@ def test_nothing_is_lost_or_repeated_in_whichever_order_processes_are_told(
         assert (code, "everything committed" in script.errors) == (0, True), script.errors[-6_000:]
         assert took_s < 25
         assert group_members(application.bootstrap, application.application_id) == 0
+        if order == "all at once":
+            assert "[spark]" not in script.errors, "the JVM ends without warnings"
         wait_for(lambda: not script.group_exists(), 15, "no process is left")
+        wait_for(lambda: not any(map(is_alive, found["jvm"])), 15, "the JVM ends with its driver")
     with instances.start("one") as script:
         # Nothing may be left: a process that Python still starts would die of the signal.
         wait_for(

@@ -194,3 +194,35 @@ def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ]:
         assert main(["describe", str(tmp_path / name)]) == 1
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["describe", "run"])
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [("fleet", "fleet.__main__"), ("fleet/", "fleet.__main__"), ("fleet/app.py", "fleet.app")],
+)
+def test_a_package_is_called_by_a_module_in_it(
+    command: str,
+    program: str,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The error names the folder and the words to type, and these work."""
+    package = tmp_path / "fleet"
+    package.mkdir()
+    package.joinpath("__init__.py").write_text("")
+    package.joinpath("parts.py").write_text(
+        "from millstream import StreamsBuilder\n"
+        "builder = StreamsBuilder()\n"
+        "builder.stream('in').to('out')\n"
+    )
+    for file in ("app.py", "__main__.py"):
+        package.joinpath(file).write_text("from .parts import builder\n")
+    monkeypatch.chdir(tmp_path)
+    assert main([command, program]) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"in the folder {tmp_path}, give {name} instead." in told.replace("In the", "in the")
+    assert main(["describe", name]) == 0
+    assert "in" in capsys.readouterr().out

@@ -82,7 +82,33 @@ def fail(what: str, program: Program, error: Exception) -> NoReturn:
     ]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     where = "" if line is None else f" (line {line})"
-    raise StreamsError(f"{what}{where}: {type(error).__name__}: {error}") from error
+    hint = package_hint(program) if "attempted relative import" in str(error) else ""
+    raise StreamsError(f"{what}{where}: {type(error).__name__}: {error}{hint}") from error
+
+
+def package_error(package: Path) -> StreamsError | None:
+    """The error for a folder where a program is expected, if the folder is a package that can be
+    run; it names the words to type instead."""
+    if not (package / "__main__.py").is_file():
+        return None
+    folder, name = package.resolve().parent, f"{package.resolve().name}.__main__"
+    return StreamsError(
+        f"{package} is a package, and a program is one module of it. In the folder {folder}, give "
+        f"{name} instead."
+    )
+
+
+def package_hint(program: Program) -> str:
+    """How a file with relative imports is called by its name in its package."""
+    file = program.file.resolve()
+    folder, parts = file.parent, [file.stem]
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    if len(parts) == 1:
+        return ""
+    name = ".".join(parts) + (f":{program.name}" if program.name else "")
+    return f". The file is a module of a package: in the folder {folder}, give {name} instead."
 
 
 def _split(text: str) -> tuple[str, str | None]:
@@ -107,6 +133,8 @@ def importable(folder: Path) -> Iterator[None]:
 def _executed(program: Program) -> ModuleType:
     path = program.file
     if not path.is_file():
+        if (package := package_error(path)) is not None:
+            raise package
         hint = " It is a directory." if path.is_dir() else ""
         raise StreamsError(
             f"There is no file {path}.{hint} Give the path of the program's file, or its name as a "
@@ -127,6 +155,8 @@ def _executed(program: Program) -> ModuleType:
 
 def _imported(program: Program) -> ModuleType:
     name = program.called
+    if (package := package_error(Path(*name.split(".")))) is not None:
+        raise package
     importlib.invalidate_caches()
     with importing(program):
         module = importlib.import_module(name)

@@ -8,7 +8,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from millstream.cli.programs.load import importable, importing, no_module, program_of
+from millstream.cli.programs.load import (
+    importable,
+    importing,
+    no_module,
+    package_error,
+    package_hint,
+    program_of,
+)
 from millstream.errors import StreamsError
 
 
@@ -29,6 +36,9 @@ def source_of(program: str) -> Path:
         StreamsError: there is no such file or module, or the package that it is in fails.
     """
     named = program_of(program)
+    package = Path(*named.called.split(".")) if named.is_module else named.file
+    if (error := package_error(package)) is not None:
+        raise error
     if not named.is_module:
         if not named.file.is_file():
             raise StreamsError(
@@ -51,6 +61,11 @@ def command_for(program: str, arguments: Sequence[str]) -> list[str]:
         StreamsError: there is no such program; or it has arguments, and does not run by itself.
     """
     named = program_of(program)
+    if not named.is_module and _imports_relatively(source_of(program)):
+        raise StreamsError(
+            f"{program} has relative imports, which do not work in a file that is run by its path"
+            f"{package_hint(named) or '.'}"
+        )
     if is_script(program):
         how = ["-m", named.called] if named.is_module else [str(named.file)]
         return [sys.executable, *how, *arguments]
@@ -68,6 +83,11 @@ def _tree(file: Path) -> ast.Module:
     except (SyntaxError, ValueError):
         # Python says it better when it runs the file.
         return ast.parse('if __name__ == "__main__": ...')
+
+
+def _imports_relatively(file: Path) -> bool:
+    nodes = ast.walk(_tree(file))
+    return any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in nodes)
 
 
 def _is_main(statement: ast.stmt) -> bool:

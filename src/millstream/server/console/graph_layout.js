@@ -8,15 +8,17 @@
 
 import { shortened } from "./format.js";
 
-const HEIGHTS = { topic: 30, processor: 30, dataframe: 44, store: 44 };
+const HEIGHTS = { topic: 30, processor: 30, dataframe: 44, store: 52 };
 // Where records come in and go out: a mark on the border of a sub-topology.
 const PORT = 13;
 const LEAST = 84;
 // Two lines: the name, and how the query goes on.
 const LEAST_DATAFRAME = 190;
+// Two lines as well: the name, and about how much is in it.
+const LEAST_STORE = 190;
 const LETTERS = 26;
 const PAD = 16;
-const HEAD = 36;
+const HEAD = 44;
 const LANE = 24;
 
 /** The name of a box, as far as it is written into it. */
@@ -128,7 +130,7 @@ function storeBoxes(part, nodes, across) {
   const h = HEIGHTS.store;
   const found = [...users].map(([name, ids]) => {
     const last = byId.get(ids.at(-1));
-    const w = Math.max(150, size(name, "store", true).along);
+    const w = Math.max(LEAST_STORE, size(name, "store", true).along);
     const place = across ? { x: last.x, y: below } : { x: beside, y: last.y + last.h / 2 - h / 2 };
     return { id: `store:${part.id}:${name}`, name, shape: "store", part: part.id, users: ids, ...place, w, h };
   });

@@ -27,7 +27,7 @@ function item(store, chosen) {
   const known = [
     store.form,
     store.is_global && "global",
-    store.entries === null ? null : `${short(store.entries)} entries`,
+    store.entries === null ? null : `about ${short(store.entries)} ${store.entries === 1 ? "entry" : "entries"}`,
     store.disk_bytes === null ? null : bytes(store.disk_bytes),
   ];
   return h(

@@ -178,7 +178,7 @@ function noteOf(box, live) {
   if (box.shape !== "store") return null;
   const store = live.stores.get(box.name);
   if (!store || store.entries === null) return null;
-  return [`${short(store.entries)} entries`, store.disk_bytes === null ? null : bytes(store.disk_bytes)].filter(Boolean).join(" · ");
+  return [`about ${short(store.entries)} ${store.entries === 1 ? "entry" : "entries"}`, store.disk_bytes === null ? null : bytes(store.disk_bytes)].filter(Boolean).join(" · ");
 }
 
 function dataframeNote({ state, batch_ms: took, rows_per_s: speed }) {

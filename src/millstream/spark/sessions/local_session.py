@@ -9,6 +9,7 @@ and ends it with this process.
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -311,9 +312,12 @@ def _settings(slots: int) -> dict[str, str]:
 
 @contextmanager
 def _recording_jvm(started: Callable[[subprocess.Popen[bytes]], None]) -> Iterator[None]:
-    """Learn which process PySpark starts for its JVM, as soon as it does.
+    """Learn which process PySpark starts for its JVM, as soon as it does, and give it a process
+    group of its own.
 
-    PySpark tells it only when the JVM is up, which is what takes long.
+    PySpark tells it only when the JVM is up, which is what takes long. A signal to the group of the
+    driver, from a terminal or a supervisor, is the driver's: the JVM ends when the driver has
+    closed, without warnings about everything that it was still needed for.
     """
     from pyspark import java_gateway
 
@@ -322,8 +326,11 @@ def _recording_jvm(started: Callable[[subprocess.Popen[bytes]], None]) -> Iterat
     popen = names["Popen"]
 
     def recording(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        is_jvm = threading.get_ident() == launching
+        if is_jvm and os.name == "posix":
+            options.setdefault("process_group", 0)
         process: subprocess.Popen[bytes] = popen(*arguments, **options)
-        if threading.get_ident() == launching:
+        if is_jvm:
             started(process)
         return process
 
