@@ -27,14 +27,14 @@ from millstream import (
     TimeWindows,
     Topology,
 )
-from millstream.clock import ManualClock
 from millstream.errors import ConfigError, ProcessingError, StreamsError, TopologyError
+from millstream.operators.batch import Batch
+from millstream.operators.stateless import FilterOperator
 from millstream.processor.handlers import LogAndContinueProcessingExceptionHandler
 from millstream.processor.processor import FixedKeyProcessor
 from millstream.processor.punctuation import PunctuationType
 from millstream.serdes import LONG, STRING, Serde
 from millstream.testing import MockProcessorContext, TopologyTestDriver
-from millstream.testing.stepping import SteppingDriver
 from millstream.unawaited import is_asynchronous, is_generator, is_unawaited
 
 HERE = r"declared at \S*test_asynchronous_functions\.py:\d+\)$"
@@ -505,17 +505,17 @@ def test_a_generator_is_an_error_and_no_result(case: str) -> None:
 
 def test_a_generator_among_the_records_of_a_batch_is_found() -> None:
     """Goal: the first result of a predicate says nothing about the others of a batch."""
-    builder = StreamsBuilder()
-    numbers = builder.stream("in", key=STRING, value=LONG)
-    numbers.filter(lambda k, v: yields(v) if v == 3 else True).to("out")
-    with SteppingDriver(builder.build(), config(), ManualClock(0)) as driver:
-        for number in range(5):
-            driver.feed("in", b"k", LONG.serialize("in", number), 0)
-        assert driver.is_ready
-        driver.step(limit=2)
-        assert driver.is_ready
-        with pytest.raises(ProcessingError, match=NO_LOOP):
-            driver.step(limit=3)
+
+    def failed(batch: Batch, index: int, error: Exception) -> None:
+        raise error
+
+    operator = FilterOperator(lambda k, v: yields(v) if v == 3 else True)
+    context: Any = SimpleNamespace(failed=failed)
+    operator.context = context
+    nowhere: Any = None
+    batch = Batch(["k"] * 4, [1, 2, 3, 4], [0] * 4, range(4), nowhere)
+    with pytest.raises(TypeError, match=NO_LOOP):
+        operator.process(batch, nowhere)
 
 
 def test_the_handler_may_leave_such_records_out() -> None:
