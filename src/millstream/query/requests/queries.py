@@ -19,20 +19,14 @@ class Query:
         True
     """
 
-
-@dataclass(frozen=True)
-class _QueryOfKey(Query, Generic[K]):
-    """A query of one key, which must not be None."""
-
-    key: K
-
     def __post_init__(self) -> None:
-        if self.key is None:
+        """Refuse None as the key, where a query has one."""
+        if getattr(self, "key", self) is None:
             raise NullKeyError(f"A {described(self)} needs a key, but got None.")
 
 
 @dataclass(frozen=True)
-class KeyQuery(_QueryOfKey[K]):
+class KeyQuery(Query, Generic[K]):
     """The value of a key in a key-value store, without its timestamp.
 
     None, as a success, where there is no such key. Kafka Streams' `KeyQuery` (KIP-796).
@@ -46,11 +40,12 @@ class KeyQuery(_QueryOfKey[K]):
         'alice'
     """
 
+    key: K
     skip_cache: bool = False
 
 
 @dataclass(frozen=True)
-class TimestampedKeyQuery(_QueryOfKey[K]):
+class TimestampedKeyQuery(Query, Generic[K]):
     """The value of a key with its timestamp, as a `ValueAndTimestamp`.
 
     A store that keeps no timestamps does not know it. Kafka Streams' `TimestampedKeyQuery`
@@ -65,6 +60,7 @@ class TimestampedKeyQuery(_QueryOfKey[K]):
         True
     """
 
+    key: K
     skip_cache: bool = False
 
 
@@ -112,7 +108,7 @@ class TimestampedRangeQuery(Query, Generic[K]):
 
 
 @dataclass(frozen=True)
-class WindowKeyQuery(_QueryOfKey[K]):
+class WindowKeyQuery(Query, Generic[K]):
     """The windows of a key in a window store: pairs of a window's start and its value.
 
     Kafka Streams' `WindowKeyQuery` (KIP-806).
@@ -127,6 +123,7 @@ class WindowKeyQuery(_QueryOfKey[K]):
         3600000
     """
 
+    key: K
     from_ms: int
     to_ms: int
 
@@ -162,7 +159,7 @@ class WindowRangeQuery(Query):
 
 
 @dataclass(frozen=True)
-class SessionsOfKeyQuery(_QueryOfKey[K]):
+class SessionsOfKeyQuery(Query, Generic[K]):
     """The sessions of a key: pairs of a `Windowed` key and its value, of a session store.
 
     Kafka Streams' `WindowRangeQuery.withKey` (KIP-806).
@@ -175,9 +172,11 @@ class SessionsOfKeyQuery(_QueryOfKey[K]):
         True
     """
 
+    key: K
+
 
 @dataclass(frozen=True)
-class VersionedKeyQuery(_QueryOfKey[K]):
+class VersionedKeyQuery(Query, Generic[K]):
     """The version of a key that was valid at a time, as a `VersionedRecord`, or None.
 
     Kafka Streams' `VersionedKeyQuery` (KIP-960).
@@ -191,11 +190,12 @@ class VersionedKeyQuery(_QueryOfKey[K]):
         1000
     """
 
+    key: K
     as_of: int | None = None
 
 
 @dataclass(frozen=True)
-class MultiVersionedKeyQuery(_QueryOfKey[K]):
+class MultiVersionedKeyQuery(Query, Generic[K]):
     """The versions of a key that were valid at any time between two, as `VersionedRecord`.
 
     Kafka Streams' `MultiVersionedKeyQuery` (KIP-968).
@@ -212,6 +212,7 @@ class MultiVersionedKeyQuery(_QueryOfKey[K]):
         9
     """
 
+    key: K
     from_ms: int | None = None
     to_ms: int | None = None
     descending: bool | None = None
