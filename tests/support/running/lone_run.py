@@ -76,9 +76,9 @@ def counting_dropped() -> Iterator[list[int]]:
     counts: list[int] = []
     real = Dropped.add
 
-    def add(self: Dropped, count: int, why: str, node: str) -> None:
-        counts.append(count)
-        real(self, count, why, node)
+    def add(self: Dropped, count: int, why: str, node: str, windows: int | None = None) -> None:
+        counts.append(count if windows is None else windows)
+        real(self, count, why, node, windows)
 
     with patch.object(Dropped, "add", add):
         yield counts
