@@ -260,13 +260,12 @@ int stored_keys_of(KeyIndex *self, PyObject *key, PyObject **known) {
     return failed ? -1 : *known != NULL;
 }
 
-/* A time, which may be any whole number: 0, or -1 with an exception. Beyond the greatest and the least
- * of 64 bits there are no windows, so these do for it. */
-static int clamped(PyObject *number, long long *time) {
-    int beyond;
-    *time = PyLong_AsLongLongAndOverflow(number, &beyond);
-    if (beyond != 0) {
-        *time = beyond > 0 ? LLONG_MAX : LLONG_MIN;
+/* A time, which may be any whole number, and whether it is beyond 64 bits, above or below: 0, or -1 with
+ * an exception. */
+static int clamped(PyObject *number, long long *time, int *beyond) {
+    *time = PyLong_AsLongLongAndOverflow(number, beyond);
+    if (*beyond != 0) {
+        *time = *beyond > 0 ? LLONG_MAX : LLONG_MIN;
     }
     return *time == -1 && PyErr_Occurred() ? -1 : 0;
 }
@@ -274,14 +273,16 @@ static int clamped(PyObject *number, long long *time) {
 static PyObject *of_key(KeyIndex *self, PyObject *arguments) {
     PyObject *key, *from, *to;
     long long first, last;
-    if (!PyArg_ParseTuple(arguments, "SOO", &key, &from, &to) || clamped(from, &first) < 0 ||
-        clamped(to, &last) < 0) {
+    int first_beyond, last_beyond;
+    if (!PyArg_ParseTuple(arguments, "SOO", &key, &from, &to) || clamped(from, &first, &first_beyond) < 0 ||
+        clamped(to, &last, &last_beyond) < 0) {
         return NULL;
     }
+    int is_empty = first > last || last < 0 || first_beyond > 0;
     PyObject *found = PyList_New(0), *known = NULL;
     int failed = found == NULL || stored_keys_of(self, key, &known) < 0;
     /* From here on no Python runs, so the list stays as it is. */
-    Py_ssize_t count = failed || known == NULL || first > last ? 0 : PyList_Size(known);
+    Py_ssize_t count = failed || known == NULL || is_empty ? 0 : PyList_Size(known);
     for (Py_ssize_t place = count == 0 ? 0 : place_at(self, known, first); !failed && place < count; place++) {
         if (time_at(self, known, place) > last) {
             break;

@@ -190,11 +190,13 @@ class Key:
         for entry in cache.entries.values():
             entry.value = 1
         raise AttributeError(name)
+def aggregate(key, value, so_far):
+    return repr(so_far) and Aggregate()
 cache = Cache()
 index = m.KeyIndex(Sessions, lambda: cache.entries)
 attempt(m.fold_sessions, cache, index, m.EvictionOrder(), {},
         updates([b"k", b"k"], [Key(), Key()], times=[100, 105]), (10, 10, -1, -1, 50),
-        lambda: "name", lambda key, value, so_far: Aggregate(), getattr, told, lambda *_: False)
+        lambda: "name", aggregate, getattr, told, lambda *_: False)
 print([type(entry.value).__name__ for entry in cache.entries.values()])
 """,
         "(105, 0)\n['Aggregate']\n",
@@ -235,19 +237,21 @@ thread.join()
     ),
     "nothing is called after a failure": (
         """
+called = []
 def offsets():
-    print("called")
+    called.append("offsets")
     yield 1
 class Number:
     def __index__(self):
-        print("called")
+        called.append("number")
         return 1
 cache = Cache()
 records = updates([b"a"], times=["?"], offsets=offsets())
 attempt(m.fold_entries, cache, records, int, add, None, told)
 attempt(m.CachedEntry(b"k", None, 1, 1).change, 1, "?", Number(), None, Number(), ())
+print(called)
 """,
-        "TypeError(\"'str' object cannot be interpreted as an integer\")\n" * 2,
+        "TypeError(\"'str' object cannot be interpreted as an integer\")\n" * 2 + "[]\n",
     ),
     "numbers do not overflow": (
         """

@@ -220,7 +220,7 @@ def test_a_header_that_fails_is_not_read_on(speedups: Speedups) -> None:
 
     _, native = speedups.create(Producer, NOBODY)
     with pytest.raises(ValueError, match="no field"):
-        native.produce_columns("t", 0, [b"k"], [b"v"], [1], [[Pair(("a", b"b"))]], 0)  # type: ignore[list-item]
+        native.produce_columns("t", 0, [b"k"], [b"v"], [1], [[Pair(("a", b"b"))]], 0)
     assert read == [0]
 
 

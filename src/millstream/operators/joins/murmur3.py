@@ -31,7 +31,7 @@ def pure_murmur3_128(data: bytes) -> bytes:
         h2 = (h2 << 31 | h2 >> 33) + h1 & _MASK
         h2 = h2 * 5 + 0x38495AB5 & _MASK
     if whole < size:
-        k1, k2 = _TWO_LONGS.unpack(data[whole:].ljust(_BLOCK, b"\0"))
+        k1, k2 = _TWO_LONGS.unpack(bytes(data[whole:]).ljust(_BLOCK, b"\0"))
         k2 = k2 * _C2 & _MASK
         h2 ^= (k2 << 33 | k2 >> 31) * _C1 & _MASK
         k1 = k1 * _C1 & _MASK

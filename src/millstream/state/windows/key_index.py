@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.compiled import compiled
 from millstream.state.windows.window_keys import KeyLayout
+from millstream.windowed import MAX_TIME_MS
 
 #: How many stored keys may come before it is asked again, at least.
 _PATIENCE: Final = 10_000
@@ -116,7 +117,7 @@ class PureKeyIndex:
             self._wake()
         self._unasked = 0
         known = self._by_key.get(key)
-        if known is None or first > last:
+        if known is None or first > last or last < 0 or first > MAX_TIME_MS:
             return []
         if len(known) == 1:
             # Mostly there is one, and it is wanted: that much is cheaper than two searches.

@@ -367,9 +367,14 @@ def test_an_index_that_changes_while_it_is_filled(native: ModuleType, kind: str)
 def test_times_before_all_and_after_all_windows(native: ModuleType, kind: str) -> None:
     """No window is before time 0, and none is beyond 63 bits."""
     make = PureKeyIndex if kind == "python" else native.KeyIndex
-    for layout, key_at in ((WINDOWS, window_key), (SESSIONS, lambda k, at: session_key(k, at, at))):
-        have = [key_at(b"k", at) for at in (0, 10, 20, 2**63 - 2)]
-        index = make(layout, lambda have=have: have)
+    times = (0, 10, 20, 2**63 - 1)
+    for layout in (WINDOWS, SESSIONS):
+
+        def key_at(key: bytes, time: int, layout: KeyLayout = layout) -> bytes:
+            return window_key(key, time) if layout is WINDOWS else session_key(key, time, time)
+
+        have = [key_at(b"k", time) for time in times]
+        index = make(layout, have.copy)
         for first, last in ((-5, -1), (-100, -100), (-(2**70), -(2**69)), (2**64, 2**70)):
             assert index.of_key(b"k", first, last) == []
         assert index.of_key(b"k", -5, 0) == have[:1]
