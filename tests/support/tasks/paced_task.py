@@ -58,6 +58,7 @@ class PacedTask:
         self.committed: dict[TopicPartition, CommitOffset] = {}
         self.collector = CapturingCollector()
         self._progress_ms = 0
+        self._limit_ms = limit_ms
         builder = StreamsBuilder()
         build(builder, self)
         self._whole = as_one_subtopology(builder.build())
@@ -147,6 +148,8 @@ class PacedTask:
                 last_ms = self.clock.monotonic_ms()
 
     def _commit(self, task: StreamTask) -> None:
+        if self.rounds_ms and self.rounds_ms[-1] > self._limit_ms:
+            raise TaskMigratedError("The group and the broker have not waited for this commit.")
         began_ms = self.clock.monotonic_ms()
         try:
             task.prepare_commit()
