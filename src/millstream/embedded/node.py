@@ -15,7 +15,7 @@ from threading import RLock
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from millstream.clock import Deadline, SystemClock
 from millstream.embedded.home import BrokerHome

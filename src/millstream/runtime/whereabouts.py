@@ -82,13 +82,13 @@ class _Place:
             if metadata is not None and metadata.topic is not None:
                 self.topic, self.partition = metadata.topic, metadata.partition
                 self.offset = metadata.offset
-        queue, chunk, index = found.get("self"), found.get("chunk"), found.get("index")
+        queue, chunk, position = found.get("self"), found.get("chunk"), found.get("index")
         if not self._has_row and isinstance(queue, RecordQueue):
             # It decodes records, or calls a timestamp extractor.
             self._has_row = True
             self.node, (self.topic, self.partition) = queue.source, queue.place
-            if isinstance(chunk, Chunk) and isinstance(index, int):
-                self.offset = chunk.offsets[index]
+            if isinstance(chunk, Chunk) and isinstance(position, int):
+                self.offset = chunk.offsets[position]
 
 
 def raised_by_user_code(error: BaseException) -> StreamsError:

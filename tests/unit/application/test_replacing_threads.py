@@ -44,6 +44,7 @@ from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.states import ClientState, TaskState, ThreadState
 from millstream.runtime.task.task_meters import TaskMeters
 from millstream.serdes import STRING
+from millstream.spark.code import shipping
 from millstream.spark.connection.messages import Epoch, Hello, ThreadExit
 from millstream.spark.events import ThreadEvent
 
@@ -395,7 +396,7 @@ def test_a_removed_thread_that_fails_on_its_way_is_not_replaced(roomy: Applicati
 
 def removed_while_packed(app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let another Python thread remove the first thread while its successor is being pickled."""
-    ship = crew_module.ship
+    ship = shipping.ship
 
     def slowly(*args: Any) -> bytes:
         remover = threading.Thread(target=app.crew.begin_to_remove, args=(app.names[0],))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -12,16 +12,17 @@ from millstream.serdes import STRING
 from millstream.testing import TopologyTestDriver
 
 MS = timedelta(milliseconds=1)
+Store = Literal["rocksdb", "in_memory"]
 Event = tuple[str, str, str, int]
 
 
 def joined(
-    kind: str, store: str, windows: JoinWindows, events: list[Event], key: str = "a"
+    kind: str, store: Store, windows: JoinWindows, events: list[Event], key: str = "a"
 ) -> list[Any]:
     """What comes out for a key, in the end."""
     builder = StreamsBuilder()
     left, right = (builder.stream(topic, key=STRING, value=STRING) for topic in ("left", "right"))
-    method = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}[kind]
+    method: Any = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}[kind]
     method(right, lambda one, other: f"{one}+{other}", windows).to("out", key=STRING, value=STRING)
     config = StreamsConfig(
         application_id="app", bootstrap_servers="not-used:9092", default_dsl_store=store
@@ -56,7 +57,7 @@ CASES: dict[str, tuple[JoinWindows, list[Event]]] = {
 @pytest.mark.parametrize("store", ["rocksdb", "in_memory"])
 @pytest.mark.parametrize("kind", ["inner", "left", "outer"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_partner_at_the_edge_is_joined(case: str, kind: str, store: str) -> None:
+def test_a_partner_at_the_edge_is_joined(case: str, kind: str, store: Store) -> None:
     # The right record's own window has closed meanwhile, so that an outer join gave it up.
     given_up = ["None+R"] if kind == "outer" and case.startswith("late") else []
     assert joined(kind, store, *CASES[case]) == [*given_up, "L+R"]
@@ -64,7 +65,7 @@ def test_a_partner_at_the_edge_is_joined(case: str, kind: str, store: str) -> No
 
 @pytest.mark.parametrize("store", ["rocksdb", "in_memory"])
 @pytest.mark.parametrize("late_ms", [1, 60_000])
-def test_a_partner_beyond_the_edge_is_not(store: str, late_ms: int) -> None:
+def test_a_partner_beyond_the_edge_is_not(store: Store, late_ms: int) -> None:
     """Nothing is kept for longer than the one millisecond more."""
     windows = JoinWindows(100 * MS, before=0 * MS)
     time = 100 + late_ms
@@ -74,7 +75,9 @@ def test_a_partner_beyond_the_edge_is_not(store: str, late_ms: int) -> None:
 
 @pytest.mark.parametrize("store", ["rocksdb", "in_memory"])
 @pytest.mark.parametrize("optimize", [False, True])
-def test_a_stream_is_joined_with_itself_in_windows_of_no_width(store: str, optimize: bool) -> None:
+def test_a_stream_is_joined_with_itself_in_windows_of_no_width(
+    store: Store, optimize: bool
+) -> None:
     builder = StreamsBuilder(optimize)
     words = builder.stream("in", key=STRING, value=STRING)
     words.join(words, lambda one, other: one + other, JoinWindows(0 * MS)).to("out", value=STRING)

@@ -53,7 +53,7 @@ class NeedsMoreError(Exception):
 
 class NotesFailError(Exception):
     @property
-    def __notes__(self) -> list[str]:
+    def __notes__(self) -> list[str]:  # type: ignore[override]
         raise RuntimeError("no notes")
 
 

@@ -234,13 +234,13 @@ def add():
 
 def test_functions_and_module_share_their_variables(user_files: Path) -> None:
     """Goal: what a function stores in a variable of its module is read there by others."""
-    counter = imported(user_files, "counter", _ONE_NAMESPACE)
+    counter: Any = imported(user_files, "counter", _ONE_NAMESPACE)
 
     def added() -> Any:
-        counter.add()  # type: ignore[attr-defined]
-        return counter.count  # type: ignore[attr-defined]
+        counter.add()
+        return counter.count
 
-    data = shipping.ship([added, counter.add], "f")  # type: ignore[attr-defined]
+    data = shipping.ship([added, counter.add], "f")
     assert in_a_worker(data, "(it[1](), it[0]())") == "(None, 2)"
 
 
@@ -274,16 +274,16 @@ def test_packages_without_a_file_travel_as_well(user_files: Path) -> None:
 
 def test_what_a_module_imported_in_a_body_holds_is_named(user_files: Path) -> None:
     """Goal: a module that cannot travel is found at the start, with the function that needs it."""
-    imported(user_files, "connections", "import threading\nlock = threading.Lock()\n")
+    imported(user_files, "held_locks", "import threading\nlock = threading.Lock()\n")
 
     def connect() -> Any:
-        import connections  # type: ignore[import-not-found]
+        import held_locks  # type: ignore[import-not-found]
 
-        return connections.lock
+        return held_locks.lock
 
     with pytest.raises(NotPicklableError) as caught:
         shipping.ship(connect, "f")
-    assert caught.value.path == "f → module 'connections' imported in its body → variable 'lock'"
+    assert caught.value.path == "f → module 'held_locks' imported in its body → variable 'lock'"
 
 
 def test_a_later_pickle_leaves_the_variables_of_the_worker(user_files: Path) -> None:

@@ -43,7 +43,12 @@ def report(number: int) -> ThreadEvent:
 
 def filled(owner: Owner) -> threading.Thread:
     """A thread that waits since it has put one report too many."""
-    late = threading.Thread(target=lambda: [owner.queue.put(report(n)) for n in range(BOUND + 1)])
+
+    def put_all() -> None:
+        for number in range(BOUND + 1):
+            owner.queue.put(report(number))
+
+    late = threading.Thread(target=put_all)
     late.start()
     assert stays(late.is_alive, 0.2)
     return late

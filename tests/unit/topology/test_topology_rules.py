@@ -38,6 +38,7 @@ def here(offset: int = 0) -> str:
     return f"test_topology_rules.py:{frame.f_back.f_lineno + offset}"
 
 
+NO_NAME: Any = None
 SHARED: Processor[Any, Any, Any, Any] = Processor()
 
 REFUSED: dict[str, tuple[Callable[[Topology], object], str]] = {
@@ -48,7 +49,7 @@ REFUSED: dict[str, tuple[Callable[[Topology], object], str]] = {
     ),
     "taken sink name": (lambda t: t.add_sink("sink", "x", "source"), "another node called"),
     "empty name": (lambda t: t.add_source("", "x"), "a string that is not empty"),
-    "no name": (lambda t: t.add_sink(None, "x", "source"), "but this one is None"),
+    "no name": (lambda t: t.add_sink(NO_NAME, "x", "source"), "but this one is None"),
     "no topic": (lambda t: t.add_source("b", []), "at least one topic"),
     "illegal topic": (lambda t: t.add_sink("b", "a/b", "source"), "'a/b' holds a character"),
     "topic read twice": (lambda t: t.add_source("b", ["x", "in"]), "'in' is read by another"),

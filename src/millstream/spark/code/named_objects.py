@@ -120,7 +120,8 @@ def new_cached_function(function: Callable[..., Any], parameters: Mapping[str, A
 
 def new_type(name: str, supertype: Any, module: str) -> Any:
     """In the worker: a `typing.NewType`."""
-    made: Any = typing.NewType(name, supertype)
+    make: Any = typing.NewType
+    made = make(name, supertype)
     made.__module__ = module
     return made
 
@@ -132,7 +133,7 @@ def new_parameter(kind: Callable[[str], Any], name: str, module: str) -> Any:
     return made
 
 
-def new_cached_property(kind: type, has_lock: bool) -> Any:
+def new_cached_property(kind: Any, has_lock: bool) -> Any:
     """In the worker: a cached property that has no function yet."""
     made = kind.__new__(kind)
     if has_lock:

@@ -105,7 +105,7 @@ class EmptyModule:
     def __init__(self, module: ModuleType) -> None:
         self.name = module.__name__
         known = vars(module)
-        self._identity = {name: known[name] for name in _IDENTITY if name in known}
+        self._identity: dict[str, Any] = {n: known[n] for n in _IDENTITY if n in known}
         if "__path__" in known:
             self._identity["__path__"] = [str(folder) for folder in known["__path__"]]
 

@@ -24,7 +24,7 @@ from millstream.operators.apart.event_loop import THREAD_NAME
 from millstream.spark.code.module_path import modules_of_the_driver
 from millstream.spark.connection.control import GRACE_MS, ControlChannel
 from millstream.spark.connection.messages import Epoch, Hello, ThreadExit, encode_value
-from millstream.spark.signal_handlers import handling
+from millstream.spark.signal_handlers import Handler, handling
 from millstream.spark.worker.worker_logging import LoggingSetup
 from millstream.spark.worker.worker_sockets import kept_from_children
 
@@ -200,10 +200,14 @@ def _closing_on_signals(channel: ControlChannel) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # An interrupt is meant for the driver, which then closes its threads.
-    ignored = {signal.SIGINT: signal.SIG_IGN}
+    handlers: dict[int, Handler] = {
+        signal.SIGTERM: close,
+        signal.SIGHUP: close,
+        # An interrupt is meant for the driver, which then closes its threads.
+        signal.SIGINT: signal.SIG_IGN,
+    }
     try:
-        with handling({signal.SIGTERM: close, signal.SIGHUP: close, **ignored}):
+        with handling(handlers):
             yield
     finally:
         if channel.stop_signal == "SIGTERM":

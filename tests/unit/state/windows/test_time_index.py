@@ -30,6 +30,14 @@ LAYOUTS = pytest.mark.parametrize(
     ids=["windows", "sessions"],
 )
 
+#: Ranges of keys that are read.
+_BOUNDS: tuple[tuple[bytes | None, bytes | None], ...] = (
+    (None, None),
+    (b"", None),
+    (None, b"a"),
+    (b"a", b"b\xff"),
+)
+
 
 class Pair:
     """A store with the index and one without; what they have is only on disk, or also in memory."""
@@ -116,11 +124,11 @@ def test_finds_what_a_look_through_the_segments_finds(
         indexed, plain = (list(store.read_expired_too(first, last)) for store in pair.both)
         assert indexed == plain
         # By time where windows of every key are read, else by segment and key.
-        for bounds in ((None, None), (b"", None), (None, b"a"), (b"a", b"b\xff")):
-            by_time = bounds == (None, None) and layout is WINDOWS
+        for start, end in _BOUNDS:
+            by_time = start is None and end is None and layout is WINDOWS
             for reverse in (False, True):
                 some, others = (
-                    list(store.read_keys(*bounds, first, last, reverse=reverse))
+                    list(store.read_keys(start, end, first, last, reverse=reverse))
                     for store in pair.both
                 )
                 assert some == others
@@ -128,7 +136,7 @@ def test_finds_what_a_look_through_the_segments_finds(
                 assert places == sorted(places, reverse=reverse)
                 for begin, _ in some[1:2]:
                     rest = pair.indexed.read_keys(
-                        *bounds, first, last, reverse=reverse, begin=begin
+                        start, end, first, last, reverse=reverse, begin=begin
                     )
                     assert list(rest) == some[1:]
         found += len(plain)
