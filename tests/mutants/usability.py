@@ -92,9 +92,9 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/unit/operators/apart/test_loop_watchdog.py",),
     ),
     mutant(
-        "a program that ends behind start() is not warned",
+        "an application is not closed with its script",
         "app.py",
-        "        atexit.register(_warn_of_running)\n",
+        "            close_with_script(self, self._states, self.close)\n",
         "",
         tests=("tests/unit/application/test_left_running.py",),
     ),

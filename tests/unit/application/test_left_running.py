@@ -26,7 +26,7 @@ streams.start()
 
 @pytest.mark.parametrize(("end", "warns"), [("", True), ("streams.close()", False)])
 def test_a_program_that_ends_behind_start(tmp_path: Path, end: str, warns: bool) -> None:
-    """start() does not wait: the application ends with its program, which a warning says."""
+    """start() does not wait: the application is closed with its program, which a warning says."""
     script = tmp_path / "shop.py"
     script.write_text(_SCRIPT.format(folder=str(tmp_path), end=end))
     done = subprocess.run(
@@ -39,5 +39,5 @@ def test_a_program_that_ends_behind_start(tmp_path: Path, end: str, warns: bool)
     )
     assert ("left-alone" in done.stderr) is warns
     if warns:
-        assert "started at shop.py:12> ends now, since its program does" in done.stderr
-        assert "Call run()" in done.stderr
+        assert "started at shop.py:12> was not closed, and its script has ended" in done.stderr
+        assert "call run()" in done.stderr

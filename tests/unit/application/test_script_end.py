@@ -45,7 +45,7 @@ def test_it_is_closed_when_the_script_ends(end: str, code: int) -> None:
     """Hunts stream threads that are killed, or work on, when their driver is gone."""
     result = ran(end)
     assert (result.stdout, result.returncode) == ("closed\n", code)
-    assert "The script has ended, but shop was not closed" in result.stderr
+    assert "'shop' was not closed, and its script has ended" in result.stderr
 
 
 def test_a_closed_application_is_left_alone() -> None:
