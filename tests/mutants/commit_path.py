@@ -323,7 +323,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "a transaction that was given up is not aborted",
-        *(_TRANSACTIONS, "        self._producer.purge()", "        pass"),
+        _TRANSACTIONS,
+        '        """Abort the transaction."""\n        self._producer.purge()\n',
+        "        pass\n",
     ),
     mutant(
         "tasks begin before the transactional id is taken over",
@@ -491,8 +493,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a batch is finished before it is taken through the nodes",
         _TASK,
-        "        at_work.executor.run(batches)\n",
-        "        at_work.group.finish_all()\n        at_work.executor.run(batches)\n",
+        "                executor.run(batches)\n",
+        "                self.processing.group.finish_all()\n"
+        "                executor.run(batches)\n",
     ),
     mutant(
         "records in flight are finished with their batch",
@@ -759,7 +762,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a record that failed is forgotten when somebody watches it",
         _DELIVERY,
-        "            self._undecided.append((watch, index, told))\n",
+        "            self._undecided.append(_Rejected(watch, index, told, is_innocent, send_again))\n",
         "            pass\n",
     ),
     mutant(
