@@ -305,8 +305,8 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
         "Development",
         (
             Limit(
-                "time until the embedded broker is up",
-                "millstream.embedded.broker",
+                "time until an embedded broker answers",
+                "millstream.embedded.node",
                 "_START_TIMEOUT_MS",
                 milliseconds,
                 "`EmbeddedKafkaError` with the end of its log",
