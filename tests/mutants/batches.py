@@ -133,8 +133,8 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "work that is given up again and again counts as new",
         _OVERDUE,
-        "        if self._since_ms is None or now_ms",
-        "        if True or now_ms",
+        "        if self._since_ms is None or began_ms",
+        "        if True or began_ms",
         tests=(_COMMITS,),
     ),
     mutant(
@@ -142,6 +142,20 @@ MUTANTS: tuple[Mutant, ...] = (
         _OVERDUE,
         "return waits_ms if waits_ms > due_ms and is_at_work else 0",
         "return waits_ms if waits_ms > due_ms else 0",
+        tests=(_COMMITS,),
+    ),
+    mutant(
+        "a batch that failed is not part of the uncommitted work",
+        _OVERDUE,
+        "        began_ms = self._batch_ms if self._attempt_ms is None else self._attempt_ms\n",
+        "        began_ms = self._attempt_ms\n",
+        tests=(_COMMITS,),
+    ),
+    mutant(
+        "uncommitted work that was given up is described with the next attempt",
+        _OVERDUE,
+        "        self._attempt_ms = self._batch_ms = None\n",
+        "        self._batch_ms = None\n",
         tests=(_COMMITS,),
     ),
 )

@@ -24,6 +24,7 @@ from millstream.runtime.control import Control, MemoryShare
 from millstream.runtime.host import Host
 from millstream.runtime.loop.at_least_once import AtLeastOnce
 from millstream.runtime.loop.commits import Commits
+from millstream.runtime.loop.overdue_commits import UncommittedWork
 from millstream.runtime.loop.publication import Publication
 from millstream.runtime.loop.purge import RepartitionPurge
 from millstream.runtime.loop.rebalances import Rebalances
@@ -223,6 +224,10 @@ class _Parts:
             name = "transaction.timeout.ms and max.poll.interval.ms"
         return TimeLimits(self.clock, limit_ms, name)
 
+    @cached_property
+    def uncommitted(self) -> UncommittedWork:
+        return UncommittedWork(self.clock, self.limits.limit_ms, self.limits.settings)
+
     def thread(self, control: Control) -> StreamThread:
         clients, config, clock = self.clients, self.config, self.clock
         offset_sums = OffsetSums(self.client.directory)
@@ -250,12 +255,14 @@ class _Parts:
                 commits,
                 membership.decode,
                 clock,
+                uncommitted=self.uncommitted,
                 static=clients.static,
                 shut_down_all=membership.ask_for_shutdown,
             ),
             tasks=tasks,
             limits=self.limits,
             commits=commits,
+            uncommitted=self.uncommitted,
             consumer=clients.consumer,
             producer=clients.producer,
             global_updates=global_updates,

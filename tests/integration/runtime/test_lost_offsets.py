@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from support.broker.records import Places, Sent
 from support.broker.topics import committed_lag, read_all, unique
 from support.running.thread_run import ThreadRun
@@ -80,3 +81,37 @@ def test_the_reset_of_the_clients_settings_is_a_choice_as_well(
         run.wait_until_running()
         wait_for(lambda: committed_lag(app.bootstrap, app.name, app.source) == 0, 20, "it skipped")
     assert app.copied() == list(range(BEFORE))
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_offsets_that_are_gone_while_state_is_kept_are_warned_of(
+    kafka: EmbeddedKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, guarantee: str
+) -> None:
+    """As after `offsets.retention.minutes`; neither at the first start nor at one after a commit.
+
+    All is counted twice, as in Kafka Streams, but no longer without a word.
+    """
+    name = unique("counting")
+    source, bootstrap = f"{name}-in", kafka.bootstrap_servers
+    places = Places(bootstrap)
+    places.create({source: 1})
+    places.write([Sent(source, 0, "k", str(n), 1_000 + n) for n in range(BEFORE)])
+    builder = StreamsBuilder()
+    builder.stream(source, key=STRING, value=STRING).group_by_key().count(store="counts")
+    topology = builder.build()
+
+    def warnings() -> list[str]:
+        with ThreadRun(topology, bootstrap, tmp_path, name, processing_guarantee=guarantee) as run:
+            run.wait_until_running()
+            wait_for(lambda: committed_lag(bootstrap, name, source) == 0, 20, "all is counted")
+        told = [each.getMessage() for each in caplog.records]
+        caplog.clear()
+        return [text for text in told if "has no committed offsets" in text]
+
+    assert warnings() == []
+    assert warnings() == []
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_consumer_groups([name])[name].result(20)
+    (text,) = warnings()
+    assert f"Input: {source}-0 from its beginning." in text
+    assert f"of {name}-counts-changelog-0)" in text

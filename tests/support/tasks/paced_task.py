@@ -39,6 +39,7 @@ class PacedTask:
         calls: the arguments of `spend`, in the order of the calls.
         rounds_ms: how long each round of the loop took.
         given_up: how often uncommitted work was given up.
+        reasons: the messages of the errors that it was given up for.
         committed: the offsets to go on from.
     """
 
@@ -55,6 +56,7 @@ class PacedTask:
         self.rounds_ms: list[int] = []
         self.silences_ms: list[int] = []
         self.given_up = 0
+        self.reasons: list[str] = []
         self.committed: dict[TopicPartition, CommitOffset] = {}
         self.collector = CapturingCollector()
         self._progress_ms = 0
@@ -124,7 +126,8 @@ class PacedTask:
                 task.add_records(place, _from(raw, start))
         try:
             self._loop(task)
-        except TaskMigratedError:
+        except TaskMigratedError as error:
+            self.reasons.append(error.message)
             task.close(clean=False)
             return True
         except BaseException:

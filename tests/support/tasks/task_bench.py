@@ -126,6 +126,8 @@ class _Main:
         self.assigned: dict[TopicPartition, int] = {}
         self.group: dict[TopicPartition, CommitOffset | None] = {}
         self.expected: list[frozenset[TopicPartition]] = []
+        #: Whether its partitions have records, fed or not.
+        self.has_input = True
         self.epochs: dict[TopicPartition, int] = {}
 
     def assign(
@@ -158,6 +160,9 @@ class _Main:
     ) -> Mapping[TopicPartition, int]:
         known = {place: committed[place] for place in partitions}
         return {place: 0 if c is None else c.offset for place, c in known.items()}
+
+    def have_records(self, partitions: Collection[TopicPartition]) -> bool:
+        return self.has_input
 
     def topic_ids(self, partitions: Collection[TopicPartition]) -> Mapping[str, str]:
         return {}

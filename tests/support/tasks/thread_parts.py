@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 from millstream.clock import ManualClock
 from millstream.runtime.control import Asked, Close, Command, ThreadOutcome
+from millstream.runtime.loop.overdue_commits import UncommittedWork
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.loop.thread_settings import ThreadSettings
@@ -85,6 +86,7 @@ class Parts:
             tasks=parts.tasks,
             limits=TimeLimits(self.clock),
             commits=parts.commits,
+            uncommitted=UncommittedWork(self.clock, None),
             consumer=parts.consumer,
             producer=parts.producer,
             global_updates=parts.updates,

@@ -8,6 +8,7 @@ from millstream.clock import Clock
 from millstream.errors import TaskMigratedError
 from millstream.runtime.backoff import Backoff
 from millstream.runtime.loop.commits import Commits
+from millstream.runtime.loop.overdue_commits import UncommittedWork
 from millstream.runtime.loop.rebalances import Rebalances
 
 logger = logging.getLogger(__name__)
@@ -25,12 +26,16 @@ class JoiningAnew:
     Args:
         rebalances: the thread's place in the group.
         commits: tell whether anything was committed meanwhile.
+        uncommitted: the work that is dropped, for the log.
         clock: for the pauses.
     """
 
-    def __init__(self, rebalances: Rebalances, commits: Commits, clock: Clock) -> None:
+    def __init__(
+        self, rebalances: Rebalances, commits: Commits, uncommitted: UncommittedWork, clock: Clock
+    ) -> None:
         self._rebalances = rebalances
         self._commits = commits
+        self._uncommitted = uncommitted
         self._backoff = Backoff(clock, first_ms=_FIRST_MS, most_ms=_MOST_MS)
         self._commits_before = 0
 
@@ -41,9 +46,11 @@ class JoiningAnew:
         self._commits_before = self._commits.total
         pause_ms = self._backoff.next_pause_ms()
         logger.warning(
-            "giving all active tasks up without a commit, and joining the group anew in %d ms: %s",
+            "giving all active tasks up without a commit, and joining the group anew in %d ms: "
+            "%s%s",
             pause_ms,
             error,
+            self._uncommitted.described(),
         )
         self._rebalances.drop_work()
         self._rebalances.rejoin("its work could not be committed", pause_ms)

@@ -13,36 +13,71 @@ _MOST_MS: Final = 60_000
 class UncommittedWork:
     """Measures how long records have been processed since the last commit.
 
-    Work that is given up and done again counts on: only a commit ends it, or a long pause without
-    any records. The properties may be read from another thread.
+    For `uncommitted_ms` and `overdue_ms`, work that is given up and done again counts on: only a
+    commit ends it, or a long pause without any records. `described` is about the current attempt.
+    The properties may be read from another thread.
 
     Args:
         clock: time.
         limit_ms: the shortest limit on work between two commits; None where there is none.
+        settings: the names of the settings behind `limit_ms`.
     """
 
-    def __init__(self, clock: Clock, limit_ms: int | None) -> None:
+    def __init__(
+        self, clock: Clock, limit_ms: int | None, settings: str = "max.poll.interval.ms"
+    ) -> None:
         self._clock = clock
+        self._limit_ms = limit_ms
+        self._settings = settings
         self._grace_ms = _MOST_MS if limit_ms is None else min(_MOST_MS, 2 * limit_ms)
         self._since_ms: int | None = None
+        self._attempt_ms: int | None = None
+        self._batch_ms: int | None = None
         self._last_ms = 0
         self._commits = 0
 
-    def processed(self, commit_interval_ms: int) -> None:
-        """Records were processed.
+    def batch_began(self, began_ms: int) -> None:
+        """A task begins to process a batch now."""
+        self._batch_ms = began_ms
+
+    def batch_ended(self, count: int, commit_interval_ms: int) -> None:
+        """Record that the batch which has begun last was processed.
 
         Args:
-            commit_interval_ms: how often is committed.
+            count: its records; without any, it does not count as work.
+            commit_interval_ms: the interval between two commits.
         """
-        now_ms = self._clock.monotonic_ms()
-        if self._since_ms is None or now_ms - self._last_ms > self._due_ms(commit_interval_ms):
-            self._since_ms = now_ms
-        self._last_ms = now_ms
+        began_ms, self._batch_ms = self._batch_ms, None
+        if not count or began_ms is None:
+            return
+        if self._since_ms is None or began_ms - self._last_ms > self._due_ms(commit_interval_ms):
+            self._since_ms = began_ms
+        if self._attempt_ms is None:
+            self._attempt_ms = began_ms
+        self._last_ms = self._clock.monotonic_ms()
 
     def committed(self, total: int) -> None:
-        """There have been so many commits by now."""
+        """Record that there have been this many commits by now."""
         if total != self._commits:
             self._commits, self._since_ms = total, None
+            self._attempt_ms = None
+
+    def given_up(self) -> None:
+        """Record that the uncommitted work was given up: it is done again."""
+        self._attempt_ms = self._batch_ms = None
+
+    def described(self) -> str:
+        """How long the uncommitted work has taken, and its limit; empty without such work.
+
+        The text follows a message in a log line. A batch that has failed counts from its start.
+        """
+        began_ms = self._batch_ms if self._attempt_ms is None else self._attempt_ms
+        if began_ms is None:
+            return ""
+        took = f" The uncommitted work has taken {self._clock.monotonic_ms() - began_ms} ms"
+        if self._limit_ms is None:
+            return f"{took}."
+        return f"{took}; limit: {self._limit_ms} ms ({self._settings})."
 
     @property
     def uncommitted_ms(self) -> int:

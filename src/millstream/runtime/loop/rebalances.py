@@ -12,6 +12,7 @@ from millstream.errors import RebalanceInProgressError, TaskCorruptedError, Task
 from millstream.kafka.member.events import Assigned, Joining, Lost, MemberEvent, Revoked
 from millstream.kafka.protocols import Member
 from millstream.runtime.loop.commits import Commits, UnfinishedError
+from millstream.runtime.loop.overdue_commits import UncommittedWork
 from millstream.runtime.ownership.tasks import Tasks
 from millstream.runtime.work import Work
 
@@ -55,6 +56,7 @@ class Rebalances:
         commits: commits revoked tasks.
         decode: reads what the leader wrote for this member.
         clock: for follow-up rebalances that are due at a time.
+        uncommitted: the work since the last commit.
         static: whether the member has a `group.instance.id`, by which it takes its tasks up again
             after a restart.
         shut_down_all: lets what is sent with each join from now on ask that the whole application
@@ -69,6 +71,7 @@ class Rebalances:
         decode: Callable[[Assigned], TaskAssignment],
         clock: Clock,
         *,
+        uncommitted: UncommittedWork,
         static: bool,
         shut_down_all: Callable[[], None],
     ) -> None:
@@ -77,6 +80,7 @@ class Rebalances:
         self._commits = commits
         self._decode = decode
         self._clock = clock
+        self._uncommitted = uncommitted
         self._static = static
         self._shut_down_all = shut_down_all
         self._peeked: MemberEvent | None = None
@@ -208,7 +212,7 @@ class Rebalances:
             tasks = committing
         if not self._commits.is_open and not any(task.commit_needed for task in tasks):
             return True
-        drained = False
+        drained, began_ms = False, self._clock.monotonic_ms()
         for _ in range(_COMMIT_ATTEMPTS):
             try:
                 offsets = self._commits.commit(committing)
@@ -217,7 +221,12 @@ class Rebalances:
                     self._commits.land(error.tasks)
                     drained = True
                 elif self._commits.all_or_nothing:
-                    logger.warning("work is given up without a commit: %s", error)
+                    logger.warning(
+                        "work is given up without a commit: %s after waiting for %d ms.%s",
+                        error,
+                        self._clock.monotonic_ms() - began_ms,
+                        self._uncommitted.described(),
+                    )
                     self.drop_work()
                     return False
                 else:
@@ -228,14 +237,22 @@ class Rebalances:
                 self._member.progress()
                 self._clock.sleep_ms(_COMMIT_PAUSE_MS)
             except TaskMigratedError as error:
-                logger.warning("tasks that are given up are not committed: %s", error)
+                logger.warning(
+                    "tasks that are given up are not committed: %s%s",
+                    error,
+                    self._uncommitted.described(),
+                )
                 self.drop_work()
                 return False
             else:
                 shown = {str(place): offset.offset for place, offset in sorted(offsets.items())}
                 logger.info("committed before giving tasks up: %s", shown)
                 return len(committing) == len(self._tasks.running)
-        logger.warning("tasks that are given up are not committed: the group kept rebalancing")
+        logger.warning(
+            "tasks that are given up are not committed: the group kept rebalancing for %d ms.%s",
+            self._clock.monotonic_ms() - began_ms,
+            self._uncommitted.described(),
+        )
         if self._commits.all_or_nothing:
             self.drop_work()
             self.rejoin("its work could not be committed")
@@ -261,6 +278,7 @@ class Rebalances:
         Needed when the group has gone on without this member, or the producer was fenced: a record
         that any of the tasks sent may be missing. Standbys go on: they depend on neither.
         """
+        self._uncommitted.given_up()
         self._tasks.close_active(clean=False)
         self._commits.forget_sent()
 

@@ -85,6 +85,7 @@ class StreamThread:
         tasks: what it owns.
         limits: how long user code may take.
         commits: commits them.
+        uncommitted: measures the work since the last commit.
         consumer: the main consumer.
         producer: the producer.
         global_updates: keep the global stores equal to their topics.
@@ -110,6 +111,7 @@ class StreamThread:
         tasks: Tasks,
         limits: TimeLimits,
         commits: Commits,
+        uncommitted: UncommittedWork,
         consumer: Consumer,
         producer: Producer,
         global_updates: GlobalUpdates | NoGlobalUpdates,
@@ -166,8 +168,8 @@ class StreamThread:
             self._as_streams_error,
             clock,
         )
-        self._joining_anew = JoiningAnew(rebalances, commits, clock)
-        self._uncommitted = UncommittedWork(clock, limits.limit_ms)
+        self._uncommitted = uncommitted
+        self._joining_anew = JoiningAnew(rebalances, commits, uncommitted, clock)
         self._turn = TaskId(-1, -1)
         self._processed_total = 0
         meters.scope.gauge(OWN_GROUP, "state-rebuilt-total", lambda: tasks.rebuilt_total)
@@ -361,10 +363,10 @@ class StreamThread:
         while tasks := self._tasks.processable(settings.max_task_idle_ms):
             for task in self._in_turn(tasks):
                 began_ms = self._clock.monotonic_ms()
+                self._uncommitted.batch_began(began_ms)
                 count = self._tasks.step(task, self._pace.limit)
                 self._processed_total += count
-                if count:
-                    self._uncommitted.processed(settings.commit_interval_ms)
+                self._uncommitted.batch_ended(count, settings.commit_interval_ms)
                 self._pace.took(count, self._clock.monotonic_ms() - began_ms)
                 self._meters.processed(task, count, began_ms)
                 self._turn = task.task_id
@@ -372,6 +374,7 @@ class StreamThread:
                 self._punctuate()
                 self._rebalances.progress()
                 self._commit_if_due()
+                self._uncommitted.committed(self._commits.total)
                 late = self._clock.monotonic_ms() - started_ms > most_ms
                 if late or self._is_called() or self._rebalances.has_news():
                     return

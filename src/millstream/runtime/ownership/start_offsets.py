@@ -84,6 +84,10 @@ class CommittedOffsets(Protocol):
         """A task will read these partitions once it is restored."""
         ...
 
+    def have_records(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether any of the partitions has records."""
+        ...
+
     def out_of_range(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Where to go on when offsets are not in their topics."""
         ...
@@ -145,6 +149,16 @@ class StartOffsets:
         latest = [place for place in partitions if self._start_of(place) == "latest"]
         if latest:
             self._ends.update(self._index.end_offsets(latest, _TIMEOUT_MS))
+
+    def have_records(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether any of the partitions has records.
+
+        Raises:
+            BrokerUnavailableError: the brokers do not answer.
+        """
+        first = self._index.beginning_offsets(partitions, _TIMEOUT_MS)
+        end = self._index.end_offsets(partitions, _TIMEOUT_MS)
+        return any(first[place] < end[place] for place in partitions)
 
     def starts(
         self,

@@ -19,6 +19,7 @@ from millstream.errors import (
 )
 from millstream.kafka.protocols import Consumer
 from millstream.record import TaskId, TopicPartition
+from millstream.runtime.ownership.expired_offsets import ExpiredOffsets
 from millstream.runtime.ownership.inputs import Inputs
 from millstream.runtime.ownership.offset_sums import OffsetSums
 from millstream.runtime.ownership.restoration import Restoration
@@ -88,6 +89,7 @@ class Tasks:
         self._timeout_ms = timeout_ms
         resetting = Retry("resetting offsets that are gone", clock, timeout_ms)
         self._inputs = Inputs(consumer, offsets, resetting, max_buffered=max_buffered)
+        self._expired = ExpiredOffsets(offsets.have_records)
         self._may_start = may_start
         self._tasks: dict[TaskId, StreamTask] = {}
         self._opening: dict[TaskId, _Opening] = {}
@@ -495,6 +497,7 @@ class Tasks:
             return
         self._starting.worked()
         for task in restored:
+            self._expired.check(task, committed, starts)
             with failures_of(task):
                 task.start(committed, topic_ids)
             del self._revivals[task.task_id]

@@ -419,9 +419,10 @@ class StreamTask:
         self._pace.restart()
         return TaskMigratedError(
             f"{what} in task {self.task_id} took {took_ms} ms, at last in node "
-            f"{self.processing.executor.busiest}, and is stopped between two records, so "
-            "that the group and the transaction are not lost. Uncommitted work is done again, one "
-            "record at a time at first."
+            f"{self.processing.executor.busiest}, longer than the {self._limits.budget_ms} ms that "
+            f"it may take ({self._limits.settings} allow {self._limits.limit_ms} ms), and is "
+            "stopped between two records, so that the group and the transaction are not lost. "
+            "Uncommitted work is done again, one record at a time at first."
         )
 
     def _is_behind_in_calls(self) -> bool:

@@ -103,7 +103,7 @@ class TimeLimits:
     ) -> None:
         self._clock = clock
         self.limit_ms = limit_ms
-        self._settings = settings
+        self.settings = settings
         self.progress = progress
         #: How many tasks run on the thread: they share the time for flushes.
         self.running = 0
@@ -231,9 +231,9 @@ class TimeLimits:
     def _told(self, what: str, took_ms: int, *, again: bool) -> str:
         repeated = ", and its work was given up and repeated for that before" if again else ""
         return (
-            f"{what} took {took_ms} ms, longer than {self._settings} allow "
+            f"{what} took {took_ms} ms, longer than {self.settings} allow "
             f"({self.limit_ms} ms){repeated}. Make the function faster (use map_async for calls "
-            f"of services), or raise {self._settings}."
+            f"of services), or raise {self.settings}."
         )
 
     def given_up(self, pace: TaskPace) -> None:

@@ -16,6 +16,7 @@ from support.tasks.thread_parts import SETTINGS
 
 from millstream.errors import ProcessingError, RebalanceInProgressError
 from millstream.processor.punctuation import PunctuationType
+from millstream.runtime.loop.overdue_commits import UncommittedWork
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.loop.thread_settings import ThreadSettings
@@ -58,6 +59,7 @@ class Thread:
             tasks=self.bench.tasks,
             limits=TimeLimits(self.bench.clock),
             commits=self.commits,
+            uncommitted=UncommittedWork(self.bench.clock, None),
             consumer=others,
             producer=others,
             global_updates=others,

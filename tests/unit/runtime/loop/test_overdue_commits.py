@@ -12,15 +12,21 @@ INTERVAL_MS = 100
 DUE_MS = INTERVAL_MS + 2 * LIMIT_MS
 
 
+def process(work: UncommittedWork, clock: ManualClock, records: int = 1) -> None:
+    """Process a batch that takes no time."""
+    work.batch_began(clock.monotonic_ms())
+    work.batch_ended(records, INTERVAL_MS)
+
+
 def test_work_without_a_commit_is_overdue_after_twice_the_limits() -> None:
     """However often it is given up and done again."""
     clock = ManualClock()
     work = UncommittedWork(clock, LIMIT_MS)
     for _ in range(20):
-        work.processed(INTERVAL_MS)
+        process(work, clock)
         clock.advance(DUE_MS // 20)
     assert work.overdue_ms(INTERVAL_MS) == 0
-    work.processed(INTERVAL_MS)
+    process(work, clock)
     clock.advance(100)
     assert work.overdue_ms(INTERVAL_MS) == work.uncommitted_ms == DUE_MS // 20 * 20 + 100
     work.committed(1)
@@ -30,10 +36,10 @@ def test_work_without_a_commit_is_overdue_after_twice_the_limits() -> None:
 def test_a_thread_without_records_has_no_overdue_commits() -> None:
     clock = ManualClock()
     work = UncommittedWork(clock, LIMIT_MS)
-    work.processed(INTERVAL_MS)
+    process(work, clock)
     clock.advance(10 * DUE_MS)
     assert work.overdue_ms(INTERVAL_MS) == 0
-    work.processed(INTERVAL_MS)
+    process(work, clock)
     assert work.uncommitted_ms == 0
 
 
@@ -47,3 +53,45 @@ def test_the_watchdog_reports_overdue_commits_again_when_they_have_lasted_twice_
         overdue_ms[0] = overdue
         dog.look_at_commits()
     assert told == [CommitsOverdue(21_000), CommitsOverdue(42_000), CommitsOverdue(None)]
+
+
+def test_uncommitted_work_is_described_with_its_limit() -> None:
+    """From the start of its first batch, up to a commit; a batch without records is no work."""
+    clock = ManualClock()
+    work = UncommittedWork(clock, LIMIT_MS, "transaction.timeout.ms")
+    process(work, clock, records=0)
+    assert work.described() == ""
+    clock.advance(500)
+    work.batch_began(clock.monotonic_ms())
+    clock.advance(7_000)
+    work.batch_ended(1, INTERVAL_MS)
+    clock.advance(2_000)
+    process(work, clock)
+    clock.advance(2_000)
+    told = " The uncommitted work has taken 11000 ms; limit: 10000 ms (transaction.timeout.ms)."
+    assert work.described() == told
+    work.committed(1)
+    assert work.described() == ""
+    assert UncommittedWork(clock, None).described() == ""
+
+
+def test_a_batch_that_failed_is_described_as_well() -> None:
+    """Its producer was fenced while its only record was processed, before anything else."""
+    clock = ManualClock()
+    work = UncommittedWork(clock, LIMIT_MS)
+    work.batch_began(clock.monotonic_ms())
+    clock.advance(11_000)
+    assert "taken 11000 ms; limit: 10000 ms (max.poll.interval.ms)." in work.described()
+
+
+def test_each_attempt_is_described_on_its_own() -> None:
+    """Though a commit is overdue after all of them together."""
+    clock = ManualClock()
+    work = UncommittedWork(clock, LIMIT_MS)
+    for _ in range(3):
+        process(work, clock)
+        clock.advance(6_000)
+        assert "taken 6000 ms" in work.described()
+        work.given_up()
+        assert work.described() == ""
+    assert work.uncommitted_ms == 18_000

@@ -13,6 +13,8 @@ from millstream.clock import ManualClock
 from millstream.errors import RebalanceInProgressError, TaskCorruptedError, TaskMigratedError
 from millstream.kafka.member.events import Assigned, Lost, MemberEvent, Revoked
 from millstream.record import TaskId, TopicPartition
+from millstream.runtime.loop.commits import UnfinishedError
+from millstream.runtime.loop.overdue_commits import UncommittedWork
 from millstream.runtime.loop.rebalances import Rebalances
 
 ONE, OTHER = TopicPartition("in", 0), TopicPartition("in", 1)
@@ -40,6 +42,7 @@ class Fakes:
         self.on_drain: Callable[[Collection[Task]], None] = lambda tasks: None
         self.rejoined: list[int | None] = []
         self.clock = ManualClock(1_000)
+        self.uncommitted = UncommittedWork(self.clock, 60_000, "transaction.timeout.ms")
 
     # the member
     def next_event(self, timeout_ms: int) -> MemberEvent | None:
@@ -106,6 +109,7 @@ class Fakes:
             fakes,
             lambda event: assignment or TaskAssignment(),
             self.clock,
+            uncommitted=self.uncommitted,
             static=False,
             shut_down_all=lambda: self.story.append("shut down all"),
         )
@@ -189,6 +193,34 @@ def test_a_fenced_commit_drops_the_work_of_all_tasks() -> None:
     assert fakes.story == ["closed 0_0 dirty", "closed 0_1 dirty", "forgot", "acknowledged"]
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TaskMigratedError("fenced"), "are not committed: fenced The uncommitted"),
+        (RebalanceInProgressError("never"), "the group kept rebalancing for 1000 ms. The uncommit"),
+        (UnfinishedError([]), "records in flight after waiting for 3000 ms. The uncommitted"),
+    ],
+    ids=["fenced", "rebalancing", "unfinished"],
+)
+def test_warnings_of_work_that_is_given_up_say_how_long_it_took(
+    error: Exception, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Next to the limit: a transaction that the broker has ended and a slow group differ by it."""
+    fakes = Fakes(Revoked(frozenset({ONE})))
+    fakes.all_or_nothing = True
+    fakes.uncommitted.batch_began(fakes.clock.monotonic_ms())
+    fakes.clock.advance(61_000)
+    fakes.uncommitted.batch_ended(1, commit_interval_ms=100)
+    fakes.on_commit = raising(error)
+    # The first one is of a revoked task, the second one waits for what is in flight.
+    fakes.on_drain = lambda tasks: None if tasks else fakes.clock.advance(3_000)
+    fakes.rebalances().next_change()
+    (message,) = [record.getMessage() for record in caplog.records if told in record.getMessage()]
+    took = 61_000 + (1_000 if "1000" in told else 3_000 if "3000" in told else 0)
+    assert f"work has taken {took} ms; limit: 60000 ms (transaction.timeout.ms)." in message
+    assert fakes.uncommitted.described() == ""
+
+
 def test_corrupted_state_does_not_keep_the_member_waiting() -> None:
     fakes = Fakes(Revoked(frozenset({ONE})))
     fakes.on_commit = raising(TaskCorruptedError("bad block", task_ids=[TaskId(0, 1)]))
@@ -258,7 +290,14 @@ def test_a_static_member_leaves_only_when_it_goes_for_good() -> None:
     member: Any = Mock()
     others: Any = Mock()
     rebalances = Rebalances(
-        member, others, others, others, others, static=True, shut_down_all=others
+        member,
+        others,
+        others,
+        others,
+        others,
+        uncommitted=others,
+        static=True,
+        shut_down_all=others,
     )
     rebalances.close(leave_group=True)
     rebalances.close(leave_group=True, for_good=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
 from support.tasks.thread_parts import Parts, of
 
 from millstream.errors import (
@@ -149,6 +150,25 @@ def test_a_thread_that_cannot_commit_joins_anew_more_and_more_rarely() -> None:
     assert calls.count("rebalances.progress") == 13
     # Whatever time went by was the rounds' own.
     assert parts.clock.now_ms() == 13 * 100
+
+
+def test_a_thread_whose_producer_is_fenced_logs_how_long_its_batch_took(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The first batch since the last commit as well: the broker may have ended its transaction."""
+    parts = backlog(restores=False)
+
+    def step(task: object, limit: int) -> int:
+        parts.clock.advance(61_000)
+        raise TaskMigratedError("fenced.")
+
+    parts.all.tasks.step.side_effect = step
+    parts.run()
+    warnings = [
+        each.getMessage() for each in caplog.records if "anew in 100 ms" in each.getMessage()
+    ]
+    assert len(warnings) == 1
+    assert warnings[0].endswith(": fenced. The uncommitted work has taken 61000 ms.")
 
 
 def test_restoring_has_a_fair_share_beside_a_task_with_a_backlog() -> None:

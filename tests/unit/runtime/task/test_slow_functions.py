@@ -163,6 +163,7 @@ def test_a_task_that_comes_back_does_not_begin_with_the_batch_that_was_given_up(
     task.feed("in", [f"v{number}" for number in range(1_230)])
     task.run()
     assert task.given_up == 1
+    assert f"the {BUDGET_MS} ms that it may take (max.poll.interval.ms allow" in task.reasons[0]
     # The batch that was given up, and single records before and after.
     assert [took for took in task.rounds_ms if took > 1_000] == [BUDGET_MS]
 
