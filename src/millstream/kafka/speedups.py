@@ -1,5 +1,11 @@
-"""The C extension `millstream_speedups`, where it is installed: what takes records from librdkafka
-and gives them to it as columns."""
+"""The C extension `millstream_speedups`, which reads and writes records as columns if installed.
+
+A forked child must not use, close or drop clients and caches of its parent, with or without the
+extension: the threads of librdkafka do not exist there, reads may block forever, and librdkafka
+aborts a process that destroys such a client. A child ends with `os._exit()`, as those of
+`multiprocessing` do, and may make clients of its own. When a process exits while a daemon thread
+reads, the thread's call keeps its client open.
+"""
 
 from __future__ import annotations
 

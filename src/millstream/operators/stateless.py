@@ -32,7 +32,7 @@ class FilterOperator(Operator):
 
     def process(self, batch: Batch, output: Output) -> None:
         held, batch = call_each(self._predicate, (batch.keys, batch.values), batch, self.context)
-        # A generator counts as true. Looking at the types takes 17 ns a record.
+        # A generator counts as true. Collecting the types takes 25 ns a record.
         if GeneratorType in set(map(type, held)):
             held, batch = call_each(checked_effect, (held,), batch, self.context)
         kept = batch.select([not hold for hold in held] if self._negate else held)

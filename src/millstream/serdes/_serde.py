@@ -137,7 +137,7 @@ class Serde(Generic[T]):
         except Exception as error:
             self._make_bytes(topic, values, done)
             self._fail(topic, self._cannot_serialize(value, error), error, done)
-        # 15 ns a record.
+        # Comparing the types takes 22 ns a record.
         if not _BYTES.issuperset(map(type, done)):
             self._make_bytes(topic, values, done)
         return done

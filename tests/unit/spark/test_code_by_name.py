@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache, cached_property, lru_cache, singledispatch, singledispatchmethod
 from operator import attrgetter
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -433,3 +433,48 @@ def test_tracebacks_name_files_with_each_version_of_cloudpickle(
     folder = other_versions.installed(f"cloudpickle=={version}", tmp_path / "packages")
     printed = other_versions.run(folder, [str(script)], 60)
     assert printed.strip() == f"{script}:inner:raise ValueError(value)"
+
+
+class _Sink:
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+
+def test_loggers_of_loguru_travel_without_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: sinks that can be pickled travel; without one, a logger writes to stderr.
+
+    A stand-in has the attributes of loguru that its pickles have.
+    """
+
+    class Core:
+        def __init__(self, **sinks: Any) -> None:
+            self.handlers = sinks
+            self.min_level = 30
+
+        def __getstate__(self) -> dict[str, Any]:
+            return vars(self).copy()
+
+        def __setstate__(self, state: dict[str, Any]) -> None:
+            vars(self).update(state)
+
+    Core.__module__, Core.__qualname__ = "loguru._logger", "Core"
+    package, private = ModuleType("loguru"), ModuleType("loguru._logger")
+    vars(private)["Core"] = Core
+    vars(package)["logger"] = SimpleNamespace(_core=Core(default="stderr"))
+    monkeypatch.setitem(sys.modules, "loguru", package)
+    monkeypatch.setitem(sys.modules, "loguru._logger", private)
+
+    def travelled(core: Core) -> Any:
+        return pickle.loads(shipping.ship(core, "a logger"))
+
+    lock = threading.Lock()
+    recursive = Core(file=_Sink(lock), text=_Sink("out"))
+    recursive.handlers["uses the logger"] = _Sink(recursive)
+    arrived = travelled(recursive)
+    assert list(arrived.handlers) == ["text", "uses the logger"]
+    assert arrived.handlers["uses the logger"].target is arrived
+    assert vars(travelled(Core(file=_Sink(lock)))) == {
+        "handlers": {"default": "stderr"},
+        "min_level": 30,
+    }
+    assert travelled(Core()).handlers == {}

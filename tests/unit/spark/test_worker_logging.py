@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import pickle
+import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -153,3 +155,135 @@ def test_a_factory_of_records_stays_in_the_driver(capsys: pytest.CaptureFixture[
     with nothing_set_up(), setup.applied(THREAD):
         logging.getLogger("myapp").info("one")
     assert capsys.readouterr().err == "INFO myapp: one\n"
+
+
+def run_in_new_process(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The loggers of pytest would be part of any setup."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+
+def worker_lines(driver: str, *applications: str) -> list[str]:
+    """What a worker writes to stderr, with the loggers that a program of the driver set up.
+
+    Args:
+        driver: statements before the start of the application.
+        applications: statements of the user's code in stream threads, one after the other.
+    """
+    made = run_in_new_process(
+        f"{driver}\n"
+        "import base64, pickle\n"
+        "from millstream.spark.worker.worker_logging import LogFilters, LoggingSetup\n"
+        "journey = LoggingSetup.of_this_process(), LogFilters.of_this_process()\n"
+        "print('JOURNEY', base64.b64encode(pickle.dumps(journey)).decode())\n"
+    )
+    (journey,) = (line.split()[1] for line in made.stdout.splitlines() if "JOURNEY" in line)
+    bodies = [
+        f"with setup.applied({THREAD!r}), filters.added():\n{textwrap.indent(each, '    ')}\n"
+        for each in applications
+    ]
+    ran = run_in_new_process(
+        "import base64, logging, pickle, sys\n"
+        "setup, filters = pickle.loads(base64.b64decode(sys.argv[1]))\n" + "".join(bodies),
+        journey,
+    )
+    return ran.stderr.splitlines()
+
+
+def test_a_setup_by_dict_config_is_seen_on_workers() -> None:
+    """Goal: each style of format, and targets that do not travel; levels may be of any class."""
+    lines = worker_lines(
+        textwrap.dedent(
+            """
+            import enum, logging.config, os
+
+            class Level(enum.IntEnum):
+                FINE = 15
+
+            logging.config.dictConfig({
+                "version": 1,
+                "formatters": {
+                    "json": {"format": '{"text": "$message"}', "style": "$"},
+                    "plain": {"format": "{name} {message}", "style": "{"},
+                    "fixed": {"format": "no field", "style": "{", "validate": False},
+                },
+                "handlers": {
+                    "null": {
+                        "class": "logging.FileHandler",
+                        "filename": os.devnull,
+                        "formatter": "json",
+                    },
+                    "plain": {"class": "logging.StreamHandler", "formatter": "plain"},
+                    "fixed": {"class": "logging.StreamHandler", "formatter": "fixed"},
+                },
+                "loggers": {
+                    "fine": {"handlers": ["plain"], "propagate": False},
+                    "fixed": {"handlers": ["fixed"], "propagate": False},
+                },
+                "root": {"level": "INFO", "handlers": ["null"]},
+            })
+            logging.getLogger("fine").setLevel(Level.FINE)
+            """
+        ),
+        "logging.getLogger('app').info('one')\n"
+        "logging.getLogger('fine').log(15, 'two')\n"
+        "logging.getLogger('fixed').info('three')",
+    )
+    assert lines == ['{"text": "one"}', "fine two", "no field"]
+
+
+def test_records_for_a_queue_are_seen_on_workers() -> None:
+    """Goal: a queue and its listener stay in the driver; records of workers are written at once."""
+    lines = worker_lines(
+        textwrap.dedent(
+            """
+            import logging, logging.handlers, queue
+
+            records = queue.SimpleQueue()
+            handler = logging.handlers.QueueHandler(records)
+            logging.basicConfig(level=logging.INFO, handlers=[handler])
+            logging.handlers.QueueListener(records, logging.StreamHandler()).start()
+            """
+        ),
+        "logging.getLogger('app').info('one')",
+    )
+    assert lines == ["INFO:app:one"]
+
+
+def test_a_setup_by_user_code_on_a_worker_ends_with_the_application() -> None:
+    """Goal: the next application of the process logs again, with the lines of Millstream."""
+    first = textwrap.dedent(
+        """
+        import logging.config
+
+        logging.getLogger("millstream.x").warning("before")
+        logging.config.dictConfig({
+            "version": 1,
+            "handlers": {"out": {"class": "logging.StreamHandler"}},
+            "root": {"level": "INFO", "handlers": ["out"]},
+        })
+        logging.getLogger("app").info("one")
+        logging.getLogger("millstream.x").warning("disabled")
+        """
+    )
+    lines = worker_lines("", first, "logging.getLogger('millstream.x').warning('again')")
+    assert [line.rpartition(": ")[2] for line in lines] == ["before", "one", "again"]
+
+
+class OfTheDriver(logging.Filter):
+    """Relies on what only the driver has."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        raise LookupError(f"no context for {record.msg}")
+
+
+def test_a_filter_that_raises_costs_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Goal: the user's function does not fail because of its log line; one warning says why."""
+    warning, *lines = logged_with(OfTheDriver(), capsys, at="logger")
+    assert "is ignored then: LookupError: no context for secret" in warning
+    assert lines == ["INFO myapp: secret", "INFO myapp: one"]

@@ -34,6 +34,7 @@ import msgspec
 
 from millstream.errors import NotPicklableError, text_of
 from millstream.spark.code.data_classes import reduce_data_class, reduce_meta
+from millstream.spark.code.loguru_sinks import has_sinks, reduce_sinks
 from millstream.spark.code.named_objects import (
     is_importable,
     reduce_code,
@@ -144,6 +145,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, file: io.BytesIO, modules: UserModules) -> None:
         super().__init__(file)
         self._modules = modules
+        self._is_trial = False
         self.globals_ref.update(modules.globals_by_id)
 
     def reducer_override(self, obj: Any) -> Any:
@@ -177,6 +179,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _reduce_object(self, thing: Any) -> Any:
         """What pickle itself would do, unless that is a name which workers cannot import."""
+        if has_sinks(thing):
+            # A sink may use the logger that it belongs to.
+            return (object, ()) if self._is_trial else reduce_sinks(thing, self._is_picklable)
         composed = reduce_composed(thing)
         reduced = thing.__reduce_ex__(self.proto) if composed is None else composed
         if not isinstance(reduced, str) or is_importable(thing, reduced, self._modules):
@@ -188,6 +193,15 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 f"{getattr(thing, '__module__', None)!r}, which workers cannot import"
             )
         return named
+
+    def _is_picklable(self, thing: object) -> bool:
+        trial = _Pickler(io.BytesIO(), self._modules)
+        trial._is_trial = True
+        try:
+            trial.dump(thing)
+        except Exception:
+            return False
+        return True
 
 
 @contextmanager

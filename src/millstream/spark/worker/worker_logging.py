@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
 from millstream.errors import NotPicklableError, summary_of
 from millstream.spark.code.shipping import ship
@@ -30,6 +30,7 @@ class _Handler(NamedTuple):
     level: int
     format: str | None
     date_format: str | None
+    style: str
 
 
 class _Logger(NamedTuple):
@@ -63,6 +64,12 @@ class LoggingSetup:
             {name: each for name, each in found.items() if each != plain},
         )
 
+    def _enable_ours(self) -> None:
+        """Undo what `dictConfig` in an earlier application of this process did to our loggers."""
+        for name, logger in _loggers(with_ours=True).items():
+            if name.partition(".")[0] == _OURS and name not in self.loggers:
+                logger.disabled = False
+
     @contextmanager
     def applied(self, thread_name: str) -> Iterator[None]:
         """Log as this says, to stderr, and as before afterwards: the process may be used again.
@@ -83,6 +90,7 @@ class LoggingSetup:
         # With a handler of its own: these lines look the same whatever the program's look like.
         ours.setLevel(self.ours)
         ours.propagate = False
+        self._enable_ours()
         own = logging.StreamHandler(sys.stderr)
         own.setFormatter(_UtcFormatter(thread_name))
         added.append((ours, own))
@@ -107,12 +115,12 @@ def short_name(thread_name: str) -> str:
     return _UUID.sub("", thread_name)
 
 
-def _loggers() -> dict[str, logging.Logger]:
-    """The loggers of this process, but ours; the name of the root logger is empty."""
+def _loggers(*, with_ours: bool = False) -> dict[str, logging.Logger]:
+    """The loggers of this process; the name of the root logger is empty."""
     named = {
         name: each
         for name, each in sorted(logging.root.manager.loggerDict.items())
-        if isinstance(each, logging.Logger) and name != _OURS
+        if isinstance(each, logging.Logger) and (with_ours or name != _OURS)
     }
     return {"": logging.root, **named}
 
@@ -123,6 +131,10 @@ def _handlers_of(logger: logging.Logger) -> list[logging.Handler]:
 
 
 def _settings_of(logger: logging.Logger) -> _Logger:
+    """The settings of a logger as plain numbers and texts.
+
+    Levels may be members of an enumeration of the user's, whose class workers cannot import.
+    """
     handlers = _handlers_of(logger)
     handler = None
     if handlers:
@@ -130,20 +142,29 @@ def _settings_of(logger: logging.Logger) -> _Logger:
         # The text of another kind of formatter may be of any form, its code need not travel.
         plain = formatter if type(formatter) is logging.Formatter else None
         handler = _Handler(
-            min(each.level for each in handlers),
-            plain._fmt if plain is not None else None,
-            plain.datefmt if plain is not None else None,
+            int(min(each.level for each in handlers)),
+            None if plain is None or plain._fmt is None else str(plain._fmt),
+            None if plain is None or plain.datefmt is None else str(plain.datefmt),
+            "%" if plain is None else _STYLES.get(type(plain._style), "%"),
         )
-    return _Logger(logger.level, logger.propagate, logger.disabled, handler)
+    return _Logger(int(logger.level), bool(logger.propagate), bool(logger.disabled), handler)
+
+
+#: `StringTemplateStyle` and `StrFormatStyle` are subclasses of `PercentStyle`.
+_STYLES: Final[Mapping[type[logging.PercentStyle], str]] = {
+    logging.PercentStyle: "%",
+    logging.StrFormatStyle: "{",
+    logging.StringTemplateStyle: "$",
+}
 
 
 def _to_stderr(settings: _Handler) -> logging.Handler:
     handler = _WorkerHandler(sys.stderr)
     handler.setLevel(settings.level)
-    style = "%"
-    if settings.format is not None and "%(" not in settings.format:
-        style = "{" if "{" in settings.format else "$"
-    handler.setFormatter(_PatientFormatter(settings.format, settings.date_format, style))  # type: ignore[arg-type]  # one of three letters
+    # The driver has accepted the format, perhaps without validating it.
+    handler.setFormatter(
+        _PatientFormatter(settings.format, settings.date_format, settings.style, validate=False)  # type: ignore[arg-type]  # one of three letters
+    )
     return handler
 
 
@@ -207,11 +228,36 @@ class _PatientFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         try:
             return super().format(record)
-        except (KeyError, ValueError, AttributeError, TypeError):
+        except (LookupError, ValueError, AttributeError, TypeError):
             return _PLAIN.format(record)
 
 
 _PLAIN = logging.Formatter("%(levelname)s %(name)s: %(message)s")
+
+
+class _PatientFilter:
+    """Filters records as the driver does, and keeps those on which the filter raises.
+
+    It may rely on the state of the driver, for example on a context variable. Python's loggers
+    raise errors of filters in the code that logs.
+    """
+
+    def __init__(self, shipped: Any) -> None:
+        self._filter = shipped.filter if hasattr(shipped, "filter") else shipped
+        self._has_raised = False
+
+    def filter(self, record: logging.LogRecord) -> Any:
+        """Whether to log the record, or the record to log."""
+        try:
+            return self._filter(record)
+        except Exception as error:
+            if not self._has_raised:
+                self._has_raised = True
+                logging.getLogger(__name__).warning(
+                    "A log filter of the driver raises here, and is ignored then: %s",
+                    summary_of(error),
+                )
+            return True
 
 
 def _shipped(filters: Sequence[Any]) -> tuple[bytes, ...]:
@@ -231,7 +277,7 @@ def _shipped(filters: Sequence[Any]) -> tuple[bytes, ...]:
 def _loaded(filters: Sequence[bytes]) -> Iterator[Any]:
     for each in filters:
         try:
-            yield pickle.loads(each)
+            yield _PatientFilter(pickle.loads(each))
         except Exception as error:
             logging.getLogger(__name__).warning(
                 "A log filter of the driver cannot be loaded here: %s", summary_of(error)
