@@ -12,7 +12,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class BatchInterruptedError(BaseException):
     """A batch has taken too long: the functions of its nodes are not called any more.
 
-    No `Exception`, so that no exception handler and no user code takes it for a failure.
+    No `Exception`, so that exception handlers and most user code do not catch it. `TimeLimits`
+    raises it again where user code did, for example by a bare `except:` around `forward()`.
     """
 
 
@@ -35,6 +36,9 @@ class UserCalls:
 
     def __init__(self) -> None:
         self._guarded: list[_Guarded] = []
+        self._has_raised = False
+        # Holds the bound method that interrupted `partial`s refer to.
+        self._raise = self._interrupted
 
     def add(self, function: _Function) -> _Function:
         """The same function, as one that can be stopped."""
@@ -47,13 +51,15 @@ class UserCalls:
     def interrupt(self) -> None:
         """From now on every call raises `BatchInterruptedError`."""
         for guarded in self._guarded:
-            guarded.call.__setstate__((_interrupted, (), {}, None))  # type: ignore[attr-defined]
+            guarded.call.__setstate__((self._raise, (), {}, None))  # type: ignore[attr-defined]
 
-    def restore(self) -> None:
-        """Calls work again."""
+    def restore(self) -> bool:
+        """Let calls work again; whether any call has raised `BatchInterruptedError` meanwhile."""
         for guarded in self._guarded:
             guarded.call.__setstate__(guarded.state)  # type: ignore[attr-defined]
+        has_raised, self._has_raised = self._has_raised, False
+        return has_raised
 
-
-def _interrupted(*_: Any, **__: Any) -> Any:
-    raise BatchInterruptedError
+    def _interrupted(self, *_: Any, **__: Any) -> Any:
+        self._has_raised = True
+        raise BatchInterruptedError

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from millstream.clock import Clock
 from millstream.errors import StreamsError
-from millstream.operators.interruption import UserCalls
+from millstream.operators.interruption import BatchInterruptedError, UserCalls
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.task.queues.batch_size import BatchSize, FlushSize
 
@@ -156,6 +156,9 @@ class TimeLimits:
         Args:
             calls: the user functions at work, which raise `BatchInterruptedError` then.
             divisible: whether less can be done at a time; if not, nothing is ever stopped.
+
+        Raises:
+            BatchInterruptedError: calls raised it, whether user code has caught it or not.
         """
         if self.limit_ms is None or not divisible:
             yield
@@ -166,8 +169,10 @@ class TimeLimits:
         finally:
             with self._lock:
                 self._armed = None
-                if armed.rang and calls is not None:
-                    calls.restore()
+                has_raised = armed.rang and calls is not None and calls.restore()
+            if has_raised:
+                # Also in place of what user code has made of it: a record was not finished.
+                raise BatchInterruptedError
 
     def guarded(self, items: list[T]) -> list[T]:
         """A copy of a list to iterate over, which ends early where `look` stops it."""

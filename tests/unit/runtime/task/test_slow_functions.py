@@ -17,6 +17,7 @@ from millstream import (
     Processor,
     PunctuationType,
     Record,
+    Stores,
     StreamsBuilder,
     TimeWindows,
 )
@@ -231,3 +232,49 @@ def test_slow_punctuators_leave_the_loop_time_between_them(tmp_path: Path) -> No
     assert task.calls[0] == 0
     assert task.calls[21] == 1
     assert max(task.silences_ms) <= 600
+
+
+class _Careless(Processor[str, str, str, str]):
+    """Takes its time, then forwards to a node that works at once, and catches everything."""
+
+    def __init__(self, spend: Spend, caught: Callable[[], None]) -> None:
+        self._spend = spend
+        self._caught = caught
+
+    def process(self, record: Record[str, str]) -> None:
+        self._spend(record.value)
+        try:
+            self.context.forward(record)
+        except BaseException:
+            self._caught()
+
+
+class _Forwarding(Processor[str, str, str, str]):
+    def process(self, record: Record[str, str]) -> None:
+        self.context.forward(record)
+
+
+def _fail() -> None:
+    raise ValueError("the record could not be forwarded")
+
+
+@pytest.mark.parametrize("caught", [lambda: None, _fail], ids=["goes on", "raises"])
+def test_an_interruption_that_user_code_catches_loses_no_output(
+    tmp_path: Path, caught: Callable[[], None]
+) -> None:
+    """The last record of a batch calls no other function, which would raise it again."""
+
+    def build(builder: StreamsBuilder, spend: Spend) -> None:
+        shared = Stores.key_value_builder(Stores.in_memory_key_value("shared"), STRING, STRING)
+        builder.add_state_store(shared)
+        first = _stream(builder).process(lambda: _Careless(spend, caught), stores=["shared"])
+        _out(first.process(_Forwarding, stores=["shared"]))
+
+    # Batches of 1, 2 and 4 records.
+    task = bench(build, tmp_path, lambda call: BUDGET_MS + 1_000 if call == 6 else 0)
+    values = [f"v{number}" for number in range(7)]
+    task.feed("in", values)
+    task.run()
+    assert task.given_up == 1
+    written = [each.value for each in task.collector.take() if each.topic == "out"]
+    assert set(written) == {value.encode() for value in values}

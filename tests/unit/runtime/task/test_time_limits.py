@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -75,17 +76,36 @@ def test_calls_are_stopped_when_the_time_is_over_and_work_again_afterwards() -> 
     made, clock = limits()
     calls = UserCalls()
     double = calls.add(_double)
-    with made.watched(calls, divisible=True):
+    with pytest.raises(BatchInterruptedError), made.watched(calls, divisible=True):
         clock.advance(4_999)
         made.look()
         assert double(1) == 2
         clock.advance(1)
         made.look()
-        with pytest.raises(BatchInterruptedError):
-            double(1)
+        double(1)
     assert double(2) == 4
     made.look()
     assert double(3) == 6
+
+
+@pytest.mark.parametrize("reaction", [None, ValueError("of the user's")])
+def test_a_stopped_call_counts_though_user_code_catches_its_error(
+    reaction: Exception | None,
+) -> None:
+    made, clock = limits()
+    calls = UserCalls()
+    double = calls.add(_double)
+    with pytest.raises(BatchInterruptedError), made.watched(calls, divisible=True):
+        clock.advance(5_000)
+        made.look()
+        with suppress(BaseException):
+            double(1)
+        if reaction is not None:
+            raise reaction
+    # Only once, and not where no call was made any more.
+    with made.watched(calls, divisible=True):
+        clock.advance(5_000)
+        made.look()
 
 
 def test_what_cannot_be_divided_is_not_stopped() -> None:
