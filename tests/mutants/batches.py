@@ -49,8 +49,8 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "stopped functions never work again",
         _LIMITS,
-        "                if armed.rang and calls is not None:",
-        "                if armed.rang and calls is None:",
+        "has_raised = armed.rang and calls is not None and calls.restore()",
+        "has_raised = armed.rang",
         tests=(_UNIT,),
     ),
     mutant(
