@@ -23,7 +23,8 @@ from millstream.testing.driver_views import as_one_subtopology
 from millstream.topology.dsl.builder import StreamsBuilder
 
 TASK: Final = TaskId(0, 0)
-COMMIT_INTERVAL_MS: Final = 100
+#: More lives than any test needs.
+_MOST_LIVES: Final = 50
 
 
 class PacedTask:
@@ -33,6 +34,8 @@ class PacedTask:
         build: declares the topology, with the bench for the time that its functions take.
         folder: for its state.
         limit_ms: the shortest of the limits on work.
+        commit_interval_ms: how often the loop commits.
+        transactional: whether a commit fails that comes later than the limit after the last one.
         settings: further settings of the application.
 
     Attributes:
@@ -48,8 +51,14 @@ class PacedTask:
         build: Callable[[StreamsBuilder, PacedTask], Any],
         folder: Path,
         limit_ms: int = 10_000,
+        *,
+        commit_interval_ms: int = 100,
+        transactional: bool = False,
         **settings: Any,
     ) -> None:
+        self._commit_interval_ms = commit_interval_ms
+        self._transactional = transactional
+        self._last_commit_ms = 0
         self.clock = ManualClock()
         self.limits = TimeLimits(self.clock, limit_ms, progress=self._progress)
         self.calls: list[Any] = []
@@ -106,9 +115,11 @@ class PacedTask:
 
         Raises:
             StreamsError: the task has failed.
+            AssertionError: the same work is given up again and again.
         """
         while self._run_once():
             self.given_up += 1
+            assert self.given_up < _MOST_LIVES, "the task makes no progress"
 
     def outputs(self) -> list[Any]:
         """The values that were written to topic `out`."""
@@ -137,7 +148,7 @@ class PacedTask:
         return False
 
     def _loop(self, task: StreamTask) -> None:
-        last_ms = self.clock.monotonic_ms()
+        self._last_commit_ms = self.clock.monotonic_ms()
         while task.buffered or task.commit_needed:
             began_ms = self._progress_ms = self.clock.monotonic_ms()
             try:
@@ -145,13 +156,17 @@ class PacedTask:
                     task.step(1_000)
             finally:
                 self.rounds_ms.append(self.clock.monotonic_ms() - began_ms)
-            is_due = self.clock.monotonic_ms() - last_ms >= COMMIT_INTERVAL_MS
+            waits_ms = self.clock.monotonic_ms() - self._last_commit_ms
+            is_due = waits_ms >= self._commit_interval_ms
             if is_due or task.commit_requested or not task.buffered:
                 self._commit(task)
-                last_ms = self.clock.monotonic_ms()
+                self._last_commit_ms = self.clock.monotonic_ms()
 
     def _commit(self, task: StreamTask) -> None:
-        if self.rounds_ms and self.rounds_ms[-1] > self._limit_ms:
+        silent_ms = self.rounds_ms[-1] if self.rounds_ms else 0
+        if self._transactional:
+            silent_ms = max(silent_ms, self.clock.monotonic_ms() - self._last_commit_ms)
+        if silent_ms > self._limit_ms:
             raise TaskMigratedError("The group and the broker have not waited for this commit.")
         began_ms = self.clock.monotonic_ms()
         try:

@@ -263,17 +263,22 @@ class StreamTask:
         Raises:
             StreamsError: a record could not be read, or user code failed, and nobody said to go on.
         """
+        deadline = Deadline(self._clock, self._limits.calls_ms)
         self._release()
-        if self._is_behind_in_calls():
+        if self._calls_left and not deadline.passed:
             # The calls by stream time that the last batch has brought about come first.
             self.punctuate_stream_time()
             return 0
         room = self._room
         # Less than none, where one such operator has filled another one.
-        if not self._may_take or (room is not None and room <= 0):
+        if not self._may_take or (room is not None and room <= 0) or deadline.passed:
             return 0
         count = self._process(limit if room is None else min(limit, room))
-        self.punctuate_stream_time()
+        if deadline.passed:
+            # The calls come first in the next step: the loop polls and commits in between.
+            self._note_calls_left()
+        else:
+            self.punctuate_stream_time()
         self.stores.after_work()
         return count
 
@@ -425,10 +430,6 @@ class StreamTask:
             "Uncommitted work is done again, one record at a time at first."
         )
 
-    def _is_behind_in_calls(self) -> bool:
-        """Whether calls by stream time are due that there was no time for."""
-        return self._calls_left
-
     @property
     def commit_requested(self) -> bool:
         """Whether a processor or a full store asks for a commit, or one waits for what is in
@@ -438,6 +439,7 @@ class StreamTask:
             or self.processing.engine_task.notes.commit_requested
             or self.stores.needs_commit
             or self._flush_is_due
+            or self._pace.commits_each
         )
 
     @property
@@ -481,14 +483,19 @@ class StreamTask:
         deadline = Deadline(self._clock, self._limits.calls_ms)
         called = at_work.punctuations.run_due(kind, now_ms, self._call, deadline)
         if kind is PunctuationType.STREAM_TIME:
-            next_ms = at_work.punctuations.next_ms(kind)
-            self._calls_left = next_ms is not None and next_ms <= now_ms
-            if self._calls_left:
-                self._agenda.by(AT_ONCE)
+            self._note_calls_left()
         self.commit_needed = self.commit_needed or called
         if called:
             self.stores.after_work()
         return called
+
+    def _note_calls_left(self) -> None:
+        """Note whether calls by stream time are due, so that they are made before other work."""
+        at_work = self.processing
+        next_ms = at_work.punctuations.next_ms(PunctuationType.STREAM_TIME)
+        self._calls_left = next_ms is not None and next_ms <= at_work.group.stream_time
+        if self._calls_left:
+            self._agenda.by(AT_ONCE)
 
     def _call(self, callback: Callable[[int], None], time_ms: int) -> None:
         """Call a punctuator.
@@ -638,6 +645,7 @@ class StreamTask:
             if (before := reached[place]) is None or offset > before
         }
         self.stores.commit(moved)
+        self._pace.committed()
         for place in self.partitions:
             if place in offsets:
                 self.committed[place] = offsets[place].offset

@@ -47,6 +47,9 @@ class TaskPace:
         flush: the records between two flushes of the caches.
         exceeded: the unit of work that has exceeded the limits last.
         repeats: whether work was given up since, so that the unit is done again.
+        commits_each: whether each batch is committed at once. Several units that are each within
+            the limits may exceed those of a transaction together, so after work was given up this
+            lasts for as long as single records take as long as a batch should.
     """
 
     batch: BatchSize
@@ -55,6 +58,12 @@ class TaskPace:
     flush: FlushSize = field(default_factory=FlushSize)
     exceeded: object = None
     repeats: bool = False
+    commits_each: bool = False
+
+    def committed(self) -> None:
+        """The work of the task is committed."""
+        if self.batch.limit > 1:
+            self.commits_each = False
 
     def restart(self) -> None:
         """Begin with single records again."""
@@ -128,7 +137,8 @@ class TimeLimits:
 
     @property
     def calls_ms(self) -> int | None:
-        """How long punctuators are called before the loop goes on; None for all that are due."""
+        """How long a step may take before the loop goes on with the rest, for example with
+        punctuators that are due; None for any time."""
         return None if self.limit_ms is None else self.batch_ms
 
     @property
@@ -243,7 +253,7 @@ class TimeLimits:
 
     def given_up(self, pace: TaskPace) -> None:
         """Uncommitted work of a task was given up: it is done again."""
-        pace.repeats = True
+        pace.repeats = pace.commits_each = True
 
 
 class ChunkPace:

@@ -278,3 +278,53 @@ def test_an_interruption_that_user_code_catches_loses_no_output(
     assert task.given_up == 1
     written = [each.value for each in task.collector.take() if each.topic == "out"]
     assert set(written) == {value.encode() for value in values}
+
+
+@pytest.mark.parametrize("kind", ["map_values", "process", "cached aggregate"])
+def test_records_that_exceed_a_transaction_together_are_committed_one_by_one(
+    tmp_path: Path, kind: str
+) -> None:
+    """Detects work that is given up and repeated endlessly, with no record at fault."""
+
+    def declare(builder: StreamsBuilder, task: PacedTask) -> None:
+        KINDS[kind](builder, lambda what: task.spend(6_000, what))
+
+    task = PacedTask(declare, tmp_path, commit_interval_ms=9_000, transactional=True)
+    values = [f"v{number}" for number in range(9)]
+    task.feed("in", values)
+    task.run()
+    assert task.given_up == 1
+    # The first two records were done again.
+    assert len(task.calls) == len(values) + 2
+    (committed,) = [offset.offset for place, offset in task.committed.items() if place[0] == "in"]
+    assert committed == len(values)
+
+
+def test_a_slow_record_and_the_slow_punctuator_that_it_makes_due_are_two_steps(
+    tmp_path: Path,
+) -> None:
+    """The loop polls and commits between them: together they exceed the limits."""
+
+    class _Both(Processor[str, str, str, str]):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            every = timedelta(milliseconds=1)
+            context.schedule(every, PunctuationType.STREAM_TIME, lambda now: spent("call", now))
+
+        def process(self, record: Record[str, str]) -> None:
+            spent("record", record.timestamp)
+
+    def spent(*what: Any) -> None:
+        task.spend(6_000, what)
+
+    def build(builder: StreamsBuilder, _: PacedTask) -> None:
+        _stream(builder).process(_Both)
+
+    task = PacedTask(build, tmp_path)
+    task.feed("in", ["v0", "v1", "v2", "v3"])
+    task.run()
+    assert max(task.rounds_ms) == 6_000
+    assert task.given_up == 0
+    order = [(what, time) for time in range(4) for what in ("record", "call")]
+    assert task.calls == order[: len(task.calls)]
+    assert len(task.calls) >= 7

@@ -76,13 +76,19 @@ def test_calls_are_stopped_when_the_time_is_over_and_work_again_afterwards() -> 
     made, clock = limits()
     calls = UserCalls()
     double = calls.add(_double)
-    with pytest.raises(BatchInterruptedError), made.watched(calls, divisible=True):
-        clock.advance(4_999)
-        made.look()
-        assert double(1) == 2
-        clock.advance(1)
-        made.look()
-        double(1)
+
+
+    def batch() -> None:
+        with made.watched(calls, divisible=True):
+            clock.advance(4_999)
+            made.look()
+            assert double(1) == 2
+            clock.advance(1)
+            made.look()
+            double(1)
+
+    with pytest.raises(BatchInterruptedError):
+        batch()
     assert double(2) == 4
     made.look()
     assert double(3) == 6
@@ -95,13 +101,19 @@ def test_a_stopped_call_counts_though_user_code_catches_its_error(
     made, clock = limits()
     calls = UserCalls()
     double = calls.add(_double)
-    with pytest.raises(BatchInterruptedError), made.watched(calls, divisible=True):
-        clock.advance(5_000)
-        made.look()
-        with suppress(BaseException):
-            double(1)
-        if reaction is not None:
-            raise reaction
+
+
+    def batch() -> None:
+        with made.watched(calls, divisible=True):
+            clock.advance(5_000)
+            made.look()
+            with suppress(BaseException):
+                double(1)
+            if reaction is not None:
+                raise reaction
+
+    with pytest.raises(BatchInterruptedError):
+        batch()
     # Only once, and not where no call was made any more.
     with made.watched(calls, divisible=True):
         clock.advance(5_000)
