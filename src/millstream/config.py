@@ -49,6 +49,15 @@ _OTHER_WORDS: Final[Mapping[str, str]] = {
 }
 
 
+def _default_state_dir() -> str:
+    """Kafka Streams' default: a folder among the temporary files."""
+    try:
+        return str(Path(tempfile.gettempdir()) / "kafka-streams")
+    except FileNotFoundError:
+        # Nothing is writable but, perhaps, the `state_dir` that the program is going to set.
+        return "/tmp/kafka-streams"
+
+
 class StreamsConfig(ElasticSettings):
     """The settings of one application. Frozen; every Kafka Streams 4.3 setting, with its default.
 
@@ -148,7 +157,7 @@ class StreamsConfig(ElasticSettings):
     # State.
     state_dir: PathSetting = setting(
         "state.dir",
-        default=str(Path(tempfile.gettempdir()) / "kafka-streams"),
+        default=_default_state_dir(),
         doc="Where state directories are kept. ${NAME} in it is a variable of the environment, "
         "which each host has for itself.",
         kind="path",

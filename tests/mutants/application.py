@@ -17,8 +17,31 @@ _ENGINE_TESTS = ("tests/unit/spark/test_engine.py",)
 _HOSTED_TESTS = ("tests/unit/spark/test_hosted_thread.py",)
 _EVENTS_TESTS = ("tests/unit/spark/test_events.py",)
 _LOCAL_TESTS = ("tests/unit/spark/test_local_session.py",)
+_USER = "spark/sessions/driver_user.py"
+_USER_TESTS = ("tests/unit/spark/test_driver_user.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
+    mutant(
+        "a user id without an entry is not logged in to Hadoop",
+        _USER,
+        *(
+            "    users.setLoginUser(users.createRemoteUser(system_user.name()))\n",
+            "    del users\n",
+        ),
+        tests=_USER_TESTS,
+    ),
+    mutant(
+        "Java writes to /tmp although TMPDIR is set",
+        _USER,
+        *("    if temporary != _JAVAS_FOLDER:\n", "    if not temporary:\n"),
+        tests=_USER_TESTS,
+    ),
+    mutant(
+        "options of Java are added again by each start of a session",
+        _USER,
+        *("for option in java_options() if option not in given", "for option in java_options()"),
+        tests=_USER_TESTS,
+    ),
     mutant(
         "a thread is replaced that was removed meanwhile",
         _CREW,

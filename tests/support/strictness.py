@@ -55,6 +55,7 @@ LACKING: Mapping[str, Callable[[], bool]] = {
     "Decaton's jars are not there": lambda: not os.environ.get("MILLSTREAM_DECATON_JARS"),
     "There is no Chromium with its driver": lambda: not has_browser(),
     "There can be no hosts": lambda: hindrance() is not None,
+    "There can be no user namespaces": lambda: sys.platform != "linux" or os.geteuid() != 0,
     ABSENT: lambda: not has_speedups(),
     "there is no promtool": lambda: promtool() is None,
     "openssl is not installed": lambda: shutil.which("openssl") is None,

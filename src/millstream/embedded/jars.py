@@ -30,6 +30,7 @@ from millstream.clock import Clock, Deadline, SystemClock
 from millstream.embedded.fetch_bar import showing
 from millstream.embedded.java import Java
 from millstream.embedded.maven_settings import jvm_proxy_options, mirror_settings
+from millstream.embedded.system_user import home_folder
 from millstream.errors import EmbeddedKafkaError
 
 #: The version of Apache Kafka whose broker is run.
@@ -112,9 +113,18 @@ def cache_folder(environ: Mapping[str, str] = os.environ, what: str = "kafka") -
 
 
 def cache_parent(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where all folders of jars are: `~/.cache/millstream`, or what MILLSTREAM_CACHE names."""
+    """The parent of all folders of jars: MILLSTREAM_CACHE, or `~/.cache/millstream`.
+
+    A user without any home, as in containers, has one in the folder for temporary files.
+    """
     parent = environ.get("MILLSTREAM_CACHE")
-    return Path(parent).expanduser().absolute() if parent else Path.home() / ".cache" / "millstream"
+    if parent:
+        return Path(parent).expanduser().absolute()
+    try:
+        home = Path.home()
+    except RuntimeError:
+        home = home_folder()
+    return home / ".cache" / "millstream"
 
 
 def expected_sums() -> dict[str, str]:

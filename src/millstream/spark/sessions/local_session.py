@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millstream.errors import NotEnoughSlotsError, SparkError
 from millstream.spark.py4j_traces import without_traces
 from millstream.spark.sessions.connectors import add_to_jvm, session_settings
+from millstream.spark.sessions.driver_user import log_in, peculiarities, see_to_user
 from millstream.spark.sessions.java_of_spark import see_to_java
 
 if TYPE_CHECKING:
@@ -268,18 +269,19 @@ def start_local(slots: int, connectors: Sequence[str] = ()) -> SparkSession:
         add_to_jvm(SparkContext._jvm, connectors)
     else:
         see_to_java()
+        see_to_user()
     settings = {**_settings(slots), **session_settings(connectors)}
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
+    conf = SparkConf().setAll(list(settings.items()))
     try:
-        SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+        if not jvm_runs:
+            log_in(conf)
+        SparkContext.getOrCreate(conf)
         session: SparkSession = builder.getOrCreate()
     except Exception as error:
-        raise SparkError(
-            f"Spark did not start on this machine: {first_line(error)}. It needs Java 17 or "
-            "later (see JAVA_HOME) and its own messages above may say more."
-        ) from error
+        raise SparkError(f"Spark did not start on this machine: {start_failure(error)}") from error
     if jvm_runs:
         session.sparkContext.setLogLevel("WARN")
     session.sparkContext.pythonExec = sys.executable
@@ -373,5 +375,8 @@ def _forget_ended_jvm() -> None:
     SparkSession._activeSession = None
 
 
-def first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def start_failure(error: BaseException) -> str:
+    """The first line of an error of Spark's start, with what is unusual about the user."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    sentences = (f"{line}.", peculiarities(), "Spark's own messages above may say more.")
+    return " ".join(filter(None, sentences))

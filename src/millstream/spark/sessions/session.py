@@ -17,14 +17,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import NotEnoughSlotsError, SparkError
+from millstream.spark.sessions.driver_user import log_in, see_to_user
 from millstream.spark.sessions.installed import require_pyspark
 from millstream.spark.sessions.java_of_spark import see_to_java
 from millstream.spark.sessions.local_session import (
     SPARE_SLOTS,
     LocalSession,
     current_local,
-    first_line,
     join_local,
+    start_failure,
 )
 from millstream.spark.sessions.spark_connect import refuse_connect, refuse_connect_mode
 
@@ -225,15 +226,17 @@ def _handler_kept() -> Iterator[None]:
 
 
 def _session_on(master: str) -> SparkSession:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     see_to_java()
+    see_to_user()
     try:
+        log_in(SparkConf().setMaster(master))
         session: SparkSession = SparkSession.builder.master(master).getOrCreate()
     except Exception as error:
         raise SparkError(
-            f"Spark has no session on the master {master}: {first_line(error)}. Its own messages "
-            "above may say more."
+            f"Spark has no session on the master {master}: {start_failure(error)}"
         ) from error
     return session
 
