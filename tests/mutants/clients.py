@@ -10,10 +10,12 @@ _APART = "kafka/data/apart.py"
 _INPUTS = "runtime/ownership/inputs.py"
 _ADMIN = "kafka/cluster/admin.py"
 _CONSUMER = "kafka/data/consumer.py"
+_DELIVERY = "kafka/data/delivery.py"
 
 _INPUTS_TESTS = ("tests/unit/runtime/ownership/test_start_offsets.py",)
 _UNKNOWN_TESTS = ("tests/unit/kafka/test_unknown_offsets.py",)
 _APART_TESTS = ("tests/unit/kafka/test_apart_call.py",)
+_DELIVERIES = ("tests/unit/kafka/test_delivery.py",)
 _LATE_ANSWER = ("tests/integration/kafka/test_transactions.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -98,5 +100,41 @@ MUTANTS: tuple[Mutant, ...] = (
         "timestamps, timeout_ms, lowest=OFFSET_END)",
         "timestamps, timeout_ms, lowest=-1_001)",
         tests=_UNKNOWN_TESTS,
+    ),
+    # --- rejected batches ---
+    mutant(
+        "the handler is asked about innocent records of a rejected batch",
+        _DELIVERY,
+        "            if is_innocent and send_again is not None:\n",
+        "            if False:\n",
+        tests=_DELIVERIES,
+    ),
+    mutant(
+        "innocent records of a transaction are sent again",
+        _DELIVERY,
+        "            if is_innocent and self._transactional:\n",
+        "            if False:\n",
+        tests=_DELIVERIES,
+    ),
+    mutant(
+        "innocent records are sent again though nothing can be committed",
+        _DELIVERY,
+        "sum(map(len, innocent.values()))\n            return\n",
+        "sum(map(len, innocent.values()))\n",
+        tests=_DELIVERIES,
+    ),
+    mutant(
+        "the failure is that of the first record of a rejected batch",
+        _DELIVERY,
+        "            self._is_of_another = error.code() == _REJECTED_WITH_ANOTHER\n",
+        "            self._is_of_another = False\n",
+        tests=_DELIVERIES,
+    ),
+    mutant(
+        "an innocent record that could not be sent again is committed",
+        _DELIVERY,
+        "                self.fail(error)\n                raise\n",
+        "                raise\n",
+        tests=_DELIVERIES,
     ),
 )

@@ -7,7 +7,8 @@ import threading
 from types import FrameType
 from typing import Any
 
-from millstream.operators.apart.landing import Landing
+from millstream.operators.apart.calls import Call
+from millstream.operators.apart.landing import Ended, Landing
 
 
 def test_what_is_told_in_the_middle_of_hearing_or_waiting_blocks_nothing() -> None:
@@ -52,4 +53,22 @@ def test_what_was_told_is_not_waited_for() -> None:
     assert not landing.wait(1)
     threading.Timer(0.02, landing.tell).start()
     assert landing.wait(20_000)
+    assert len(woken) == 2
+
+
+def test_each_call_that_has_ended_is_taken_once() -> None:
+    """In the order of the ends; those that end after `hear` wake the loop again."""
+    woken: list[None] = []
+    landing = Landing(lambda: woken.append(None))
+    ended = Ended(landing)
+    first, second, third = (Call(None, index, None) for index in range(3))  # type: ignore[arg-type]
+    ended.add(second)
+    ended.add(first)
+    landing.hear()
+    assert ended.take() == [second, first]
+    assert not ended
+    assert ended.take() == []
+    ended.add(third)
+    assert ended
+    assert ended.take() == [third]
     assert len(woken) == 2

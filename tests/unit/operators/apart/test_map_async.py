@@ -553,3 +553,30 @@ class Unawaited(Coroutine[Any, Any, Any]):
 
     def __await__(self) -> Any:
         return self._inner.__await__()
+
+
+def test_a_halted_operator_waits_for_the_calls_that_run(tmp_path: Path) -> None:
+    """It begins none of the others, and their records stay in flight for the next owner."""
+    bench = bench_of(
+        tmp_path,
+        lambda s: s.map_async(answer, concurrency=1, ordering="none").to(
+            "out", key=STRING, value=JSON
+        ),
+    )
+    fed(bench, ("a", "1"), ("b", "2"))
+    bench.step()
+    bench.task.halt()
+    assert bench.task.may_land
+    bench.held.end()
+    assert bench.held.begun == []
+    assert bench.task.may_land
+    bench.step()
+    assert results(bench) == ["1"]
+    assert not bench.task.may_land
+    assert bench.task.in_flight
+    bench.commit()
+    assert bench.offset == 1
+    bench.crash()
+    bench.settle()
+    assert results(bench) == ["1", "2"]
+    bench.close()
