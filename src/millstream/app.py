@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import threading
 from collections.abc import Mapping
@@ -167,15 +166,12 @@ class KafkaStreams:
         try:
             if self._config.server_port is not None and self._serving.address is None:
                 self._serving.start(None, None, None)
-            close_with_script(self._config.application_id, self._states, self.close)
+            close_with_script(self, self._states, self.close)
             self._supervisor.start()
         except BaseException as error:
             self._supervisor.could_not_start(error)
             self._serving.close()
             raise
-        # After Spark has registered its own functions: those that are registered last run first.
-        atexit.unregister(_warn_of_running)
-        atexit.register(_warn_of_running)
 
     def close(self, timeout: timedelta = _DEFAULT_CLOSE, *, leave_group: bool = True) -> bool:
         """Close in an orderly way: commit, close the stores, leave the group.
@@ -819,16 +815,6 @@ class KafkaStreams:
 
 
 KafkaStreams._started = StartedApplications()
-
-
-def _warn_of_running() -> None:
-    """Name the applications that end because their program does."""
-    for each in KafkaStreams.running():
-        logger.warning(
-            "%r ends now, since its program does: start() does not wait. Call run(), which returns "
-            "when the application is stopped, or wait in the program, and call close() at its end",
-            each,
-        )
 
 
 def _without_our_lines(error: StreamsError) -> StreamsError:

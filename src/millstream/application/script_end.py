@@ -21,7 +21,7 @@ CLOSE: Final = timedelta(seconds=30)
 
 
 def close_with_script(
-    application_id: str, states: ClientStates, close: Callable[[timedelta], object]
+    application: object, states: ClientStates, close: Callable[[timedelta], object]
 ) -> None:
     """Close an application in order at the end of the script, unless it is closed before.
 
@@ -30,18 +30,18 @@ def close_with_script(
     Signals that end the process at once are not noticed here.
 
     Args:
-        application_id: for the log.
+        application: for the log, as a string.
         states: the state of the application.
         close: closes it; takes how long it may take.
     """
     # No daemon: Python waits for it before it shuts down, when nothing can be closed any more.
     threading.Thread(
-        target=_await_end, args=(application_id, states, close), name=_NAME, daemon=False
+        target=_await_end, args=(application, states, close), name=_NAME, daemon=False
     ).start()
 
 
 def _await_end(
-    application_id: str, states: ClientStates, close: Callable[[timedelta], object]
+    application: object, states: ClientStates, close: Callable[[timedelta], object]
 ) -> None:
     while not states.wait_for(_FINAL, _LOOK_S):
         if _script_runs():
@@ -51,7 +51,7 @@ def _await_end(
             logger.warning(
                 "The script has ended, but %s was not closed: it is closed now. Call run() instead "
                 "of start(), or wait for what you want and call close() at the end.",
-                application_id,
+                application,
             )
             close(CLOSE)
         return

@@ -39,5 +39,5 @@ def test_a_program_that_ends_behind_start(tmp_path: Path, end: str, warns: bool)
     )
     assert ("left-alone" in done.stderr) is warns
     if warns:
-        assert "started at shop.py:12> ends now, since its program does" in done.stderr
+        assert "started at shop.py:12> was not closed: it is closed now" in done.stderr
         assert "Call run()" in done.stderr
