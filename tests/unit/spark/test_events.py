@@ -23,7 +23,8 @@ class Owner:
         self.queue = EventQueue(self._take)
 
     def _take(self, event: ThreadEvent) -> None:
-        assert self.free.wait(30)
+        # Longer than any test waits: an owner that gives up would make room.
+        assert self.free.wait(300)
         self.taken.append(event)
 
 
@@ -43,13 +44,16 @@ def report(number: int) -> ThreadEvent:
 
 def filled(owner: Owner) -> threading.Thread:
     """A thread that waits since it has put one report too many."""
+    put: list[int] = []
 
     def put_all() -> None:
         for number in range(BOUND + 1):
             owner.queue.put(report(number))
+            put.append(number)
 
-    late = threading.Thread(target=put_all)
+    late = threading.Thread(target=put_all, daemon=True)
     late.start()
+    wait_for(lambda: len(put) == BOUND)
     assert stays(late.is_alive, 0.2)
     return late
 
@@ -81,8 +85,11 @@ def test_a_closed_queue_holds_nobody(owner: Owner) -> None:
     owner.queue.close(0.1)
     late.join(30)
     assert not late.is_alive()
-    for number in range(BOUND + 1):
-        owner.queue.put(report(number))
+    # The owner still holds as many reports as there is room for.
+    later = threading.Thread(target=owner.queue.put, args=(report(BOUND + 1),), daemon=True)
+    later.start()
+    later.join(30)
+    assert not later.is_alive()
 
 
 def test_a_queue_that_was_never_started_can_be_closed() -> None:
