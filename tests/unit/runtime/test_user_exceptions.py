@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from millstream import Materialized, Processor, PunctuationType, StreamsBuilder, StreamsConfig
-from millstream.errors import MOST_CHARS, ProcessingError, StreamsError, repr_of, text_of
+from millstream.errors import (
+    MOST_CHARS,
+    IllegalStateError,
+    ProcessingError,
+    StreamsError,
+    repr_of,
+    text_of,
+)
 from millstream.processor.handlers import LogAndContinueProcessingExceptionHandler
 from millstream.runtime.control import ThreadFailed
 from millstream.runtime.whereabouts import raised_by_user_code
@@ -177,6 +184,18 @@ def test_a_driver_closes_after_what_is_no_exception(where: str, stop: type[BaseE
     """Goal: Ctrl-C and sys.exit() in user code end a test, in which close() waited for ever."""
     with pytest.raises(stop):
         run(raised(stop(1)), where)
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_driver_is_given_up_after_what_is_no_exception(stop: type[BaseException]) -> None:
+    """Goal: a record that was interrupted is neither committed nor followed by others."""
+    config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
+    with TopologyTestDriver(builder(raised(stop(1)), "map_values").build(), config) as driver:
+        source = driver.create_input_topic("in", key=STRING, value=STRING)
+        with pytest.raises(stop):
+            source.pipe_input("k", "a")
+        with pytest.raises(IllegalStateError, match="failed before"):
+            source.pipe_input("k", "b")
 
 
 def exits(*_: Any) -> Any:
