@@ -149,9 +149,8 @@ class StreamThread:
         self._machine = StateMachine(
             settings.name, ThreadState.CREATED, THREAD_STATES, clock, self._on_state
         )
-        self._stopping = False
+        self._stopping = self._paused = False
         self._why_stopping = "told to close"
-        self._paused = False
         # What asks that all shut down does not go on, not even with what made it ask.
         self._asks_for_shutdown = False
         self._last_commit_ms = 0
@@ -170,8 +169,7 @@ class StreamThread:
         )
         self._uncommitted = uncommitted
         self._joining_anew = JoiningAnew(rebalances, commits, uncommitted, clock)
-        self._turn = TaskId(-1, -1)
-        self._processed_total = 0
+        self._turn, self._processed_total = TaskId(-1, -1), 0
         meters.scope.gauge(OWN_GROUP, "state-rebuilt-total", lambda: tasks.rebuilt_total)
         meters.scope.gauge(OWN_GROUP, "uncommitted-ms", lambda: self._uncommitted.uncommitted_ms)
 
