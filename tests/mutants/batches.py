@@ -112,8 +112,36 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "the next record comes before punctuators that are due",
         _TASK,
-        "        if self._is_behind_in_calls():",
-        "        if self._is_behind_in_calls() and False:",
+        "        if self._calls_left and not deadline.passed:",
+        "        if False:",
+        tests=(_SLOW,),
+    ),
+    mutant(
+        "a slow record and the punctuator that it makes due are one step",
+        _TASK,
+        "        if deadline.passed:\n            # The calls",
+        "        if False:\n            # The calls",
+        tests=(_SLOW,),
+    ),
+    mutant(
+        "records that exceed the limits together are repeated endlessly",
+        _TASK,
+        "            or self._pace.commits_each\n",
+        "",
+        tests=(_SLOW,),
+    ),
+    mutant(
+        "records that exceed the limits together are given up again after each commit",
+        _LIMITS,
+        "        if self.batch.limit > 1:\n            self.commits_each",
+        "        if True:\n            self.commits_each",
+        tests=(_SLOW,),
+    ),
+    mutant(
+        "user code that catches everything loses what an interruption has left out",
+        _LIMITS,
+        "            if has_raised:\n",
+        "            if False:\n",
         tests=(_SLOW,),
     ),
     mutant(

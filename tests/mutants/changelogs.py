@@ -47,8 +47,22 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a query that fails fails the task",
         "runtime/queries/store_queries.py",
-        "                task.stores.failures.forget()\n",
+        "                each.forget()\n",
         "                pass\n",
+        tests=_FAILURES,
+    ),
+    mutant(
+        "a query makes the task forget failures that init() or a batch has hidden",
+        "runtime/queries/store_queries.py",
+        "if each.first is None]",
+        "if True]",
+        tests=_FAILURES,
+    ),
+    mutant(
+        "failures that init() has hidden do not count",
+        "runtime/task/stream_task.py",
+        "        # Of what processors did in init().\n        self.stores.after_work()\n",
+        "",
         tests=_FAILURES,
     ),
     mutant(

@@ -464,6 +464,8 @@ class StreamThread:
                     logger.info("resumed")
                 case ResizeMemory(share):
                     self._resize_memory(share)
+                    # Tasks above a smaller share take no records before a commit.
+                    self._ask_all_for_commits()
                     logger.info(
                         "from now on the record caches may use %d bytes, and uncommitted writes %d",
                         *share,

@@ -157,6 +157,9 @@ class StreamTask:
         Args:
             committed: of each input partition where the group stands.
             topic_ids: the id of each topic, as far as the brokers tell.
+
+        Raises:
+            Exception: a storage or a changelog has failed, and init() has hidden the error.
         """
         topics = {place.topic for place in self.partitions}
         self.topic_ids = {t: each for t, each in (topic_ids or {}).items() if t in topics}
@@ -177,6 +180,8 @@ class StreamTask:
         self._unflushed, self._calls_left = 0, False
         self._limits.running += 1
         self._state.transition_to(TaskState.RUNNING, "restored")
+        # Of what processors did in init().
+        self.stores.after_work()
 
     def suspend(self) -> None:
         """Stop what it does, with the stores left open. Everything must have been committed."""
@@ -468,7 +473,9 @@ class StreamTask:
             return called
         kind = PunctuationType.STREAM_TIME
         called_behind = at_work.behind.run_due(kind, behind, self._call)
-        self.commit_needed = self.commit_needed or called_behind
+        if called_behind:
+            self.commit_needed = True
+            self.stores.after_work()
         return called or called_behind
 
     def punctuate_wall_clock_time(self) -> bool:

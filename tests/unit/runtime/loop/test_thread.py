@@ -200,6 +200,24 @@ def test_caches_get_their_new_share() -> None:
     parts.all.resize_memory.assert_called_once_with(share)
 
 
+def test_tasks_above_a_smaller_share_of_uncommitted_writes_are_committed_at_once() -> None:
+    """They take no records before a commit, which is only due after the interval."""
+    parts = Parts(None, None)
+    (task,) = parts.all.tasks.running
+    task.commit_requested = parts.all.tasks.punctuate.return_value = False
+    said = [[Asked(ResizeMemory(MemoryShare(77, 88)))], [Asked(Close())]]
+    # Without the time that passes otherwise.
+    parts.control.commands = lambda: said.pop(0) if said else []
+
+    def resize(_: MemoryShare) -> None:
+        task.commit_requested = True
+
+    parts.all.resize_memory.side_effect = resize
+    calls = of(parts.run(), "resize_memory", "commits.commit")
+    # The last one is that of the close.
+    assert calls == ["resize_memory", "commits.commit", "commits.commit"]
+
+
 def test_questions_are_answered_after_the_group_was_followed() -> None:
     """Else a task would answer as if it was active that another thread has by now. Also where a
     batch ends early because somebody asks."""

@@ -197,3 +197,43 @@ def test_a_query_that_fails_fails_no_task(make: Callable[..., Bench]) -> None:
     storages.failures.clear()
     bench.feed(one, "in", "b")
     assert one.processed_total == 2
+
+
+class _Remember(Processor[str, str, str, str]):
+    """Puts into its store before the first record, whether that works or not."""
+
+    def init(self, context: ProcessorContext[str, str]) -> None:
+        swallow(context.get_state_store("ids"), "before the first record")
+
+    def process(self, record: Record[str, str]) -> None: ...
+
+
+def test_a_failure_in_init_fails_the_task(tmp_path: Path) -> None:
+    """Detects a task that runs on, until a query for another one makes the failure forgotten."""
+
+    def topology(*, logged: bool) -> Topology:
+        builder = StreamsBuilder()
+        ids = Stores.key_value_builder(Stores.persistent_key_value("ids"), STRING, STRING)
+        builder.add_state_store(ids)
+        builder.stream(list(INPUTS), key=STRING, value=STRING).process(_Remember, stores=["ids"])
+        return builder.build()
+
+    storages = FailingStorages(RocksDBStorages())
+    bench = Bench(tmp_path, topology=topology, storages=storages)
+    bench.tasks.pop().close(clean=False)
+    storages.failures["read"] = IO_ERROR
+    with pytest.raises(StreamsError, match="Cannot read store ids of task 0_1"):
+        bench.start(1)
+    bench.close()
+
+
+def test_a_query_leaves_the_failures_of_user_code_alone(make: Callable[..., Bench]) -> None:
+    """Those that were noted before it concern the task."""
+    bench = make(swallow)
+    one, _ = bench.tasks
+    failure = ProductionError("too large")
+    one.stores.failures.note(failure)
+    queries = StoreQueries({}, lambda: bench.tasks, lambda name: None, bench.clock)
+    queries.answer(AskStore("ids", Read(ReadKind.GET, b"k"), "a test", with_position=False))
+    with pytest.raises(ProductionError, match="too large"):
+        one.prepare_commit()

@@ -77,7 +77,6 @@ def test_calls_are_stopped_when_the_time_is_over_and_work_again_afterwards() -> 
     calls = UserCalls()
     double = calls.add(_double)
 
-
     def batch() -> None:
         with made.watched(calls, divisible=True):
             clock.advance(4_999)
@@ -101,7 +100,6 @@ def test_a_stopped_call_counts_though_user_code_catches_its_error(
     made, clock = limits()
     calls = UserCalls()
     double = calls.add(_double)
-
 
     def batch() -> None:
         with made.watched(calls, divisible=True):
