@@ -387,6 +387,7 @@ class _Parts:
             share=self.share,
             limits=self.limits,
             write_check=self.write_check,
+            warns_of_old_records=True,
         )
         by_id = {part.id: part for part in subtopologies}
 

@@ -14,6 +14,7 @@ from millstream.assignment.topics import (
 from millstream.config import StreamsConfig
 from millstream.config_checks import default_offset_reset
 from millstream.runtime.ownership.start_offsets import ResetPolicy
+from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.builders.windows import changelog_retention
 from millstream.topology.options.history import LakeHistory
 from millstream.topology.physical.dataframe_stage import DataFrameStage
@@ -62,6 +63,13 @@ def repartition_topics(topology: Topology, config: StreamsConfig) -> frozenset[s
         for part in topology._subtopologies()
         for topic in part.repartition_topics
     )
+
+
+def changelog_settings(builder: StoreBuilder, config: StreamsConfig) -> dict[str, str]:
+    """The settings with which the changelog of a store is created, by Kafka's names."""
+    kept = changelog_retention(builder, config.windowstore_changelog_additional_retention_ms)
+    defaults = _topic_settings(config)
+    return {**builder.changelog_config(), **defaults, **kept, **builder.topic_config}
 
 
 def subscription(
@@ -126,10 +134,10 @@ def _group(part: SubTopology, config: StreamsConfig) -> TopicGroup:
     changelogs = {}
     for store, topic in part.changelogs.items():
         builder = part.stores[store]
-        kept = changelog_retention(builder, config.windowstore_changelog_additional_retention_ms)
-        settings = {**builder.changelog_config(), **defaults, **kept, **builder.topic_config}
         is_source_topic = topic in part.source_topics
-        changelogs[real(topic)] = ChangelogSpec(settings, is_source_topic)
+        changelogs[real(topic)] = ChangelogSpec(
+            changelog_settings(builder, config), is_source_topic
+        )
     return TopicGroup(
         subtopology_id=part.id,
         source_topics=tuple(map(real, part.source_topics)),

@@ -292,6 +292,11 @@ class TaskStores:
             cache.flush()
         return list(changed)
 
+    def stream_times(self) -> dict[str, int]:
+        """The latest time that was put into each window and session store; -1 before that."""
+        times = ((name, opened.stream_time) for name, opened in self._stores.items())
+        return {name: time for name, time in times if time is not None}
+
     def log_changes(self) -> None:
         """Send what stores log only once a commit, after the caches are flushed.
 

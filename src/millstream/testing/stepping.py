@@ -304,7 +304,7 @@ class SteppingDriver:
                 raise
             raise failure from error
         except BaseException as error:
-            # Ctrl-C or sys.exit() within the user's code: nothing is said of the task's state.
+            # Ctrl-C or sys.exit() in user code: the task may have half-processed a record.
             self._failure = error
             raise
 

@@ -161,9 +161,9 @@ def internal_counts(topics: TopologyTopics, counts: Mapping[str, int]) -> dict[s
 
 
 def topic_settings(topology: Topology, topic: str) -> dict[str, str]:
-    """The settings with which a missing input or output is to be created.
+    """The settings with which a missing input or output is created.
 
-    The topic of a table is compacted: under the default policy Kafka deletes rows that nobody has
+    The topic of a table is compacted: under the default policy Kafka deletes rows that were not
     written for a week, and an application that starts later misses them.
     """
     return {"cleanup.policy": "compact"} if topic in topology._compacted_topics() else {}

@@ -38,10 +38,11 @@ def checked_async(
         operation: the method that takes it.
         function: what it was given.
         with_key: whether the key goes before the value.
-        using: makes what goes before both; None for nothing.
+        using: returns the context manager whose value is the first argument; None for none.
 
     Raises:
-        TypeError: it is no function that can be called so, or `using` makes nothing.
+        TypeError: the mapper does not take these arguments, or `using` does not return a context
+            manager when it is called.
     """
     if using is None:
         checked_arguments(operation, "mapper", function, "value", with_key=with_key)
@@ -54,20 +55,25 @@ def checked_async(
 
 
 def _check_using(operation: str, using: Any) -> None:
-    """Refuse what makes no context manager when it is called.
+    """Refuse an object that does not return a context manager when it is called.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it cannot be called, or is a coroutine function or a generator function.
     """
     if not callable(using):
         raise wrong_type(
-            f"{operation}() needs a class or a function as using=, which makes a context manager "
+            f"{operation}() needs a class or a function as using=, which returns a context manager "
             f"on each worker, but got {type(using).__name__}: an open client cannot be sent there."
         )
-    if is_asynchronous(using):
+    if is_asynchronous(using) or is_generator(using):
+        kind, decorator = (
+            ("an async def function", "asynccontextmanager")
+            if is_asynchronous(using)
+            else ("a generator function", "contextmanager")
+        )
         raise wrong_type(
-            f"{operation}() calls using= to get a context manager, but {name_of(using)} is an "
-            "async def function. Put @contextlib.asynccontextmanager above it."
+            f"{operation}() calls using= to get a context manager, but {name_of(using)} is {kind}. "
+            f"Put @contextlib.{decorator} above it."
         )
     checked_arguments(operation, "using", using)
 

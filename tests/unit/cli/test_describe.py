@@ -226,3 +226,16 @@ def test_a_package_is_called_by_a_module_in_it(
     assert f"in the folder {tmp_path}, give {name} instead." in told.replace("In the", "in the")
     assert main(["describe", name]) == 0
     assert "in" in capsys.readouterr().out
+
+
+def test_a_package_may_be_a_program_beside_its_main_module(package: Path) -> None:
+    """A topology in `__init__.py` is found, also if the package has a `__main__.py`."""
+    (package / "parts.py").write_text(
+        "from millstream import StreamsBuilder\n"
+        "builder = StreamsBuilder()\n"
+        "builder.stream('in').to('out')\n"
+    )
+    (package / "__init__.py").write_text('"""A shop."""\nfrom .parts import builder\n')
+    (package / "__main__.py").write_text("print('not this one')\n")
+    for name in ("a_shop", "a_shop:builder"):
+        assert len(topology_of(name).nodes) == 2

@@ -49,6 +49,23 @@ def test_a_script_is_run_as_python_runs_it(tmp_path: Path) -> None:
     assert not is_script(path)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def later():\n    from .names import TOPIC",
+        "try:\n    from .names import TOPIC\nexcept ImportError:\n    TOPIC = 'in'",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .names import TOPIC",
+    ],
+    ids=["in a function", "caught", "for types"],
+)
+def test_relative_imports_that_need_not_be_executed(tmp_path: Path, text: str) -> None:
+    path = program(tmp_path, f"{text}\nif __name__ == '__main__':\n    pass")
+    assert command_for(path, []) == [sys.executable, path]
+    path = program(tmp_path, "from .names import TOPIC")
+    with pytest.raises(StreamsError, match="relative imports, which do not work"):
+        command_for(path, [])
+
+
 def test_a_program_that_only_defines_an_application(tmp_path: Path) -> None:
     """It is loaded and run by this command, which has no arguments to pass on."""
     path = program(tmp_path)

@@ -48,7 +48,7 @@ def table() -> Any:
         (lambda: builder().globalTable("x"), r"it is global_table\(\)"),
         (
             lambda: StreamsBuilder().global_table("x", store="x", **_TEXT).to_stream(),  # type: ignore[attr-defined]
-            r"streams join it",
+            r"can only be joined",
         ),
     ],
 )
@@ -62,7 +62,7 @@ def test_subscripts_and_loops() -> None:
     """`stream["column"]`, `table[key]` and `for record in stream` are mistakes with advice."""
     with pytest.raises(TypeError, match=r"no columns: .*map_values\(.*value\['price'\]"):
         stream()["price"]
-    with pytest.raises(TypeError, match=r"read it where it runs: streams.store\(name\)"):
+    with pytest.raises(TypeError, match=r"read rows with streams.store\(name\)"):
         table()["key"]
     with pytest.raises(TypeError, match=r"KStream objects cannot be iterated: use for_each"):
         list(stream())
@@ -81,6 +81,16 @@ def test_unknown_names_are_ordinary_errors() -> None:
         assert "filter" in dir(each) or not isinstance(each, KStream | KTable)
         copy.copy(each)
         inspect.getmembers(each)
+
+
+def test_a_failing_property_of_a_subclass_keeps_its_error() -> None:
+    class Shop(StreamsBuilder):
+        @property
+        def orders(self) -> Any:
+            return self.missing  # type: ignore[attr-defined]
+
+    with pytest.raises(AttributeError, match="'Shop' object has no attribute 'missing'"):
+        _ = Shop().orders
 
 
 def test_no_hint_hides_a_method() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import sys
@@ -87,19 +88,26 @@ def fail(what: str, program: Program, error: Exception) -> NoReturn:
 
 
 def package_error(package: Path) -> StreamsError | None:
-    """The error for a folder where a program is expected, if the folder is a package that can be
-    run; it names the words to type instead."""
-    if not (package / "__main__.py").is_file():
+    """The error for a package in place of a program, which names the module to give instead.
+
+    Args:
+        package: the folder of the package, or any other path.
+
+    Returns:
+        None for a path that is no package with a `__main__.py`, and for a package whose
+        `__init__.py` has code: that may be the program.
+    """
+    if not (package / "__main__.py").is_file() or _has_code(package / "__init__.py"):
         return None
     folder, name = package.resolve().parent, f"{package.resolve().name}.__main__"
     return StreamsError(
-        f"{package} is a package, and a program is one module of it. In the folder {folder}, give "
+        f"{package} is a package without a program of its own. In the folder {folder}, give "
         f"{name} instead."
     )
 
 
 def package_hint(program: Program) -> str:
-    """How a file with relative imports is called by its name in its package."""
+    """The sentence that names the module of a file in a package; empty outside of packages."""
     file = program.file.resolve()
     folder, parts = file.parent, [file.stem]
     while (folder / "__init__.py").is_file():
@@ -109,6 +117,25 @@ def package_hint(program: Program) -> str:
         return ""
     name = ".".join(parts) + (f":{program.name}" if program.name else "")
     return f". The file is a module of a package: in the folder {folder}, give {name} instead."
+
+
+def _has_code(file: Path) -> bool:
+    """Whether a file has statements other than docstrings and dunder names."""
+    if not file.is_file():
+        return False
+    try:
+        body = ast.parse(file.read_bytes(), str(file)).body
+    except (SyntaxError, ValueError):
+        return True  # reported when it is imported
+    return not all(map(_is_description, body))
+
+
+def _is_description(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assign):
+        return all(ast.unparse(target).startswith("__") for target in statement.targets)
+    is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+    is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return is_future or is_text
 
 
 def _split(text: str) -> tuple[str, str | None]:

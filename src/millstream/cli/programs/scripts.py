@@ -86,8 +86,12 @@ def _tree(file: Path) -> ast.Module:
 
 
 def _imports_relatively(file: Path) -> bool:
-    nodes = ast.walk(_tree(file))
-    return any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in nodes)
+    """Whether a file has a relative import that is always executed.
+
+    One in a function, under `if TYPE_CHECKING:` or in a `try` need not be, or is caught.
+    """
+    statements = _tree(file).body
+    return any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in statements)
 
 
 def _is_main(statement: ast.stmt) -> bool:

@@ -33,6 +33,7 @@ from millstream.runtime.task.node_context import (
     SourceErrors,
 )
 from millstream.runtime.task.node_meters import ConsumedMeter, ProducedMeters, node_meters
+from millstream.runtime.task.old_records import OldRecords
 from millstream.runtime.task.processing import ExecutorFactory, Processing
 from millstream.runtime.task.production import SinkProduction, own_handler
 from millstream.runtime.task.punctuations import Punctuations
@@ -91,6 +92,7 @@ class TaskServices:
         share: what the partitions of a subscription have in common.
         limits: how long user code may take; None for any time.
         write_check: verifies the order of writes and deliveries, in tests.
+        warns_of_old_records: whether changelogs are on brokers, which delete old records.
     """
 
     config: StreamsConfig
@@ -111,6 +113,7 @@ class TaskServices:
     limits: TimeLimits | None = None
     share: SubscriptionShare = field(default_factory=SubscriptionShare)
     write_check: WriteCheck | None = None
+    warns_of_old_records: bool = False
 
 
 def build_task(
@@ -187,6 +190,7 @@ class TaskParts:
             clock=services.clock,
             meters=self.meters,
             limits=self._limits,
+            old_records=self._make_old_records() if services.warns_of_old_records else None,
         )
         self.meters.watch(self.task)
 
@@ -313,6 +317,10 @@ class TaskParts:
             write_check=services.write_check,
             failures=self._failures,
         )
+
+    def _make_old_records(self) -> OldRecords:
+        config, clock = self._services.config, self._services.clock
+        return OldRecords(self._task_id, self._subtopology.stores.values(), config, clock)
 
     def _processing_handler(self) -> ProcessingHandler:
         handler: ProcessingHandler | None = self._services.config.processing_exception_handler

@@ -16,6 +16,7 @@ from millstream.record import TaskId, TopicPartition
 from millstream.runtime.state_machine import StateMachine
 from millstream.runtime.states import TASK_STATES, TaskState
 from millstream.runtime.task.commit_metadata import CommitMetadata
+from millstream.runtime.task.old_records import OldRecords
 from millstream.runtime.task.placed_error import placed
 from millstream.runtime.task.processing import Processing
 from millstream.runtime.task.punctuations import AT_ONCE, Agenda
@@ -55,6 +56,7 @@ class StreamTask:
         clock: dates changes of state.
         meters: measure it.
         limits: how long its user code may take.
+        old_records: warns of records that changelogs cannot keep; None without a broker.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class StreamTask:
         clock: Clock,
         meters: TaskMeters,
         limits: TimeLimits,
+        old_records: OldRecords | None = None,
     ) -> None:
         self.task_id = task_id
         self.partitions = partitions
@@ -86,6 +89,7 @@ class StreamTask:
         self._processing: Processing | None = None
         self._agenda = Agenda()
         self._limits = limits
+        self._old_records = old_records
         self._pace = limits.pace_of(task_id)
         # Records taken since the caches were flushed.
         self._unflushed = 0
@@ -179,6 +183,8 @@ class StreamTask:
         self._processing = at_work
         self._unflushed, self._calls_left = 0, False
         self._limits.running += 1
+        if self._old_records is not None:
+            self._old_records.begin(self.stores)
         self._state.transition_to(TaskState.RUNNING, "restored")
         # Of what processors did in init().
         self.stores.after_work()
@@ -540,6 +546,8 @@ class StreamTask:
         """
         self._hand_on()
         self.stores.log_changes()
+        if self._old_records is not None:
+            self._old_records.check(self.stores)
         if self._is_landing:
             self._is_landing = False
             # No calls by wall clock were made meanwhile.

@@ -49,6 +49,11 @@ class OpenStore:
         """Whether the data survives its process."""
         return self.base.persistent
 
+    @property
+    def stream_time(self) -> int | None:
+        """The latest time that was put into a window or session store; None for other stores."""
+        return getattr(self.base, "observed_time", None)
+
     def close(self) -> None:
         """Release everything; what is not committed is dropped."""
         with ExitStack() as closing:

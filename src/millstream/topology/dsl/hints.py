@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 _GROUP = "group the stream first: stream.group_by_key()"
 _WINDOWS = "stream.group_by_key().windowed_by(TimeWindows(timedelta(minutes=5)))"
-_MAP = "stream.map_values(lambda value: ...) makes new values, and stream.filter() leaves out some"
+_MAP = "use stream.map_values(lambda value: ...) for new values, stream.filter() to drop records"
 _FOLD = "fold values with .reduce(lambda total, value: ...) or .aggregate(initializer, aggregator)"
-_QUERY = "read it where it runs: streams.store(name), with store=name where the table is made"
+_QUERY = "read rows with streams.store(name), after giving the table store=name"
 
 OF_STREAMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("count", "reduce", "aggregate", "cogroup"), f"{_GROUP}.{{name}}(...)"),
@@ -29,11 +29,11 @@ OF_STREAMS: Final[Mapping[str, str]] = {
             "rolling",
             "resample",
         ),
-        f"windows belong to a group: {_WINDOWS}",
+        f"windows need a grouped stream: {_WINDOWS}",
     ),
     **dict.fromkeys(
         ("apply", "transform", "assign", "set", "drop", "rename", "fillna", "columns", "loc"),
-        f"{_MAP}; stream.process() keeps state",
+        f"{_MAP}, and stream.process() with state",
     ),
     **dict.fromkeys(("transform_values", "transformValues"), "use stream.process_values()"),
     **dict.fromkeys(("where", "query"), "use stream.filter(lambda key, value: ...)"),
@@ -66,7 +66,9 @@ OF_TABLES: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("get", "keys", "values", "items", "all", "range", "setdefault"), _QUERY),
     **dict.fromkeys(("apply", "transform", "assign"), "use table.map_values()"),
-    **dict.fromkeys(("tumbling", "hopping", "windowed_by"), f"windows are of streams: {_WINDOWS}"),
+    **dict.fromkeys(
+        ("tumbling", "hopping", "windowed_by"), f"only streams have windows: {_WINDOWS}"
+    ),
     **dict.fromkeys(
         (
             *("to", "peek", "for_each", "foreach", "print", "process", "process_values", "merge"),
@@ -92,8 +94,8 @@ OF_GROUPS: Final[Mapping[str, str]] = {
 OF_GLOBAL_TABLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("to_stream", "to", "filter", "map_values", "join", "left_join", "group_by", "peek"),
-        "streams join it: stream.join(global_table, ...). For other operations take "
-        "builder.table(topic)",
+        "a global table can only be joined: stream.join(global_table, ...). For other operations "
+        "use builder.table(topic)",
     ),
     **dict.fromkeys(("get", "keys", "values", "items"), _QUERY),
 }
@@ -119,7 +121,7 @@ _NO_LOOP = (
     "{kind} objects cannot be iterated: use for_each(), map_values() or process() with a function "
     "that takes one record."
 )
-_NO_ROWS = "{kind} objects hold no rows where the program is written: " + _QUERY + "."
+_NO_ROWS = "{kind} objects only describe a table and have no rows: " + _QUERY + "."
 
 
 class Hinted:
@@ -133,11 +135,14 @@ class Hinted:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
+            if hasattr(type(self), name):
+                # A property of a subclass has raised an AttributeError: raise that one again.
+                object.__getattribute__(self, name)
             raise AttributeError(_advice(type(self), name), name=name, obj=self)
 
 
 class HintedStream(Hinted):
-    """A stream, where `stream["column"]` is a mistake as well."""
+    """Adds advice to the error of `stream["column"]` as well."""
 
     __slots__ = ()
 
@@ -151,7 +156,7 @@ class HintedStream(Hinted):
 
 
 class HintedTable(Hinted):
-    """A table, where `table[key]` is a mistake as well."""
+    """Adds advice to the error of `table[key]` as well."""
 
     __slots__ = ()
 

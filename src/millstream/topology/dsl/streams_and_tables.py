@@ -426,15 +426,15 @@ class KStream(HintedStream, Generic[K, V]):
                 serdes have.
             timeout: after how long a call of an `async def` function is cancelled.
             with_key: whether the function wants to see the key.
-            using: makes a context manager for what all calls in a process share, such as a client.
-                The mapper gets what entering it gives as its first argument. It is entered before
-                the first record and left when the last task of the process is closed: on the event
-                loop for an `async def` function, which may have an asynchronous one.
+            using: returns a context manager for a resource that all calls in a process share,
+                such as a client; the mapper gets the resource as its first argument. It is entered
+                before the first record and exited when the last task of the process is closed, for
+                an `async def` function on the event loop, where it may be asynchronous.
             name: of the operation.
 
         Raises:
             TypeError: the mapper is no function of that kind, an asynchronous generator, or a class
-                whose objects are functions; or `using` makes nothing when it is called.
+                whose objects are functions; or `using` cannot return a context manager.
             ConfigError: `concurrency` is below 1, `ordering` is none of these, the timeout is not
                 positive, or is given for a plain function, which nothing can cancel.
 

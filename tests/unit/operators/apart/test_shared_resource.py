@@ -229,7 +229,7 @@ def test_an_asynchronous_one_needs_an_asynchronous_function() -> None:
 @pytest.mark.parametrize(
     ("using", "mapper", "why"),
     [
-        (5, lambda client, value: value, r"makes a context manager on each worker, but got int"),
+        (5, lambda client, value: value, r"returns a context manager on each worker, but got int"),
         (lambda a: a, lambda client, value: value, r"calls its using as using\(\)"),
         (Client, lambda value: value, r"calls its mapper as mapper\(resource, value\)"),
     ],
@@ -241,10 +241,19 @@ def test_wrong_arguments(using: Any, mapper: Any, why: str) -> None:
         stream.map_async(mapper, using=using)
 
 
-def test_a_generator_without_its_decorator_is_refused() -> None:
-    async def client() -> AsyncIterator[str]:
-        yield "client"
+async def _asynchronous_client() -> AsyncIterator[str]:
+    yield "client"
 
+
+def _client() -> Iterator[str]:
+    yield "client"
+
+
+@pytest.mark.parametrize(
+    ("using", "decorator"),
+    [(_asynchronous_client, "asynccontextmanager"), (_client, "contextmanager")],
+)
+def test_a_generator_without_its_decorator_is_refused(using: Any, decorator: str) -> None:
     stream: Any = StreamsBuilder().stream("in", **_TEXT)
-    with pytest.raises(TypeError, match=r"Put @contextlib\.asynccontextmanager above it"):
-        stream.map_async(lambda client, value: value, using=client)
+    with pytest.raises(TypeError, match=rf"Put @contextlib\.{decorator} above it"):
+        stream.map_async(lambda client, value: value, using=using)
