@@ -762,8 +762,8 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a record that failed is forgotten when somebody watches it",
         _DELIVERY,
-        "            self._undecided.append(_Rejected(watch, index, told, is_innocent, send_again))\n",
-        "            pass\n",
+        "            self._undecided.append(_Rejected(",
+        "            _ = (_Rejected(",
     ),
     mutant(
         "a commit goes past a record that somebody who watches does not want to lose",

@@ -30,7 +30,9 @@ ENGINES = {
 OTHERS = {
     *("_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"),
     *(
+        "_AUTO_OFFSET_RESET",
         "_FENCED",
+        "_INVALID_DIFFERENT_RECORD",
         "_MSG_TIMED_OUT",
         "_PARTITION_EOF",
         "_PURGE_INFLIGHT",

@@ -201,6 +201,7 @@ class ServedTasks:
                 "host": "here",
                 "pid": 1,
                 "stall": None,
+                "uncommitted_ms": None,
                 "client": None,
             }
             for name, (state, tasks) in self._threads().items()

@@ -76,7 +76,7 @@ def command(
     properties: tuple[tuple[str, str], ...],
     as_json: bool,
 ) -> int:
-    """Run an Apache Kafka broker, or a cluster of them, until Ctrl-C.
+    """Run an Apache Kafka broker until Ctrl-C, or several with --brokers.
 
     It listens on this machine only, and its data go away with it.
     """

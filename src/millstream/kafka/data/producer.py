@@ -49,8 +49,8 @@ _MAX_BLOCK_MS: Final = 60_000
 _CLOSE_TIMEOUT_MS: Final = 10_000
 _PURGE_TIMEOUT_MS: Final = 1_000
 _AT_ONCE_MS: Final = 1
-#: A full queue is reported no more often, however short `max.block.ms` is.
-_LEAST_WARNING_MS: Final = 1_000
+#: How often a full queue is reported where `max.block.ms` is 0.
+_WARNS_EVERY_MS: Final = 1_000
 
 
 class RecordProducer:
@@ -90,7 +90,7 @@ class RecordProducer:
         self._limits = limits
         #: Of the topics that were written to.
         self._most_bytes: dict[str, int | None] = {}
-        self._max_block_ms = max_block_ms
+        self._warns_every_ms = max_block_ms or _WARNS_EVERY_MS
         self._task_timeout_ms = task_timeout_ms
         #: Called again and again while a send waits for room, so that those who watch whether the
         #: caller is alive can be told.
@@ -404,13 +404,13 @@ class RecordProducer:
     ) -> _FullQueue:
         """Wait a moment for room in the queue, for the record that found it full."""
         if full is None or full.index != batch.last_tried:
-            wait = Deadline(self._clock, max(self._max_block_ms, _LEAST_WARNING_MS))
+            wait = Deadline(self._clock, self._warns_every_ms)
             full = _FullQueue(batch.last_tried, self._clock.monotonic_ms(), wait)
         else:
             self.on_wait()
             if full.wait.passed:
                 self._full_since(full.began_ms, batch.topic)
-                full.wait = Deadline(self._clock, max(self._max_block_ms, _LEAST_WARNING_MS))
+                full.wait = Deadline(self._clock, self._warns_every_ms)
         self._serve(client, _QUEUE_FULL_POLL_S)
         return full
 

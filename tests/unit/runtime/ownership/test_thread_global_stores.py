@@ -39,7 +39,12 @@ def test_the_copies_are_closed_after_the_tasks_and_before_the_clients() -> None:
 
 def test_a_restored_task_begins_when_the_copies_are_whole() -> None:
     task_id, partitions = TaskId(0, 0), frozenset({TopicPartition("in", 0)})
-    task = Mock(task_id=task_id, partitions=partitions, state=TaskState.RESTORING)
+    task = Mock(
+        task_id=task_id,
+        partitions=partitions,
+        state=TaskState.RESTORING,
+        **{"stores.restorers.return_value": {}},
+    )
     restoration = Mock()
     restoration.unfinished.return_value = False
     whole: list[bool] = []

@@ -78,12 +78,12 @@ class Program:
             warns_of_old_records=True,
         )
         (part,) = topology._subtopologies()
-        self._make = lambda: TaskParts(part, TaskId(0, 0), frozenset([PLACE]), services).task
+        self._part, self._services = part, services
         self._offset = 0
 
     def run(self, *ages_ms: int) -> None:
         """Process records of some ages between a start and an orderly end."""
-        task = self._make()
+        task = TaskParts(self._part, TaskId(0, 0), frozenset([PLACE]), self._services).task
         task.open_stores()
         task.start({})
         for age_ms in ages_ms:
