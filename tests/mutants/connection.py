@@ -47,8 +47,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "the worker waits ten times its grace period for the driver",
         _CHANNEL,
         *(
-            "deadline = time.monotonic() + self._grace_s",
-            "deadline = time.monotonic() + 10 * self._grace_s",
+            "time.monotonic() + self._grace_s",
+            "time.monotonic() + 10 * self._grace_s",
         ),
         tests=_TESTS,
     ),

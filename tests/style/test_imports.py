@@ -49,6 +49,7 @@ LATE_IMPORTS = {
     ("spark.code.environment", "importlib"): "the function runs on executors as it is",
     ("spark.code.environment", "sys"): "the function runs on executors as it is",
     ("spark.code.environment", "millstream"): "the function runs on executors as it is",
+    ("spark.sessions.driver_user", "pyspark"): _LARGE,
     ("spark.sessions.local_session", "pyspark"): _LARGE,
     ("spark.jobs", "pyspark"): _LARGE,
     ("spark.sessions.session", "pyspark"): _LARGE,

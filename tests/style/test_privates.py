@@ -37,6 +37,7 @@ OTHERS = {
         "_PARTITION_EOF",
         "_PURGE_INFLIGHT",
         "_PURGE_QUEUE",
+        "_TIMED_OUT",
         "_TRANSPORT",
     ),
 }
@@ -77,6 +78,7 @@ ALLOWED: dict[str, set[str]] = {
     "unit/application/test_restore_bars.py": {"_progress"},
     # What an application would be told by its threads is told to it, and what it shows is read.
     "integration/server/test_console.py": {"_config", "_serving", "_supervisor"},
+    "unit/application/test_overdue_commits.py": {"_on_event", "_supervisor"},
     "unit/application/test_serving.py": {"_asked", "_config", "_supervisor"},
     "support/running/topologies/console_sample.py": {"_clock", "_thread_is"},
     "unit/application/view/test_document.py": {"_served", "_serving"},

@@ -76,9 +76,9 @@ def command(
     properties: tuple[tuple[str, str], ...],
     as_json: bool,
 ) -> int:
-    """Run an Apache Kafka broker until Ctrl-C, or several with --brokers.
+    """Run an Apache Kafka broker until Ctrl-C.
 
-    It listens on this machine only, and its data go away with it.
+    With --brokers, a cluster of several. It listens on this machine only, and its data go away with it.
     """
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
