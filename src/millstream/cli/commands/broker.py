@@ -78,7 +78,8 @@ def command(
 ) -> int:
     """Run an Apache Kafka broker until Ctrl-C.
 
-    With --brokers, a cluster of several. It listens on this machine only, and its data go away with it.
+    With --brokers, a cluster of several. It listens on this machine only, and its data go away
+    with it.
     """
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
