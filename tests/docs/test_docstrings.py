@@ -21,6 +21,18 @@ WITHOUT_EXAMPLE: dict[str, str] = {
         f"EmbeddedKafka.{each}": "its class shows them all, so that one broker does"
         for each in ("create_topic", "kill", "start", "stop")
     },
+    **dict.fromkeys(
+        (
+            "EmbeddedBroker",
+            *(f"EmbeddedBroker.{each}" for each in ("kill", "pause", "resume", "start", "stop")),
+            "EmbeddedKafka.wait_in_sync",
+        ),
+        "the example of EmbeddedKafka.brokers shows them all",
+    ),
+    **{
+        f"EmbeddedBroker.{each}": "for EmbeddedKafka, not for users"
+        for each in ("await_ready", "end", "launch", "remove")
+    },
     **{
         f"Completion.{each}": "for the engine, not for users"
         for each in ("land", "run_time", "time_out")

@@ -282,7 +282,7 @@ def test_what_cannot_be_written_is_raised_at_once(
     [
         ({"no.such.setting": 1}, "no.such.setting"),
         ({"transactional.id": "t"}, "transactional.id"),
-        ({"linger.ms": -7}, "value -7 is outside"),
+        ({"linger.ms": -7}, "linger.ms is -7, but must be at least 0"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], said: str) -> None:

@@ -54,6 +54,7 @@ class Cluster:
         self._coordinator = 0
         #: Until then the coordinators of the group and of transactions answer nothing.
         self._coordinators_silent_until_us = 0
+        self._waiting_requests: list[Callable[[], None]] = []
         self.group = GroupCoordinator(
             scheduler, lambda: self.up[self._coordinator] and not self.coordinators_silent_us
         )
@@ -152,8 +153,15 @@ class Cluster:
                 self._coordinators_silent_until_us = 0
                 self.scheduler.tell("the coordinators answer again")
                 self.group.resumed()
+                waiting, self._waiting_requests = self._waiting_requests, []
+                for serve in waiting:
+                    serve()
 
         self.scheduler.call_after(us, resume)
+
+    def serve_later(self, serve: Callable[[], None]) -> None:
+        """Let a request wait until the coordinators answer again, behind those before it."""
+        self._waiting_requests.append(serve)
 
     def end_silence(self) -> None:
         """Let the coordinators answer again at once."""

@@ -105,8 +105,10 @@ class SimulatedTransactions(SimulatedProducer):
             for place, each in offsets.items()
         }
         place = (member.member_id, member.instance_id, member.generation)
+        # A request that is served late has the epoch of its own transaction.
+        epoch = self._epoch
         error = self._ask(
-            lambda: self._coordinator.send_offsets(self._id, self._epoch, place, sent), timeout_ms
+            lambda: self._coordinator.send_offsets(self._id, epoch, place, sent), timeout_ms
         )
         if error == REBALANCING:
             raise RebalanceInProgressError("The group is rebalancing.")
@@ -119,7 +121,8 @@ class SimulatedTransactions(SimulatedProducer):
         until_us = self._scheduler.now_us + timeout_ms * 1000
         self.flush(timeout_ms)
         left_ms = max(1, (until_us - self._scheduler.now_us) // 1000)
-        self._ask(lambda: self._coordinator.end(self._id, self._epoch, commit=True), left_ms)
+        epoch = self._epoch
+        self._ask(lambda: self._coordinator.end(self._id, epoch, commit=True), left_ms)
         self._begun = False
 
     def purge(self, timeout_ms: int = _PURGE_TIMEOUT_MS) -> None:
@@ -179,7 +182,7 @@ class SimulatedTransactions(SimulatedProducer):
             with suppress(LogError):
                 answer()
 
-        scheduler.call_after(silent_us, serve)
+        cluster.serve_later(serve)
         scheduler.step(max(0, until_us - scheduler.now_us))
         raise BrokerUnavailableError("The coordinator of transactions does not answer.")
 
