@@ -80,6 +80,7 @@ ALLOWED: dict[str, set[str]] = {
     "integration/server/test_console.py": {"_config", "_serving", "_supervisor"},
     "unit/application/test_overdue_commits.py": {"_on_event", "_supervisor"},
     "unit/application/test_serving.py": {"_asked", "_config", "_supervisor"},
+    "support/running/thread_run.py": {"_tasks"},
     "support/running/topologies/console_sample.py": {"_clock", "_thread_is"},
     "unit/application/view/test_document.py": {"_served", "_serving"},
     # What a subscription is made of, to be run without Spark, or asked for its processes.

@@ -72,6 +72,8 @@ def test_closing_waits_as_the_properties_say_that_it_was_started_with(
     with thread:
         for _ in range(2):
             assert begun.acquire(timeout=_WAIT_S)
+        # The thread begins with small batches.
+        wait_for(lambda: thread.in_flight == 6, _WAIT_S, "all tasks are taken")
         started = time.monotonic()
     assert time.monotonic() - started < within_s
     assert committed_lag(kafka.bootstrap_servers, name, name) == 6 - done

@@ -115,6 +115,11 @@ class ThreadRun:
 
         wait_for(runs, _WAIT_S, f"the thread runs {tasks} tasks")
 
+    @property
+    def in_flight(self) -> int:
+        """How many records its tasks have taken that are worked on beside the loop."""
+        return sum(task.in_flight for task in self._thread._tasks.running)
+
     def wait_for_failure(self) -> StreamsError:
         """What the thread ends with by itself."""
         self._may_fail = True
