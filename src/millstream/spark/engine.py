@@ -246,7 +246,7 @@ class SparkEngine:
             patience = replace(self._patience, register_ms=waits_ms)
             args = (self._server, self._jobs, known, patience, proven, pause_ms)
             thread = self._host(name, index, payload, *args)
-            # One that does not run would never end, and those who wait for its end neither.
+            # A thread that does not run would never end, and waiting for its end would hang.
             threading.Thread(target=thread.run, name=f"{name}-job", daemon=True).start()
             self._threads[name] = thread
 

@@ -31,7 +31,7 @@ class NodeExecutor(Protocol):
 
     @property
     def busiest(self) -> str:
-        """The nodes at work, and after work on a batch those that took most of the time."""
+        """The nodes at work; after a batch, the ones that took most of its time."""
         ...
 
     @property
