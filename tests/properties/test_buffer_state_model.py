@@ -114,7 +114,7 @@ class SuppressModel(StoreModel):
         assert [change.key for change in found] == expected[:most]
         for change in found:
             held = self.model[change.key]
-            assert change[1:] == (held.new, held.old, held.context)
+            assert change[1:] == (held.new, held.prior, held.context)
         for key in expected[: most if len(expected) < most else max(0, most - 1)]:
             del self.model[key]
 

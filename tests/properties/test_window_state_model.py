@@ -131,9 +131,8 @@ class WindowModel(StoreModel):
         return list(store.all())
 
     def shown(self, model: Windows) -> Any:
-        return [
-            (window_of(slot), model.values[slot]) for slot in self.visible(0, FOREVER_MS, model)
-        ]
+        slots = self.visible(0, FOREVER_MS, model, by_time=not self.sessions)
+        return [(window_of(slot), model.values[slot]) for slot in slots]
 
     def replay(self, records: Sequence[Logged]) -> Windows:
         model, should_drop = Windows(), self.should_drop
@@ -203,21 +202,26 @@ class WindowModel(StoreModel):
         model: Windows | None = None,
         *,
         expired_too: bool = False,
+        by_time: bool = False,
     ) -> list[Slot]:
-        """The slots that can be read, in the store's order."""
+        """The slots that can be read, in the order of `order`."""
         model = model or self.model
         assert model is not None
         first = time_from if expired_too else max(time_from, self.first_live(model))
         found = [slot for slot in model.values if first <= self.time_of(slot) <= time_to]
-        return sorted(found, key=self.order)
+        return sorted(found, key=lambda slot: self.order(slot, by_time=by_time))
 
-    def order(self, slot: Slot) -> tuple[Any, ...]:
+    def order(self, slot: Slot, *, by_time: bool) -> tuple[Any, ...]:
+        """Where a slot comes in the store's order.
+
+        A store ordered by time has an index by key as well, so `by_time` says which one is read.
+        """
         key, start, end, number = slot
         time = self.time_of(slot)
         if not self.persistent:
             # Kafka Streams has the last session first, of those that end together.
             return time, key, -start if self.sessions else number
-        if not self.time_ordered:
+        if not (self.time_ordered and by_time):
             parts = [end, start] if self.sessions else [start]
             tail = b"".join(part.to_bytes(8, "big") for part in parts)
             return time // self.segment, key + tail + number.to_bytes(4, "big")
@@ -397,12 +401,13 @@ class WindowModel(StoreModel):
             begin = (key, max(0, time - length), time, 0)
         else:
             begin = (key, time, time + SIZE_MS, number if self.duplicates else 0)
-        place = self.order(begin)
-        slots = self.visible(0, FOREVER_MS)
+        by_time = not self.sessions
+        place = self.order(begin, by_time=by_time)
+        slots = self.visible(0, FOREVER_MS, by_time=by_time)
         if reverse:
-            want = [slot for slot in slots if self.order(slot) <= place][::-1]
+            want = [slot for slot in slots if self.order(slot, by_time=by_time) <= place][::-1]
         else:
-            want = [slot for slot in slots if self.order(slot) >= place]
+            want = [slot for slot in slots if self.order(slot, by_time=by_time) >= place]
         found = self.table.read_keys(
             None, None, 0, FOREVER_MS, reverse=reverse, begin=self.stored(begin)
         )
@@ -422,7 +427,7 @@ class WindowModel(StoreModel):
     @precondition(lambda self: self.cache is None)
     def look_for_closed(self, first: int, last: int) -> None:
         expired_too = self.sessions and self.persistent
-        slots = self.visible(first, last, expired_too=expired_too)
+        slots = self.visible(first, last, expired_too=expired_too, by_time=True)
         want = [(window_of(s), self.plain(self.model.values[s])) for s in slots]
         look = self.table.find_ended if self.sessions else self.table.fetch_all
         assert [found[:2] for found in look(first, last)] == want
