@@ -451,8 +451,16 @@ def main() -> int:
     parser = parser_of(__doc__, minutes=4)
     add_guarantee(parser, AT_LEAST_ONCE)
     parser.add_argument("--brokers", type=int, default=1, help="how many brokers there are")
-    parser.add_argument("--keep", type=Path, help="a folder for what instances write and store")
+    parser.add_argument(
+        "--uncommitted-max-bytes",
+        type=int,
+        help="the application's statestore_uncommitted_max_bytes",
+    )
+    parser.add_argument("--keep", type=Path, help="a folder for logs and state of the instances")
     arguments = parsed(parser)
+    settings: dict[str, Any] = {}
+    if arguments.uncommitted_max_bytes is not None:
+        settings["statestore_uncommitted_max_bytes"] = arguments.uncommitted_max_bytes
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
         report = storm(
@@ -462,6 +470,7 @@ def main() -> int:
             arguments.only,
             arguments.guarantee,
             arguments.brokers,
+            settings,
         )
     print(report)  # noqa: T201
     account = report.account
