@@ -274,29 +274,34 @@ class Skipping:
         return None
 
 
-@pytest.mark.parametrize("reason", ["no key", "old"])
+@pytest.mark.parametrize("wrong", [[1], [0], [5], [1, 4], [0, 1, 2, 3, 4, 5]])
+@pytest.mark.parametrize("reason", ["no key", "old", "in the future"])
 def test_a_rejected_record_costs_no_others(
-    clients: Clients, make_topic: Callable[..., str], reason: str
+    clients: Clients, make_topic: Callable[..., str], reason: str, wrong: list[int]
 ) -> None:
-    """The broker rejects a whole batch for one record: the others of it are written, in order."""
+    """The broker rejects a whole batch for one record or several: the others are written."""
     config = {"cleanup_policy": "compact"}
-    if reason == "old":
-        config = {"message_timestamp_before_max_ms": "3600000"}
+    if reason != "no key":
+        limit = "message_timestamp_before_max_ms"
+        config = {limit if reason == "old" else limit.replace("before", "after"): "3600000"}
     topic, now_ms = make_topic(**config), int(time.time() * 1_000)
     producer, watch = clients.producer(), Skipping()
     keys: list[bytes | None] = [b"k"] * 6
     values: list[bytes | None] = [b"%d" % number for number in range(6)]
     times = [now_ms] * 6
-    for index in (1, 4):
-        if reason == "old":
-            times[index] = 1
-        else:
+    for index in wrong:
+        if reason == "no key":
             keys[index] = None
+        else:
+            times[index] = 1 if reason == "old" else 2 * now_ms
     producer.send_watched(topic, [0] * 6, keys, values, times, None, watch)
     producer.flush(TIMEOUT_MS)
-    assert sorted(watch.rejected) == [1, 4]
-    advice = "message.timestamp.before.max.ms" if reason == "old" else "needs a key if"
+    assert sorted(watch.rejected) == wrong
+    advice = "needs a key if" if reason == "no key" else "message.timestamp.before.max.ms"
     assert all(advice in message for message in watch.rejected.values()), watch.rejected
     consumer = clients.consumer()
     consumer.assign({place(topic): 0})
-    assert [each.value for each in until_end(consumer, place(topic))] == [b"0", b"2", b"3", b"5"]
+    written = [each.value for each in until_end(consumer, place(topic))]
+    assert sorted(written) == [b"%d" % number for number in range(6) if number not in wrong]
+    if reason == "no key":
+        assert written == sorted(written)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, Message
@@ -23,6 +24,8 @@ DeliveryCallback = Callable[[KafkaError | None, Message], None]
 SendAgain = Callable[[Sequence[int]], None]
 
 #: The broker rejected another record of the same batch, and the whole batch with it (KIP-467).
+#: librdkafka reports it only for a batch with several rejected records: otherwise all records of
+#: the batch have the error of the rejected one.
 _REJECTED_WITH_ANOTHER: Final = KafkaError._INVALID_DIFFERENT_RECORD
 
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -35,9 +38,60 @@ class _Rejected(NamedTuple):
     #: Its index, as the watch numbers the records of the send.
     row: int
     error: ProductionError
-    #: Whether only another record of its batch was rejected.
-    is_innocent: bool
+    code: int
+    has_key: bool
+    timestamp: int
     send_again: SendAgain | None
+
+    @property
+    def batch(self) -> tuple[int, SendAgain | None, int | None]:
+        """Equal for records that may have been in one batch, while they follow each other."""
+        return id(self.watch), self.send_again, self.error.partition
+
+
+class _Verdicts(NamedTuple):
+    """What happens with watched records that failed.
+
+    Args:
+        rejected: the handler is asked about them.
+        innocent: they failed because of another record of their batch.
+        suspects: the two records of a batch one of which is the rejected one, the likelier first.
+    """
+
+    rejected: list[_Rejected]
+    innocent: list[_Rejected]
+    suspects: list[_Rejected]
+
+
+def _verdicts(failed: Iterable[_Rejected]) -> _Verdicts:
+    """Find the records that the broker has rejected among those of their batches."""
+    verdicts = _Verdicts([], [], [])
+    for _, group in groupby(failed, key=lambda each: each.batch):
+        records = list(group)
+        if records[0].send_again is None or len(records) == 1:
+            verdicts.rejected.extend(records)
+        elif any(each.code == _REJECTED_WITH_ANOTHER for each in records):
+            for each in records:
+                is_innocent = each.code == _REJECTED_WITH_ANOTHER
+                (verdicts.innocent if is_innocent else verdicts.rejected).append(each)
+        elif all(each.code == KafkaError.INVALID_TIMESTAMP for each in records):
+            # Only one of them is outside of the limits: the earliest or the latest.
+            by_time = sorted(records, key=lambda each: each.timestamp)
+            suspects = [by_time[0], by_time[-1]]
+            gaps = [by_time[1].timestamp - by_time[0].timestamp]
+            gaps.append(by_time[-1].timestamp - by_time[-2].timestamp)
+            if gaps[1] > gaps[0]:
+                suspects.reverse()
+            verdicts.suspects.extend(suspects)
+            verdicts.innocent.extend(each for each in records if each not in suspects)
+        elif all(each.code == KafkaError.INVALID_RECORD for each in records):
+            # The broker demands a key where the topic is compacted.
+            keyless = [each for each in records if not each.has_key]
+            verdicts.rejected.extend(keyless or records)
+            verdicts.innocent.extend(each for each in records if keyless and each.has_key)
+        else:
+            verdicts.rejected.extend(records)
+    return verdicts
 
 
 class Deliveries:
@@ -52,11 +106,18 @@ class Deliveries:
         begins_anew: whether the work since the last commit is to be done again after a record that
             nobody took in time; always so in a transaction.
         user: who writes them, if that is known.
+        drain: waits until all records that were sent are written or have failed.
     """
 
     def __init__(
-        self, *, transactional: bool = False, begins_anew: bool = False, user: str = ""
+        self,
+        *,
+        transactional: bool = False,
+        begins_anew: bool = False,
+        user: str = "",
+        drain: Callable[[], object] = lambda: None,
     ) -> None:
+        self._drain = drain
         self._transactional = transactional
         self._begins_anew = transactional or begins_anew
         self._user = user
@@ -153,8 +214,10 @@ class Deliveries:
             return
         told = delivery_error(error, message.topic(), message.partition(), user=self._user)
         if isinstance(told, ProductionError) and error.code() not in UNASKED:
-            is_innocent = error.code() == _REJECTED_WITH_ANOTHER and send_again is not None
-            self._undecided.append(_Rejected(watch, index, told, is_innocent, send_again))
+            has_key, timestamp = message.key() is not None, message.timestamp()[1]
+            self._undecided.append(
+                _Rejected(watch, index, told, error.code(), has_key, timestamp, send_again)
+            )
         else:
             self._note(error, message)
 
@@ -173,33 +236,44 @@ class Deliveries:
         Raises:
             StreamsError: a record could not be sent again.
         """
-        innocent: dict[SendAgain, list[int]] = {}
-        left_out = 0
-        while self._undecided:
-            watch, index, error, is_innocent, send_again = self._undecided.popleft()
-            if self._failed:
-                # Follows Kafka Streams: nobody is asked any more, since nothing will be committed.
-                self._failed += 1
-                continue
-            if is_innocent and self._transactional:
-                left_out += 1
-                continue
-            if is_innocent and send_again is not None:
-                innocent.setdefault(send_again, []).append(index)
-                continue
-            failure = watch.failed(index, error, transaction_lost=self._transactional)
+        failed = list(self._undecided)
+        self._undecided.clear()
+        if self._failed:
+            # Follows Kafka Streams: nobody is asked any more, since nothing will be committed.
+            self._failed += len(failed)
+            return
+        rejected, innocent, suspects = _verdicts(failed)
+        if self._transactional:
+            # The transaction is lost, so no suspect can be sent alone: take the likelier ones.
+            rejected = rejected + suspects[::2]
+        for number, each in enumerate(rejected):
+            failure = each.watch.failed(each.row, each.error, transaction_lost=self._transactional)
             if failure is not None:
                 self.fail(failure)
-        if self._failed:
-            self._failed += left_out + sum(map(len, innocent.values()))
-            return
-        for send_again, indices in innocent.items():
-            try:
-                send_again(indices)
-            except StreamsError as error:
-                # Otherwise the offsets of the records that were not sent could be committed.
-                self.fail(error)
-                raise
+                self._failed += len(failed) - number - 1
+                return
+        if not self._transactional:
+            self._send_again(innocent, suspects)
+
+    def _send_again(self, innocent: Sequence[_Rejected], suspects: Sequence[_Rejected]) -> None:
+        again: dict[SendAgain, list[int]] = {}
+        for each in innocent:
+            assert each.send_again is not None
+            again.setdefault(each.send_again, []).append(each.row)
+        try:
+            for send_again, rows in again.items():
+                send_again(rows)
+            for each in suspects:
+                assert each.send_again is not None
+                # In a batch of its own, so that the broker's answer is about this record.
+                self._drain()
+                each.send_again([each.row])
+            if suspects:
+                self._drain()
+        except StreamsError as error:
+            # Otherwise the offsets of the records that were not sent could be committed.
+            self.fail(error)
+            raise
 
     def acked_offsets(self) -> dict[TopicPartition, int]:
         """The last acknowledged offset of each partition, as far as known."""

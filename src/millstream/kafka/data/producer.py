@@ -48,6 +48,8 @@ _QUEUE_FULL_POLL_S: Final = 0.01
 _MAX_BLOCK_MS: Final = 60_000
 _CLOSE_TIMEOUT_MS: Final = 10_000
 _PURGE_TIMEOUT_MS: Final = 1_000
+#: How long to wait for other records, so that a suspect of a rejected batch is sent alone.
+_ISOLATION_TIMEOUT_MS: Final = 10_000
 _AT_ONCE_MS: Final = 1
 #: How often a full queue is reported where `max.block.ms` is 0.
 _WARNS_EVERY_MS: Final = 1_000
@@ -99,6 +101,7 @@ class RecordProducer:
             transactional=transactional_id is not None,
             begins_anew=begins_anew,
             user=user_of(settings),
+            drain=lambda: self._flush_clients(_ISOLATION_TIMEOUT_MS),
         )
         self._is_deciding = False
         self._writer = self._made_writer(speedups, transactional=transactional_id is not None)
