@@ -20,6 +20,27 @@ _LATE_ANSWER = ("tests/integration/kafka/test_transactions.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     mutant(
+        "the handler is asked about a whole batch with one record without a key",
+        _DELIVERY,
+        "if not each.has_key]",
+        "if False]",
+        tests=_DELIVERIES,
+    ),
+    mutant(
+        "suspects of a rejected batch share a batch again",
+        _DELIVERY,
+        "                self._drain()\n                each.send_again",
+        "                each.send_again",
+        tests=_DELIVERIES,
+    ),
+    mutant(
+        "the handler is asked about both suspects of a transaction",
+        _DELIVERY,
+        "suspects[::2]",
+        "suspects",
+        tests=_DELIVERIES,
+    ),
+    mutant(
         "an answer about offsets counts for the next transaction",
         _TRANSACTIONS,
         "        self._apart = None\n        if self._must_renew:",

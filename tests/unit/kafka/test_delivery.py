@@ -151,6 +151,64 @@ def test_innocent_records_of_a_rejected_batch_are_sent_again() -> None:
     assert not deliveries.undecided
 
 
+def whole_batch(
+    deliveries: Deliveries,
+    asked: Asked,
+    again: Callable[[Sequence[int]], None],
+    code: int,
+    messages: Sequence[Message],
+) -> None:
+    """librdkafka reports the error of the only rejected record for all of its batch."""
+    callbacks = deliveries.watched(asked, range(len(messages)), again)
+    for callback, message in zip(callbacks, messages, strict=True):
+        callback(KafkaError(code), message)
+
+
+def message(key: bytes | None = b"k", time: int = 5) -> Message:
+    return Message(topic="x", partition=1, key=key, timestamp=(1, time))
+
+
+def test_the_record_without_a_key_is_the_rejected_one() -> None:
+    deliveries, asked, sent = Deliveries(), Asked(), list[int]()
+    messages = [message(), message(key=None), message()]
+    whole_batch(deliveries, asked, sent.extend, KafkaError.INVALID_RECORD, messages)
+    deliveries.decide()
+    assert (asked.indices, sent) == ([1], [0, 2])
+
+
+def test_all_records_are_rejected_if_no_cause_is_known() -> None:
+    deliveries, asked, sent = Deliveries(), Asked(), list[int]()
+    messages = [message(), message()]
+    whole_batch(deliveries, asked, sent.extend, KafkaError.INVALID_RECORD, messages)
+    deliveries.decide()
+    assert (asked.indices, sent) == ([0, 1], [])
+
+
+@pytest.mark.parametrize(("times", "likelier"), [([5, 6, 9, 1], 3), ([5, 4, 99, 1], 2)])
+def test_one_of_two_times_is_the_rejected_one(times: list[int], likelier: int) -> None:
+    """Each is sent in a batch of its own, so that the broker says which; not in a transaction."""
+    steps: list[list[int] | str] = []
+
+    def again(indices: Sequence[int]) -> None:
+        steps.append(list(indices))
+
+    deliveries, asked = Deliveries(drain=lambda: steps.append("drained")), Asked()
+    messages = [message(time=each) for each in times]
+    whole_batch(deliveries, asked, again, KafkaError.INVALID_TIMESTAMP, messages)
+    deliveries.decide()
+    assert steps == [[0, 1], "drained", [likelier], "drained", [5 - likelier], "drained"]
+    assert asked.indices == []
+    # Now alone.
+    (callback,) = deliveries.watched(asked, [2], again)
+    callback(KafkaError(KafkaError.INVALID_TIMESTAMP), messages[2])
+    deliveries.decide()
+    assert asked.indices == [2]
+    in_transaction, asked = Deliveries(transactional=True), Asked()
+    whole_batch(in_transaction, asked, again, KafkaError.INVALID_TIMESTAMP, messages)
+    in_transaction.decide()
+    assert asked.indices == [likelier]
+
+
 @pytest.mark.parametrize(("transactional", "fails"), [(True, True), (True, False), (False, True)])
 def test_innocent_records_are_not_sent_for_nothing(transactional: bool, fails: bool) -> None:
     """What was done since the last commit is done again, or the thread ends."""
