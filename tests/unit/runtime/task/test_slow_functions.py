@@ -187,6 +187,19 @@ def test_flushes_of_caches_are_bounded_as_well(tmp_path: Path, time_ms: int) -> 
     assert committed == len(values)
 
 
+def test_a_single_record_is_never_stopped(tmp_path: Path) -> None:
+    """Its first function takes longer than a batch may; the functions behind it are called."""
+    task = bench(
+        lambda builder, spend: _out(_stream(builder).map_values(spend).map_values(spend)),
+        tmp_path,
+        lambda call: BUDGET_MS + 1_000 if call % 2 == 0 else 1_000,
+    )
+    task.feed("in", ["one", "two"])
+    task.run()
+    assert task.given_up == 0
+    assert len(task.calls) == 4
+
+
 def test_a_record_that_takes_longer_than_the_limits_each_time_is_an_error(tmp_path: Path) -> None:
     task = bench(KINDS["map_values"], tmp_path, lambda _: 12_000)
     task.feed("in", [f"v{number}" for number in range(10)])
