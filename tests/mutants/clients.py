@@ -27,6 +27,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_DELIVERIES,
     ),
     mutant(
+        "records of several sends are taken for several batches",
+        _DELIVERY,
+        "partitions.setdefault((each.error.topic,",
+        "partitions.setdefault((str(id(each.send_again)),",
+        tests=_DELIVERIES,
+    ),
+    mutant(
         "suspects of a rejected batch share a batch again",
         _DELIVERY,
         "                self._drain()\n                each.send_again",
@@ -126,22 +133,22 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "the handler is asked about innocent records of a rejected batch",
         _DELIVERY,
-        "            if is_innocent and send_again is not None:\n",
-        "            if False:\n",
+        "        by_code.pop(_REJECTED_WITH_ANOTHER, None)\n",
+        "",
         tests=_DELIVERIES,
     ),
     mutant(
         "innocent records of a transaction are sent again",
         _DELIVERY,
-        "            if is_innocent and self._transactional:\n",
-        "            if False:\n",
+        "        if not self._transactional:\n            self._send_again",
+        "        if True:\n            self._send_again",
         tests=_DELIVERIES,
     ),
     mutant(
         "innocent records are sent again though nothing can be committed",
         _DELIVERY,
-        "sum(map(len, innocent.values()))\n            return\n",
-        "sum(map(len, innocent.values()))\n",
+        "self._failed += len(failed) - number - 1\n                return\n",
+        "self._failed += len(failed) - number - 1\n",
         tests=_DELIVERIES,
     ),
     mutant(
@@ -154,8 +161,8 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "an innocent record that could not be sent again is committed",
         _DELIVERY,
-        "                self.fail(error)\n                raise\n",
-        "                raise\n",
+        "            self.fail(error)\n            raise\n",
+        "            raise\n",
         tests=_DELIVERIES,
     ),
 )

@@ -176,6 +176,16 @@ def test_the_record_without_a_key_is_the_rejected_one() -> None:
     assert (asked.indices, sent) == ([1], [0, 2])
 
 
+def test_a_batch_may_have_records_of_several_sends() -> None:
+    deliveries, asked, sent = Deliveries(), Asked(), list[int]()
+    whole_batch(deliveries, asked, sent.extend, KafkaError.INVALID_RECORD, [message()])
+    others: list[int] = []
+    messages = [message(key=None), message()]
+    whole_batch(deliveries, asked, others.extend, KafkaError.INVALID_RECORD, messages)
+    deliveries.decide()
+    assert (asked.indices, sent, others) == ([0], [0], [1])
+
+
 def test_all_records_are_rejected_if_no_cause_is_known() -> None:
     deliveries, asked, sent = Deliveries(), Asked(), list[int]()
     messages = [message(), message()]

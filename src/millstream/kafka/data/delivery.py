@@ -7,7 +7,6 @@ import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, Message
@@ -43,11 +42,6 @@ class _Rejected(NamedTuple):
     timestamp: int
     send_again: SendAgain | None
 
-    @property
-    def batch(self) -> tuple[int, SendAgain | None, int | None]:
-        """Equal for records that may have been in one batch, while they follow each other."""
-        return id(self.watch), self.send_again, self.error.partition
-
 
 class _Verdicts(NamedTuple):
     """What happens with watched records that failed.
@@ -64,33 +58,38 @@ class _Verdicts(NamedTuple):
 
 
 def _verdicts(failed: Iterable[_Rejected]) -> _Verdicts:
-    """Find the records that the broker has rejected among those of their batches."""
+    """Find the records that the broker has rejected among those of their batches.
+
+    A batch may have records of several sends, but of one partition only.
+    """
+    partitions: dict[tuple[str | None, int | None], list[_Rejected]] = {}
     verdicts = _Verdicts([], [], [])
-    for _, group in groupby(failed, key=lambda each: each.batch):
-        records = list(group)
-        if records[0].send_again is None or len(records) == 1:
-            verdicts.rejected.extend(records)
-        elif any(each.code == _REJECTED_WITH_ANOTHER for each in records):
-            for each in records:
-                is_innocent = each.code == _REJECTED_WITH_ANOTHER
-                (verdicts.innocent if is_innocent else verdicts.rejected).append(each)
-        elif all(each.code == KafkaError.INVALID_TIMESTAMP for each in records):
-            # Only one of them is outside of the limits: the earliest or the latest.
-            by_time = sorted(records, key=lambda each: each.timestamp)
-            suspects = [by_time[0], by_time[-1]]
-            gaps = [by_time[1].timestamp - by_time[0].timestamp]
-            gaps.append(by_time[-1].timestamp - by_time[-2].timestamp)
-            if gaps[1] > gaps[0]:
-                suspects.reverse()
-            verdicts.suspects.extend(suspects)
-            verdicts.innocent.extend(each for each in records if each not in suspects)
-        elif all(each.code == KafkaError.INVALID_RECORD for each in records):
-            # The broker demands a key where the topic is compacted.
-            keyless = [each for each in records if not each.has_key]
-            verdicts.rejected.extend(keyless or records)
-            verdicts.innocent.extend(each for each in records if keyless and each.has_key)
+    for each in failed:
+        if each.send_again is None:
+            verdicts.rejected.append(each)
         else:
-            verdicts.rejected.extend(records)
+            partitions.setdefault((each.error.topic, each.error.partition), []).append(each)
+    for records in partitions.values():
+        by_code: dict[int, list[_Rejected]] = {}
+        for each in records:
+            by_code.setdefault(each.code, []).append(each)
+        by_code.pop(_REJECTED_WITH_ANOTHER, None)
+        # The broker demands a key where the topic is compacted.
+        invalid = by_code.pop(KafkaError.INVALID_RECORD, [])
+        rejected = [each for each in invalid if not each.has_key] or invalid
+        suspects: list[_Rejected] = []
+        if len(by_code.get(KafkaError.INVALID_TIMESTAMP, ())) > 1:
+            # Only one of a batch is outside of the limits: the earliest or the latest.
+            times = sorted(by_code.pop(KafkaError.INVALID_TIMESTAMP), key=lambda e: e.timestamp)
+            at_start = times[1].timestamp - times[0].timestamp
+            at_end = times[-1].timestamp - times[-2].timestamp
+            suspects = [times[0], times[-1]] if at_start >= at_end else [times[-1], times[0]]
+        for others in by_code.values():
+            rejected.extend(others)
+        verdicts.rejected.extend(rejected)
+        verdicts.suspects.extend(suspects)
+        guilty = {id(each) for each in (*rejected, *suspects)}
+        verdicts.innocent.extend(each for each in records if id(each) not in guilty)
     return verdicts
 
 
