@@ -458,9 +458,8 @@ def main() -> int:
     )
     parser.add_argument("--keep", type=Path, help="a folder for logs and state of the instances")
     arguments = parsed(parser)
-    settings: dict[str, Any] = {}
-    if arguments.uncommitted_max_bytes is not None:
-        settings["statestore_uncommitted_max_bytes"] = arguments.uncommitted_max_bytes
+    limit = arguments.uncommitted_max_bytes
+    settings = None if limit is None else {"statestore_uncommitted_max_bytes": limit}
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
         report = storm(

@@ -20,10 +20,10 @@ _LATE_ANSWER = ("tests/integration/kafka/test_transactions.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     mutant(
-        "the handler is asked about a whole batch with one record without a key",
+        "a record without a key makes the handler decide about its whole batch",
         _DELIVERY,
-        "if not each.has_key]",
-        "if False]",
+        "and lacks_key and each.has_key)",
+        "and False)",
         tests=_DELIVERIES,
     ),
     mutant(
@@ -41,7 +41,7 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_DELIVERIES,
     ),
     mutant(
-        "the handler is asked about both suspects of a transaction",
+        "the handler decides about both suspects of a transaction",
         _DELIVERY,
         "suspects[::2]",
         "suspects",
@@ -133,8 +133,8 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "the handler is asked about innocent records of a rejected batch",
         _DELIVERY,
-        "        by_code.pop(_REJECTED_WITH_ANOTHER, None)\n",
-        "",
+        "                each.code == _REJECTED_WITH_ANOTHER\n",
+        "                False\n",
         tests=_DELIVERIES,
     ),
     mutant(

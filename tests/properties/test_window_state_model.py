@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -209,7 +210,7 @@ class WindowModel(StoreModel):
         assert model is not None
         first = time_from if expired_too else max(time_from, self.first_live(model))
         found = [slot for slot in model.values if first <= self.time_of(slot) <= time_to]
-        return sorted(found, key=lambda slot: self.order(slot, by_time=by_time))
+        return sorted(found, key=partial(self.order, by_time=by_time))
 
     def order(self, slot: Slot, *, by_time: bool) -> tuple[Any, ...]:
         """Where a slot comes in the store's order.
@@ -402,12 +403,13 @@ class WindowModel(StoreModel):
         else:
             begin = (key, time, time + SIZE_MS, number if self.duplicates else 0)
         by_time = not self.sessions
-        place = self.order(begin, by_time=by_time)
+        order = partial(self.order, by_time=by_time)
+        place = order(begin)
         slots = self.visible(0, FOREVER_MS, by_time=by_time)
         if reverse:
-            want = [slot for slot in slots if self.order(slot, by_time=by_time) <= place][::-1]
+            want = [slot for slot in slots if order(slot) <= place][::-1]
         else:
-            want = [slot for slot in slots if self.order(slot, by_time=by_time) >= place]
+            want = [slot for slot in slots if order(slot) >= place]
         found = self.table.read_keys(
             None, None, 0, FOREVER_MS, reverse=reverse, begin=self.stored(begin)
         )

@@ -44,7 +44,7 @@ from millstream.runtime.start_checks import StartChecks
 from millstream.serdes import LONG, STRING
 from millstream.testing import EmbeddedKafka
 
-#: Half of `delivery.timeout.ms`: whoever waits for a fault to pass needs at least all of it.
+#: Half of `delivery.timeout.ms`: an application that waits for a fault to pass needs all of it.
 SOON_S = 60.0
 
 

@@ -186,6 +186,19 @@ def test_a_batch_may_have_records_of_several_sends() -> None:
     assert (asked.indices, sent, others) == ([0], [0], [1])
 
 
+def test_no_record_is_lost_when_the_handler_ends_the_process() -> None:
+    class Exits(Asked):
+        def failed(self, index: int, error: ProductionError, *, transaction_lost: bool) -> None:
+            raise SystemExit
+
+    deliveries = Deliveries()
+    messages = [message(), message()]
+    whole_batch(deliveries, Exits(), list[int]().extend, KafkaError.INVALID_RECORD, messages)
+    with pytest.raises(SystemExit):
+        deliveries.decide()
+    assert deliveries.undecided == 2
+
+
 def test_all_records_are_rejected_if_no_cause_is_known() -> None:
     deliveries, asked, sent = Deliveries(), Asked(), list[int]()
     messages = [message(), message()]

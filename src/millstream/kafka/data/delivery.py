@@ -40,16 +40,16 @@ class _Rejected(NamedTuple):
     code: int
     has_key: bool
     timestamp: int
-    send_again: SendAgain | None
+    send_again: SendAgain
 
 
 class _Verdicts(NamedTuple):
     """What happens with watched records that failed.
 
     Args:
-        rejected: the handler is asked about them.
+        rejected: the handler decides about them.
         innocent: they failed because of another record of their batch.
-        suspects: the two records of a batch one of which is the rejected one, the likelier first.
+        suspects: pairs of records, of which one is the rejected one; the likelier first.
     """
 
     rejected: list[_Rejected]
@@ -65,32 +65,39 @@ def _verdicts(failed: Iterable[_Rejected]) -> _Verdicts:
     partitions: dict[tuple[str | None, int | None], list[_Rejected]] = {}
     verdicts = _Verdicts([], [], [])
     for each in failed:
-        if each.send_again is None:
-            verdicts.rejected.append(each)
-        else:
-            partitions.setdefault((each.error.topic, each.error.partition), []).append(each)
+        partitions.setdefault((each.error.topic, each.error.partition), []).append(each)
     for records in partitions.values():
-        by_code: dict[int, list[_Rejected]] = {}
+        suspects = _suspects(
+            [each for each in records if each.code == KafkaError.INVALID_TIMESTAMP]
+        )
+        invalid = [each for each in records if each.code == KafkaError.INVALID_RECORD]
+        # The broker requires a key where the topic is compacted.
+        lacks_key = not all(each.has_key for each in invalid)
         for each in records:
-            by_code.setdefault(each.code, []).append(each)
-        by_code.pop(_REJECTED_WITH_ANOTHER, None)
-        # The broker demands a key where the topic is compacted.
-        invalid = by_code.pop(KafkaError.INVALID_RECORD, [])
-        rejected = [each for each in invalid if not each.has_key] or invalid
-        suspects: list[_Rejected] = []
-        if len(by_code.get(KafkaError.INVALID_TIMESTAMP, ())) > 1:
-            # Only one of a batch is outside of the limits: the earliest or the latest.
-            times = sorted(by_code.pop(KafkaError.INVALID_TIMESTAMP), key=lambda e: e.timestamp)
-            at_start = times[1].timestamp - times[0].timestamp
-            at_end = times[-1].timestamp - times[-2].timestamp
-            suspects = [times[0], times[-1]] if at_start >= at_end else [times[-1], times[0]]
-        for others in by_code.values():
-            rejected.extend(others)
-        verdicts.rejected.extend(rejected)
+            if each in suspects:
+                continue
+            is_innocent = (
+                each.code == _REJECTED_WITH_ANOTHER
+                or (each.code == KafkaError.INVALID_RECORD and lacks_key and each.has_key)
+                or (each.code == KafkaError.INVALID_TIMESTAMP and bool(suspects))
+            )
+            (verdicts.innocent if is_innocent else verdicts.rejected).append(each)
         verdicts.suspects.extend(suspects)
-        guilty = {id(each) for each in (*rejected, *suspects)}
-        verdicts.innocent.extend(each for each in records if id(each) not in guilty)
     return verdicts
+
+
+def _suspects(records: Sequence[_Rejected]) -> list[_Rejected]:
+    """Of records with the error of one timestamp: the earliest and the latest, the likelier first.
+
+    None if there is only one record, which is the rejected one.
+    """
+    if len(records) < 2:
+        return []
+    ordered = sorted(records, key=lambda each: each.timestamp)
+    at_start = ordered[1].timestamp - ordered[0].timestamp
+    at_end = ordered[-1].timestamp - ordered[-2].timestamp
+    ends = [ordered[0], ordered[-1]]
+    return ends if at_start >= at_end else ends[::-1]
 
 
 class Deliveries:
@@ -189,7 +196,7 @@ class Deliveries:
         return on_delivery
 
     def watched(
-        self, watch: Watch, indices: Sequence[int], send_again: SendAgain | None = None
+        self, watch: Watch, indices: Sequence[int], send_again: SendAgain
     ) -> list[DeliveryCallback]:
         """A callback for each record of a send whose failures the watch decides about.
 
@@ -197,7 +204,7 @@ class Deliveries:
             watch: decides.
             indices: of the records, as the watch numbers them.
             send_again: resends records that the broker rejected only because of another one in
-                their batch; without it the watch decides about them as well.
+                their batch.
         """
         return [partial(self._on_watched, watch, index, send_again) for index in indices]
 
@@ -205,7 +212,7 @@ class Deliveries:
         self,
         watch: Watch,
         index: int,
-        send_again: SendAgain | None,
+        send_again: SendAgain,
         error: KafkaError | None,
         message: Message,
     ) -> None:
@@ -236,9 +243,14 @@ class Deliveries:
             StreamsError: a record could not be sent again.
         """
         failed = list(self._undecided)
-        self._undecided.clear()
+        self._decide(failed)
+        # Only now: if a handler ends with an error such as SystemExit, they stay undecided.
+        for _ in failed:
+            self._undecided.popleft()
+
+    def _decide(self, failed: Sequence[_Rejected]) -> None:
         if self._failed:
-            # Follows Kafka Streams: nobody is asked any more, since nothing will be committed.
+            # Follows Kafka Streams: the handler is not called, since nothing will be committed.
             self._failed += len(failed)
             return
         rejected, innocent, suspects = _verdicts(failed)
@@ -257,13 +269,11 @@ class Deliveries:
     def _send_again(self, innocent: Sequence[_Rejected], suspects: Sequence[_Rejected]) -> None:
         again: dict[SendAgain, list[int]] = {}
         for each in innocent:
-            assert each.send_again is not None
             again.setdefault(each.send_again, []).append(each.row)
         try:
             for send_again, rows in again.items():
                 send_again(rows)
             for each in suspects:
-                assert each.send_again is not None
                 # In a batch of its own, so that the broker's answer is about this record.
                 self._drain()
                 each.send_again([each.row])

@@ -262,7 +262,8 @@ def test_the_producer_goes_on_behind_what_it_refuses() -> None:
 
 
 def report(code: int, deliveries: Deliveries, watching: Watching, index: int) -> None:
-    deliveries.watched(watching, range(5))[index](KafkaError(code), Message(topic="x", partition=1))
+    callbacks = deliveries.watched(watching, range(5), list[int]().extend)
+    callbacks[index](KafkaError(code), Message(topic="x", partition=1))
 
 
 @pytest.mark.parametrize("transactional", [False, True])
