@@ -36,8 +36,15 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "suspects of a rejected batch share a batch again",
         _DELIVERY,
-        "                self._drain()\n                each.send_again",
-        "                each.send_again",
+        "suspect.send_again([suspect.row])\n            self._drain()",
+        "suspect.send_again([suspect.row])",
+        tests=_DELIVERIES,
+    ),
+    mutant(
+        "a record that is rejected alone is tried again for ever",
+        _DELIVERY,
+        "        self._sends_alone = True\n",
+        "",
         tests=_DELIVERIES,
     ),
     mutant(

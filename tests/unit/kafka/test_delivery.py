@@ -232,6 +232,25 @@ def test_one_of_two_times_is_the_rejected_one(times: list[int], likelier: int) -
     assert asked.indices == [likelier]
 
 
+def test_each_record_may_be_rejected_in_a_batch_of_its_own() -> None:
+    """Then each gets the error of a single record, and none must be tried for ever."""
+    deliveries, asked, sent = Deliveries(), Asked(), list[int]()
+    messages = [message(time=each) for each in (1, 2, 3)]
+
+    def again(indices: Sequence[int]) -> None:
+        sent.extend(indices)
+        callbacks = deliveries.watched(asked, indices, again)
+        for index, callback in zip(indices, callbacks, strict=True):
+            callback(KafkaError(KafkaError.INVALID_TIMESTAMP), messages[index])
+
+    whole_batch(deliveries, asked, again, KafkaError.INVALID_TIMESTAMP, messages)
+    for _ in range(3):
+        deliveries.decide()
+    assert sorted(asked.indices) == [0, 1, 2]
+    assert not deliveries.undecided
+    assert len(sent) == 3
+
+
 @pytest.mark.parametrize(("transactional", "fails"), [(True, True), (True, False), (False, True)])
 def test_innocent_records_are_not_sent_for_nothing(transactional: bool, fails: bool) -> None:
     """What was done since the last commit is done again, or the thread ends."""

@@ -21,6 +21,7 @@ from millstream.record import TaskId, TopicPartition, ValueAndTimestamp
 from millstream.serdes import JSON, LONG, STRING
 from millstream.state.builders.key_value import KeyValueStoreBuilder
 from millstream.state.builders.store_builder import StoreBuilder, StoreDefaults
+from millstream.state.builders.versioned import VersionedStoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.restore import apply_latest
 from millstream.state.directories.state_directory import StateDirectory
@@ -183,6 +184,25 @@ def test_a_store_may_only_write_what_is_delivered(open_task: OpenTask) -> None:
     stores.commit({CHANGELOG: 0})
     with pytest.raises(IllegalStateError, match="unit 2"):
         stores.commit({CHANGELOG: 1})
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [
+        VersionedStoreBuilder("s", 100, 10, STRING, LONG),
+        KeyValueStoreBuilder("s", "rocksdb", STRING, LONG, timestamped=True),
+    ],
+    ids=["versioned", "key value"],
+)
+def test_what_is_restored_was_delivered_before(
+    open_task: OpenTask, changelog: Any, builder: StoreBuilder
+) -> None:
+    """The batch in which a task crashed, or that of another task, says nothing about it."""
+    changelog.records.append(("s", b"a", LONG.serialize("", 1), 1))
+    check = WriteCheck()
+    check.begin()
+    stores = open_task(builder, write_check=check)
+    assert replay(stores, changelog) == 1
 
 
 def test_one_owner_per_task(open_task: OpenTask, tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ class _Rejected(NamedTuple):
     code: int
     has_key: bool
     timestamp: int
+    #: Whether nothing else was on its way, so that the error is about this record.
+    is_alone: bool
     send_again: SendAgain
 
 
@@ -68,7 +70,11 @@ def _verdicts(failed: Iterable[_Rejected]) -> _Verdicts:
         partitions.setdefault((each.error.topic, each.error.partition), []).append(each)
     for records in partitions.values():
         suspects = _suspects(
-            [each for each in records if each.code == KafkaError.INVALID_TIMESTAMP]
+            [
+                each
+                for each in records
+                if each.code == KafkaError.INVALID_TIMESTAMP and not each.is_alone
+            ]
         )
         invalid = [each for each in records if each.code == KafkaError.INVALID_RECORD]
         # The broker requires a key where the topic is compacted.
@@ -80,7 +86,7 @@ def _verdicts(failed: Iterable[_Rejected]) -> _Verdicts:
                 each.code == _REJECTED_WITH_ANOTHER
                 or (each.code == KafkaError.INVALID_RECORD and lacks_key and each.has_key)
                 or (each.code == KafkaError.INVALID_TIMESTAMP and bool(suspects))
-            )
+            ) and not each.is_alone
             (verdicts.innocent if is_innocent else verdicts.rejected).append(each)
         verdicts.suspects.extend(suspects)
     return verdicts
@@ -129,6 +135,7 @@ class Deliveries:
         self._user = user
         #: Records that failed and are watched.
         self._undecided: deque[_Rejected] = deque()
+        self._sends_alone = False
         self._failure: StreamsError | None = None
         #: Whether the failure is that of another record of the same batch.
         self._is_of_another = False
@@ -222,7 +229,16 @@ class Deliveries:
         if isinstance(told, ProductionError) and error.code() not in UNASKED:
             has_key, timestamp = message.key() is not None, message.timestamp()[1]
             self._undecided.append(
-                _Rejected(watch, index, told, error.code(), has_key, timestamp, send_again)
+                _Rejected(
+                    watch,
+                    index,
+                    told,
+                    error.code(),
+                    has_key,
+                    timestamp,
+                    self._sends_alone,
+                    send_again,
+                )
             )
         else:
             self._note(error, message)
@@ -273,16 +289,23 @@ class Deliveries:
         try:
             for send_again, rows in again.items():
                 send_again(rows)
-            for each in suspects:
-                # In a batch of its own, so that the broker's answer is about this record.
-                self._drain()
-                each.send_again([each.row])
             if suspects:
                 self._drain()
+            for each in suspects:
+                self._send_alone(each)
         except StreamsError as error:
             # Otherwise the offsets of the records that were not sent could be committed.
             self.fail(error)
             raise
+
+    def _send_alone(self, suspect: _Rejected) -> None:
+        """Send a record in a batch of its own, so that the broker's answer is about this record."""
+        self._sends_alone = True
+        try:
+            suspect.send_again([suspect.row])
+            self._drain()
+        finally:
+            self._sends_alone = False
 
     def acked_offsets(self) -> dict[TopicPartition, int]:
         """The last acknowledged offset of each partition, as far as known."""

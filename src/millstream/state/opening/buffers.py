@@ -42,7 +42,7 @@ def open_suppress_buffer(
         buffer,
         buffer,
         base,
-        apply_each(buffer.restore, base.commit),
+        apply_each(buffer.restore, base.commit_restored),
         before_commit=buffer.log_changes,
     )
 

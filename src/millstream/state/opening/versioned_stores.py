@@ -48,7 +48,7 @@ def open_versioned_store(
 
     def finish(offset: ChangelogOffset) -> None:
         versions.save_stream_time()
-        base.commit(offset)
+        base.commit_restored(offset)
 
     return OpenStore(
         store,

@@ -124,6 +124,10 @@ class Committable(Protocol):
 class CommittableStore(BytesStore, Committable, Protocol):
     """The lowest writable layer of a store that is read by key and by range of keys."""
 
+    def commit_restored(self, offset: ChangelogOffset) -> None:
+        """Keep what was put while changelog records were applied, with the last one's offset."""
+        ...
+
 
 class Storage(ReadableBytes, Protocol):
     """What keeps committed data: ordered scans over a snapshot, atomic data with offset.

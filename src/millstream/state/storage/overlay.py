@@ -134,9 +134,11 @@ class OverlayStore:
         begun = self._begun or self._begin()
         if self._check is not None:
             self._check.may_write(begun.last_unit)
-        self._storage.write_batch(begun.writes, offset, dropped=begun.dropped)
-        self._bytes -= begun.bytes
-        self._forget_begun()
+        self._write(begun, offset)
+
+    def commit_restored(self, offset: ChangelogOffset) -> None:
+        """Write what was put while changelog records were applied, which are delivered."""
+        self._write(self._begun or self._begin(), offset)
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
         """Apply changelog records.
@@ -180,6 +182,11 @@ class OverlayStore:
         self._writes, self._dropped = {}, []
         self._order = SortedKeys(self._writes)
         return begun
+
+    def _write(self, begun: _Begun, offset: ChangelogOffset | None) -> None:
+        self._storage.write_batch(begun.writes, offset, dropped=begun.dropped)
+        self._bytes -= begun.bytes
+        self._forget_begun()
 
     def _thaw(self) -> None:
         """Have the writes of a commit that has begun wait with all others again."""
