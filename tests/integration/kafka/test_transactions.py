@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +32,7 @@ from millstream.kafka.data import transactions
 from millstream.kafka.data.apart import ApartCall
 from millstream.kafka.data.group_metadata import GroupMetadata
 from millstream.kafka.member.events import CommitOffset
+from millstream.testing import EmbeddedKafka
 
 
 def test_committed_and_aborted(clients: Clients, make_topic: Callable[..., str]) -> None:
@@ -114,26 +117,41 @@ def test_a_failed_record_fails_its_transaction(
 
 
 def test_a_record_that_failed_unnoticed_costs_the_client(
-    clients: Clients, make_topic: Callable[..., str]
+    kafka: EmbeddedKafka, clients: Clients, make_topic: Callable[..., str]
 ) -> None:
     """librdkafka reports it for the record alone, and would begin the next transaction as if
     nothing had failed: what it counts as failed would fail that one's commit."""
     topic = make_topic()
     producer = clients.transactions(unique("tx"))
     producer.init_transactions(TIMEOUT_MS)
-    is_noticed = False
+    assert kafka.pid is not None
+    # Without an answer, the client cannot know yet how many partitions there are.
+    os.kill(kafka.pid, signal.SIGSTOP)
     try:
         producer.send(topic, 7, None, b"for no partition", 1)
-    except ProductionError:
-        # The client had already fetched the metadata of the topic.
-        is_noticed = True
-    else:
-        with pytest.raises(ProductionError, match="partition"):
-            producer.flush(TIMEOUT_MS)
+    finally:
+        os.kill(kafka.pid, signal.SIGCONT)
+    with pytest.raises(ProductionError, match="partition"):
+        producer.flush(TIMEOUT_MS)
     producer.purge(TIMEOUT_MS)
-    assert producer.is_ready is is_noticed
-    if not is_noticed:
-        producer.init_transactions(TIMEOUT_MS)
+    assert not producer.is_ready
+    producer.init_transactions(TIMEOUT_MS)
+    producer.send(topic, 0, None, b"fine", 1)
+    producer.commit_transaction(TIMEOUT_MS)
+
+
+def test_a_record_that_is_refused_at_once_leaves_the_client_usable(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    producer = clients.transactions(unique("tx"))
+    producer.init_transactions(TIMEOUT_MS)
+    producer.send(topic, 0, None, b"fetches the metadata", 1)
+    producer.commit_transaction(TIMEOUT_MS)
+    with pytest.raises(ProductionError, match="partition"):
+        producer.send(topic, 7, None, b"for no partition", 1)
+    producer.purge(TIMEOUT_MS)
+    assert producer.is_ready
     producer.send(topic, 0, None, b"fine", 1)
     producer.commit_transaction(TIMEOUT_MS)
 
