@@ -24,6 +24,7 @@ from support.waiting import wait_for
 
 from millstream.errors import (
     BrokerUnavailableError,
+    ConfigError,
     IllegalStateError,
     ProductionError,
     TaskMigratedError,
@@ -114,6 +115,14 @@ def test_a_failed_record_fails_its_transaction(
     consumer.assign({place(topic): 0, place(strict, 0): 0, place(strict, 1): 0})
     assert poll_values(consumer, 3) == [b"fine"] * 3
     assert until_end(consumer, place(strict, 0)) == until_end(consumer, place(strict, 1)) == []
+
+
+def test_a_transaction_timeout_above_the_brokers_is_an_error_of_the_configuration(
+    clients: Clients,
+) -> None:
+    producer = clients.transactions(unique("tx"), own={"transaction.timeout.ms": 16 * 60 * 1_000})
+    with pytest.raises(ConfigError, match=r"transaction\.timeout\.ms: it is above the broker's"):
+        producer.init_transactions(TIMEOUT_MS)
 
 
 def test_a_record_that_failed_unnoticed_costs_the_client(

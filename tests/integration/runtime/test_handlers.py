@@ -293,7 +293,8 @@ def test_an_invalid_timestamp(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     run = application.run(production_exception_handler=handler, **ALONE)
     assert run.outcome.error is None
     assert run.dropped == 3
-    assert "timestamp" in str(handler.told[0][2]).lower()
+    assert "with timestamp 1000 was not taken" in str(handler.told[0][2])
+    assert "message.timestamp.before.max.ms" in str(handler.told[0][2])
 
 
 @pytest.mark.slow

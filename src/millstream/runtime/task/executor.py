@@ -352,6 +352,7 @@ class Executor:
             else:
                 meets = node.name in self._meeting_sinks
                 operator = make_sink(node, self._meeting if meets else None)
+                operator.guard(self.calls.add)
             stations[node.name] = Station(node.name, operator)
         return stations
 

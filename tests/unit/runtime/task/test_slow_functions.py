@@ -74,6 +74,12 @@ def _table_join(builder: StreamsBuilder, spend: Spend) -> None:
     _out(_stream(builder).left_join(table, lambda value, _: spend(value)))
 
 
+def _tables_join(builder: StreamsBuilder, spend: Spend) -> None:
+    left = builder.table("in", key=STRING, value=STRING)
+    right = builder.table("other", key=STRING, value=STRING)
+    _out(left.left_join(right, lambda value, _: spend(value)).to_stream())
+
+
 def _aggregated(builder: StreamsBuilder, spend: Spend, *, cached: bool, windowed: bool) -> None:
     grouped = _stream(builder).group_by_key()
     if windowed:
@@ -103,6 +109,15 @@ KINDS: Final[dict[str, Build]] = {
         "out", key=STRING, value=_sink_serde(spend)
     ),
     "extractor": _extracted,
+    "topic function": lambda builder, spend: _stream(builder).to(
+        lambda key, value, context: "out" if spend(value) else "", key=STRING, value=STRING
+    ),
+    "partitioner": lambda builder, spend: _stream(builder).to(
+        "out",
+        key=STRING,
+        value=STRING,
+        partitioner=lambda topic, key, value, partitions: 0 if spend(value) else 1,
+    ),
 }
 
 
@@ -122,7 +137,13 @@ def test_no_batch_takes_longer_than_its_time_or_one_record(
     tmp_path: Path, kind: str, time_ms: int, guarantee: str
 ) -> None:
     """From the first batch on; nothing is given up, no function is called twice for a record."""
-    task = bench(KINDS[kind], tmp_path, lambda _: time_ms, processing_guarantee=guarantee)
+    task = bench(
+        KINDS[kind],
+        tmp_path,
+        lambda _: time_ms,
+        transactional=guarantee == EXACTLY_ONCE_V2,
+        processing_guarantee=guarantee,
+    )
     values = [f"v{number}" for number in range(40)]
     task.feed("in", values)
     task.run()
@@ -169,14 +190,15 @@ def test_a_task_that_comes_back_does_not_begin_with_the_batch_that_was_given_up(
     assert [took for took in task.rounds_ms if took > 1_000] == [BUDGET_MS]
 
 
+def _counted(builder: StreamsBuilder, spend: Spend) -> None:
+    counts = _stream(builder).group_by_key().count(store="counts")
+    _out(counts.to_stream().map_values(lambda count: spend(str(count))))
+
+
 @pytest.mark.parametrize("time_ms", [10, 300])
-def test_flushes_of_caches_are_bounded_as_well(tmp_path: Path, time_ms: int) -> None:
+@pytest.mark.parametrize("build", [_counted, _tables_join])
+def test_flushes_of_caches_are_bounded_as_well(tmp_path: Path, build: Build, time_ms: int) -> None:
     """What a commit hands on from a cache calls the functions behind it."""
-
-    def build(builder: StreamsBuilder, spend: Spend) -> None:
-        counts = _stream(builder).group_by_key().count(store="counts")
-        _out(counts.to_stream().map_values(lambda count: spend(str(count))))
-
     task = bench(build, tmp_path, lambda _: time_ms)
     values = [f"v{number}" for number in range(700)]
     task.feed("in", values)
