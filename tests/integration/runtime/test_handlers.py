@@ -282,19 +282,23 @@ def test_the_broker_refuses_in_a_transaction(
     assert application.keys(application.letters) == []
 
 
-def test_an_invalid_timestamp(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize("answer", [CONTINUE, FAIL])
+def test_an_invalid_timestamp(kafka: EmbeddedKafka, tmp_path: Path, answer: Any) -> None:
     """The broker refuses what is too old for the topic."""
     application = Application(
         kafka, tmp_path, out_config={"message.timestamp.before.max.ms": "3600000"}
     )
     application.places.write(Sent(application.source, 0, "k", "v", 1_000) for _ in range(3))
     application.builder.stream(application.source, key=BYTES, value=STRING).to(application.out)
-    handler = Handler(CONTINUE)
+    handler = Handler(answer)
     run = application.run(production_exception_handler=handler, **ALONE)
+    assert handler.told[0][1].timestamp == 1_000
+    assert "message.timestamp.before.max.ms" in str(handler.told[0][2])
+    if answer is FAIL:
+        assert "with timestamp 1000 was not taken" in str(run.outcome.error)
+        return
     assert run.outcome.error is None
     assert run.dropped == 3
-    assert "with timestamp 1000 was not taken" in str(handler.told[0][2])
-    assert "message.timestamp.before.max.ms" in str(handler.told[0][2])
 
 
 @pytest.mark.slow
