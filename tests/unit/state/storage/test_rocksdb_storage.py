@@ -96,7 +96,10 @@ def test_one_owner_at_a_time(open_storage: Open) -> None:
 
 
 def test_a_damaged_block_is_found_by_reads_and_scans(open_storage: Open, tmp_path: Path) -> None:
-    """A scan over a damaged block must fail, not end early as if there were no more keys."""
+    """A scan over a damaged block must fail, not end early as if there were no more keys.
+
+    Each failure is noted before it is raised: user code that catches it cannot hide it.
+    """
     storage = open_storage()
     storage.write_batch({b"%04d" % i: bytes(100) for i in range(1_000)}, (TP, 1))
     assert storage._db is not None
@@ -107,6 +110,8 @@ def test_a_damaged_block_is_found_by_reads_and_scans(open_storage: Open, tmp_pat
     damaged[20_000:20_050] = b"\xff" * 50
     table.write_bytes(damaged)
     storage = open_storage()
+    noted: list[Exception] = []
+    storage.on_failure = noted.append
     for reverse in (False, True):
         with pytest.raises(TaskCorruptedError):
             list(storage.scan(None, None, reverse=reverse))
@@ -115,6 +120,8 @@ def test_a_damaged_block_is_found_by_reads_and_scans(open_storage: Open, tmp_pat
     with pytest.raises(TaskCorruptedError) as caught:
         deque(map(storage.get, (b"%04d" % i for i in range(1_000))), maxlen=0)
     assert caught.value.task_ids == {(0, 0)}
+    assert len(noted) == 4
+    assert noted[-1] is caught.value
 
 
 def test_an_unreadable_database_is_corrupted(open_storage: Open, tmp_path: Path) -> None:
