@@ -35,8 +35,7 @@ test: venv .venv/spark-classes.jsa ## run the tests
 	@PYTHONPATH=tests $(PY) -m support.machine.spark_classes $@
 
 slow: venv ## run the tests that take longer than `make test` can spare, soak aside
-	$(PY) -m pytest -m slow tests/integration tests/unit \
-		tests/chaos/test_storm.py::test_a_rolling_restart_of_three_brokers_loses_nothing $(ARGS)
+	$(PY) -m pytest -m slow tests/integration tests/unit tests/chaos/test_storm.py::test_a_rolling_restart_of_three_brokers_loses_nothing $(ARGS)
 
 fuzz: venv ## compare random topologies with the real Kafka Streams, which it fetches (needs a JDK)
 	MILLSTREAM_EXAMPLES=2000 $(PY) -m pytest tests/properties/test_batch_engine.py tests/conformance/test_batches.py tests/conformance/test_caches.py
