@@ -407,23 +407,23 @@ class WindowModel(StoreModel):
         place = order(begin)
         slots = self.visible(0, FOREVER_MS, by_time=by_time)
         if reverse:
-            want = [slot for slot in slots if order(slot) <= place][::-1]
+            expected = [slot for slot in slots if order(slot) <= place][::-1]
         else:
-            want = [slot for slot in slots if order(slot) >= place]
+            expected = [slot for slot in slots if order(slot) >= place]
         found = self.table.read_keys(
             None, None, 0, FOREVER_MS, reverse=reverse, begin=self.stored(begin)
         )
-        assert [each for each, _ in found] == list(map(self.stored, want))
+        assert [each for each, _ in found] == list(map(self.stored, expected))
 
     def stored(self, slot: Slot) -> bytes:
         key, start, end, number = slot
         return session_key(key, start, end) if self.sessions else window_key(key, start, number)
 
-    def compare(self, found: Any, want: list[Any], later: bool) -> None:
+    def compare(self, found: Any, expected: list[Any], later: bool) -> None:
         if later:
-            self.keep_open(found, iter(want))
+            self.keep_open(found, iter(expected))
         else:
-            assert list(found) == want
+            assert list(found) == expected
 
     @rule(first=times, last=times)
     @precondition(lambda self: self.cache is None)

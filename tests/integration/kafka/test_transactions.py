@@ -134,7 +134,7 @@ def test_a_record_that_failed_unnoticed_costs_the_client(
     producer = clients.transactions(unique("tx"))
     producer.init_transactions(TIMEOUT_MS)
     assert kafka.pid is not None
-    # Without an answer, the client cannot know yet how many partitions there are.
+    # Without a response, the client has no metadata of the topic yet.
     os.kill(kafka.pid, signal.SIGSTOP)
     try:
         producer.send(topic, 7, None, b"for no partition", 1)

@@ -197,7 +197,7 @@ def test_a_store_may_only_write_what_is_delivered(open_task: OpenTask) -> None:
 def test_what_is_restored_was_delivered_before(
     open_task: OpenTask, changelog: Any, builder: StoreBuilder
 ) -> None:
-    """The batch in which a task crashed, or that of another task, says nothing about it."""
+    """Undelivered batches, of the task that crashed or of others, do not stop a restoration."""
     changelog.records.append(("s", b"a", LONG.serialize("", 1), 1))
     check = WriteCheck()
     check.begin()

@@ -40,7 +40,7 @@ class _Rejected(NamedTuple):
     code: int
     has_key: bool
     timestamp: int
-    #: Whether nothing else was on its way, so that the error is about this record.
+    #: Whether it was sent in a batch of its own, so that the error is about this record.
     is_alone: bool
     send_again: SendAgain
 
@@ -67,14 +67,13 @@ def _verdicts(failed: Iterable[_Rejected]) -> _Verdicts:
     partitions: dict[tuple[str | None, int | None], list[_Rejected]] = {}
     verdicts = _Verdicts([], [], [])
     for each in failed:
-        partitions.setdefault((each.error.topic, each.error.partition), []).append(each)
+        if each.is_alone:
+            verdicts.rejected.append(each)
+        else:
+            partitions.setdefault((each.error.topic, each.error.partition), []).append(each)
     for records in partitions.values():
         suspects = _suspects(
-            [
-                each
-                for each in records
-                if each.code == KafkaError.INVALID_TIMESTAMP and not each.is_alone
-            ]
+            [each for each in records if each.code == KafkaError.INVALID_TIMESTAMP]
         )
         invalid = [each for each in records if each.code == KafkaError.INVALID_RECORD]
         # The broker requires a key where the topic is compacted.
@@ -86,7 +85,7 @@ def _verdicts(failed: Iterable[_Rejected]) -> _Verdicts:
                 each.code == _REJECTED_WITH_ANOTHER
                 or (each.code == KafkaError.INVALID_RECORD and lacks_key and each.has_key)
                 or (each.code == KafkaError.INVALID_TIMESTAMP and bool(suspects))
-            ) and not each.is_alone
+            )
             (verdicts.innocent if is_innocent else verdicts.rejected).append(each)
         verdicts.suspects.extend(suspects)
     return verdicts

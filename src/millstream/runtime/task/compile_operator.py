@@ -59,6 +59,8 @@ from millstream.topology.operations import (
 )
 from millstream.topology.operations.operation import ApartOperation, Operation
 from millstream.topology.options.windows import SlidingWindows
+from millstream.topology.physical.nodes import SinkNode
+from millstream.topology.physical.windowed_serdes import PartitionByInnerKey
 
 
 @singledispatch
@@ -115,6 +117,19 @@ def with_guarded_calls(operation: Operation, calls: UserCalls) -> Operation:
         elif each.name == "predicates":
             guarded[each.name] = tuple(map(calls.add, value))
     return replace(operation, **guarded) if guarded else operation
+
+
+def with_guarded_choices(node: SinkNode, calls: UserCalls) -> SinkNode:
+    """The same sink, with a topic function and a partitioner whose calls can be stopped."""
+    topic, partitioner = node.topic, node.partitioner
+    return replace(
+        node,
+        topic=topic if isinstance(topic, str) else calls.add(topic),
+        # Millstream's own partitioner is fast.
+        partitioner=partitioner
+        if isinstance(partitioner, PartitionByInnerKey | None)
+        else calls.add(partitioner),
+    )
 
 
 # ---- streams

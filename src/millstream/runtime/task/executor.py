@@ -18,7 +18,11 @@ from millstream.operators.apart.equipment import Equipment
 from millstream.operators.batch import Batch, Order, merge_batches
 from millstream.operators.interruption import UserCalls
 from millstream.operators.operator import Operator, OperatorContext, Output, Team
-from millstream.runtime.task.compile_operator import compile_operator, with_guarded_calls
+from millstream.runtime.task.compile_operator import (
+    compile_operator,
+    with_guarded_calls,
+    with_guarded_choices,
+)
 from millstream.runtime.task.node_meters import NodeMeter
 from millstream.runtime.task.sinks import Sink, SinkMeeting
 from millstream.runtime.task.steps import (
@@ -351,8 +355,8 @@ class Executor:
                 operator.guard = self.calls.add
             else:
                 meets = node.name in self._meeting_sinks
-                operator = make_sink(node, self._meeting if meets else None)
-                operator.guard(self.calls.add)
+                sink = with_guarded_choices(node, self.calls)
+                operator = make_sink(sink, self._meeting if meets else None)
             stations[node.name] = Station(node.name, operator)
         return stations
 

@@ -188,14 +188,6 @@ class Sink:
         #: Those that a topic function has given.
         self._legal_topics: set[str] = set()
 
-    def guard(self, guarded: Callable[[Any], Any]) -> None:
-        """Have the user's functions called through some other one, which can stop them."""
-        if not isinstance(self._topic, str):
-            self._topic = guarded(self._topic)
-        # Millstream's own partitioner is fast.
-        if not isinstance(self._partitioner, BoundToInnerKey | None):
-            self._partitioner = guarded(self._partitioner)
-
     def process(self, batch: Batch, output: Output) -> None:
         if isinstance(self._topic, str):
             self._send(self._topic, batch)

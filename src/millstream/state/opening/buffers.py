@@ -42,7 +42,7 @@ def open_suppress_buffer(
         buffer,
         buffer,
         base,
-        apply_each(buffer.restore, base.commit_restored),
+        apply_each(buffer.restore, base.commit),
         before_commit=buffer.log_changes,
     )
 

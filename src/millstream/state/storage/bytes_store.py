@@ -125,7 +125,7 @@ class CommittableStore(BytesStore, Committable, Protocol):
     """The lowest writable layer of a store that is read by key and by range of keys."""
 
     def commit_restored(self, offset: ChangelogOffset) -> None:
-        """Keep what was put while changelog records were applied, with the last one's offset."""
+        """Commit the writes of applied changelog records, with the offset of the last one."""
         ...
 
 

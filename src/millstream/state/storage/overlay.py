@@ -137,7 +137,7 @@ class OverlayStore:
         self._write(begun, offset)
 
     def commit_restored(self, offset: ChangelogOffset) -> None:
-        """Write what was put while changelog records were applied, which are delivered."""
+        """Commit the writes of applied changelog records, which were delivered before."""
         self._write(self._begun or self._begin(), offset)
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:

@@ -198,7 +198,7 @@ def _counted(builder: StreamsBuilder, spend: Spend) -> None:
 @pytest.mark.parametrize("time_ms", [10, 300])
 @pytest.mark.parametrize("build", [_counted, _tables_join])
 def test_flushes_of_caches_are_bounded_as_well(tmp_path: Path, build: Build, time_ms: int) -> None:
-    """What a commit hands on from a cache calls the functions behind it."""
+    """A commit forwards cached records to the functions behind the cache."""
     task = bench(build, tmp_path, lambda _: time_ms)
     values = [f"v{number}" for number in range(700)]
     task.feed("in", values)
