@@ -55,6 +55,13 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_DELIVERIES,
     ),
     mutant(
+        "a transaction's failure that is not reported yet is that of the next record",
+        _TRANSACTIONS,
+        "while failure is None and not deadline.passed:",
+        "while False:",
+        tests=_LATE_ANSWER,
+    ),
+    mutant(
         "an answer about offsets counts for the next transaction",
         _TRANSACTIONS,
         "        self._apart = None\n        if self._must_renew:",
@@ -93,8 +100,8 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a transaction with a record that failed is aborted by the same client",
         _TRANSACTIONS,
-        "if self._why_lost() is not None or self._deliveries.failed:",
-        "if self._why_lost() is not None:",
+        "if self.why_lost() is not None or self._deliveries.failed:",
+        "if self.why_lost() is not None:",
         tests=_LATE_ANSWER,
     ),
     mutant(

@@ -27,11 +27,13 @@ from millstream.errors import (
     ConfigError,
     IllegalStateError,
     ProductionError,
+    StreamsError,
     TaskMigratedError,
 )
 from millstream.kafka.data import transactions
 from millstream.kafka.data.apart import ApartCall
 from millstream.kafka.data.group_metadata import GroupMetadata
+from millstream.kafka.data.watch import Watch
 from millstream.kafka.member.events import CommitOffset
 from millstream.testing import EmbeddedKafka
 
@@ -115,6 +117,56 @@ def test_a_failed_record_fails_its_transaction(
     consumer.assign({place(topic): 0, place(strict, 0): 0, place(strict, 1): 0})
     assert poll_values(consumer, 3) == [b"fine"] * 3
     assert until_end(consumer, place(strict, 0)) == until_end(consumer, place(strict, 1)) == []
+
+
+class Watching:
+    """Wants the error of each record to be raised."""
+
+    def __init__(self) -> None:
+        self.failed_ones: list[tuple[bytes, bool]] = []
+
+    def watch(self, value: bytes) -> Watch:
+        return _OneRecord(self, value)
+
+
+class _OneRecord:
+    def __init__(self, watching: Watching, value: bytes) -> None:
+        self._watching = watching
+        self._value = value
+
+    def failed(
+        self, index: int, error: ProductionError, *, transaction_lost: bool
+    ) -> StreamsError | None:
+        assert index == 0
+        self._watching.failed_ones.append((self._value, transaction_lost))
+        return error
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_a_failure_that_is_not_reported_yet_is_not_that_of_the_next_record(
+    clients: Clients, make_topic: Callable[..., str], is_watched: bool
+) -> None:
+    """librdkafka refuses further records as soon as one failed, and reports that one afterwards."""
+    topic, strict = make_topic(), make_topic(max_message_bytes="1000")
+    producer = clients.transactions(unique("tx"), own={"linger.ms": 0})
+    producer.init_transactions(TIMEOUT_MS)
+    watching = Watching()
+    producer.send_watched(strict, [0], [None], [LARGE], [1], None, watching.watch(LARGE))
+    # Asks librdkafka, and lets it report nothing.
+    wait_for(lambda: producer.why_lost() is not None, what="the transaction fails")
+    assert watching.failed_ones == []
+    next_watch = watching.watch(b"small")
+
+    def send_next() -> None:
+        if is_watched:
+            producer.send_watched(topic, [0], [None], [b"small"], [1], None, next_watch)
+        else:
+            producer.send(topic, 0, None, b"small", 1)
+
+    with pytest.raises(ProductionError, match="larger than") as raised:
+        send_next()
+    assert raised.value.topic == strict
+    assert watching.failed_ones == [(LARGE, True)]
 
 
 def test_a_transaction_timeout_above_the_brokers_is_an_error_of_the_configuration(

@@ -438,10 +438,7 @@ class RecordProducer:
         error: KafkaError = raised.args[0]
         index = batch.last_tried
         if error.code() == KafkaError._STATE:
-            # The transaction takes nothing more because of an earlier record: that one is the news.
-            self._writer.learn()
-            self._decide()
-            earlier = self._deliveries.tell_failure()
+            earlier = self._earlier_failure()
             if earlier is not None:
                 return earlier
         told = self._deliveries.error_for(error, batch.topic, batch.partition(index))
@@ -452,6 +449,10 @@ class RecordProducer:
         )
         refused.task_id = told.task_id
         return refused
+
+    def _earlier_failure(self) -> StreamsError | None:
+        """What failed before a record for which the client was in the wrong state."""
+        return self._deliveries.tell_failure()
 
     def _raise_failure(self) -> None:
         failure = self._deliveries.tell_failure() or self._clients.access_failure

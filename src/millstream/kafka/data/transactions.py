@@ -25,6 +25,10 @@ _MAX_BLOCK_MS: Final = 60_000
 _ABORT_TIMEOUT_MS: Final = 1_000
 #: How often a flush looks whether a record failed.
 _LOOK_MS: Final = 100
+#: How long to wait for the report of the record because of which a transaction failed. There is
+#: none if the coordinator refused it.
+_REPORT_MS: Final = 1_000
+_REPORT_POLL_S: Final = 0.01
 
 
 class CommittedOffset(Protocol):
@@ -189,6 +193,18 @@ class TransactionalRecordProducer(RecordProducer):
             error, what, self._clients.because(), self._needs, self._most_bytes
         )
 
+    def why_lost(self) -> KafkaError | None:
+        """Why the transaction can only be aborted: of most records nobody is told."""
+        if not self._in_transaction:
+            return None
+        try:
+            # Refused in a transaction that is open, with the reason for which it has to be aborted.
+            self._clients.all()[0].begin_transaction()
+        except RAISED as raised:
+            error = reported_error(raised)
+            return error if error.txn_requires_abort() or error.fatal() else None
+        raise IllegalStateError("A transaction was open, but librdkafka did not know of it.")
+
     def purge(self, timeout_ms: int = _ABORT_TIMEOUT_MS) -> None:
         """Give up what was sent since the last commit, as `RecordProducer.purge` does: abort.
 
@@ -210,7 +226,7 @@ class TransactionalRecordProducer(RecordProducer):
         if self._apart is not None and self._apart.is_pending:
             self._must_renew = True
         elif self._in_transaction:
-            if self._why_lost() is not None or self._deliveries.failed:
+            if self.why_lost() is not None or self._deliveries.failed:
                 self._must_renew = True
             else:
                 self._abort(timeout_ms)
@@ -241,24 +257,26 @@ class TransactionalRecordProducer(RecordProducer):
             if not left:
                 return 0
             # librdkafka may keep what is left until its timeout, though it sends none of it.
-            why = self._why_lost()
-            if why is not None:
-                self._decide()
-                raise self._deliveries.tell_failure() or self._told(why, "Sending records")
+            failure = self._earlier_failure()
+            if failure is not None:
+                raise failure
             if deadline.passed:
                 return left
 
-    def _why_lost(self) -> KafkaError | None:
-        """Why the transaction can only be aborted: of most records nobody is told."""
-        if not self._in_transaction:
-            return None
-        try:
-            # Refused in a transaction that is open, with the reason for which it has to be aborted.
-            self._clients.all()[0].begin_transaction()
-        except RAISED as raised:
-            error = reported_error(raised)
-            return error if error.txn_requires_abort() or error.fatal() else None
-        raise IllegalStateError("A transaction was open, but librdkafka did not know of it.")
+    def _earlier_failure(self) -> StreamsError | None:
+        """The failure after which the transaction can only be aborted: that of a record, if any.
+
+        librdkafka lets the transaction fail first and reports the record only then.
+        """
+        why = self.why_lost()
+        if why is None:
+            return self._deliveries.tell_failure()
+        deadline = Deadline(self._clock, _REPORT_MS)
+        failure = self._deliveries.tell_failure()
+        while failure is None and not deadline.passed:
+            self._serve(self._clients.all()[0], _REPORT_POLL_S)
+            failure = self._deliveries.tell_failure()
+        return failure or self._told(why, "Sending records")
 
     def _largest_batch(self, topic: str) -> int | None:
         """What a topic takes limits all batches, since one client has to write them."""
