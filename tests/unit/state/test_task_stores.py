@@ -320,6 +320,18 @@ def test_stores_with_writes_of_a_processor_that_was_closed_are_not_recycled(
     ]
 
 
+def test_in_memory_stores_with_uncommitted_writes_are_not_recycled(open_task: OpenTask) -> None:
+    """Only the changelog shows that they have any."""
+    stores = open_task(
+        KeyValueStoreBuilder("s", kind="in_memory", key_serde=STRING, value_serde=LONG)
+    )
+    stores.store("s").put("a", 1)
+    assert not stores.uncommitted_bytes
+    assert not stores.can_be_recycled
+    stores.commit({CHANGELOG: 0})
+    assert stores.can_be_recycled
+
+
 def test_what_is_held_back_without_an_end_is_written_and_logged(
     open_task: OpenTask, changelog: Any
 ) -> None:
