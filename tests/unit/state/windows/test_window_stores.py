@@ -124,6 +124,20 @@ def test_the_changelog_has_stored_keys_and_plain_values(
     assert [value for _, value in duplicates.fetch("k", 0, 20)] == [1, 1]
 
 
+def test_a_removed_session_is_logged_as_a_deletion(
+    open_task: OpenTask, changelog: Any, context: Any
+) -> None:
+    """Otherwise, a restoration would bring it back. The deletion has the current timestamp."""
+    context.timestamp = 7
+    store = open_task(sessions()).store("s")
+    session = Windowed("k", Window(1, 5))
+    store.put(session, 1)
+    store.remove(session)
+    (_, key, value, _), deletion = changelog.records
+    assert value is not None
+    assert deletion[1:] == (key, None, 7)
+
+
 def test_a_restart_forgets_neither_time_nor_numbers(open_task: OpenTask, changelog: Any) -> None:
     """What is too old stays too old, and a new duplicate overwrites none of those on disk."""
     builder = windows(retain_duplicates=True)
