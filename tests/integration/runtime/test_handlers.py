@@ -278,7 +278,9 @@ def test_the_broker_refuses_in_a_transaction(
     assert handler.told
     assert isinstance(run.outcome.error, ProductionError)
     assert ("cannot be committed" in str(run.outcome.error)) == (answer is CONTINUE)
-    assert application.keys(application.out) == []
+    # A slow thread may have committed the records before the first bad one in transactions of
+    # their own.
+    assert set(application.keys(application.out)) <= set(range(min(BAD)))
     assert application.keys(application.letters) == []
 
 
