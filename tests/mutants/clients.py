@@ -57,7 +57,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a transaction's failure that is not reported yet is that of the next record",
         _TRANSACTIONS,
-        "while failure is None and not deadline.passed:",
+        "while not (self._deliveries.failed or deadline.passed):",
         "while False:",
         tests=_LATE_ANSWER,
     ),

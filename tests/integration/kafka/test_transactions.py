@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Consumer
@@ -33,7 +34,6 @@ from millstream.errors import (
 from millstream.kafka.data import transactions
 from millstream.kafka.data.apart import ApartCall
 from millstream.kafka.data.group_metadata import GroupMetadata
-from millstream.kafka.data.watch import Watch
 from millstream.kafka.member.events import CommitOffset
 from millstream.testing import EmbeddedKafka
 
@@ -119,26 +119,18 @@ def test_a_failed_record_fails_its_transaction(
     assert until_end(consumer, place(strict, 0)) == until_end(consumer, place(strict, 1)) == []
 
 
-class Watching:
-    """Wants the error of each record to be raised."""
+@dataclass
+class FailAlways:
+    """Raises the error of each record, and notes which record failed."""
 
-    def __init__(self) -> None:
-        self.failed_ones: list[tuple[bytes, bool]] = []
-
-    def watch(self, value: bytes) -> Watch:
-        return _OneRecord(self, value)
-
-
-class _OneRecord:
-    def __init__(self, watching: Watching, value: bytes) -> None:
-        self._watching = watching
-        self._value = value
+    value: bytes
+    failures: list[tuple[bytes, bool]]
 
     def failed(
         self, index: int, error: ProductionError, *, transaction_lost: bool
     ) -> StreamsError | None:
         assert index == 0
-        self._watching.failed_ones.append((self._value, transaction_lost))
+        self.failures.append((self.value, transaction_lost))
         return error
 
 
@@ -150,23 +142,23 @@ def test_a_failure_that_is_not_reported_yet_is_not_that_of_the_next_record(
     topic, strict = make_topic(), make_topic(max_message_bytes="1000")
     producer = clients.transactions(unique("tx"), own={"linger.ms": 0})
     producer.init_transactions(TIMEOUT_MS)
-    watching = Watching()
-    producer.send_watched(strict, [0], [None], [LARGE], [1], None, watching.watch(LARGE))
-    # Asks librdkafka, and lets it report nothing.
+    failures: list[tuple[bytes, bool]] = []
+    first, second = FailAlways(LARGE, failures), FailAlways(b"small", failures)
+    producer.send_watched(strict, [0], [None], [LARGE], [1], None, first)
+    # Does not poll, so that nothing is reported.
     wait_for(lambda: producer.why_lost() is not None, what="the transaction fails")
-    assert watching.failed_ones == []
-    next_watch = watching.watch(b"small")
+    assert failures == []
 
     def send_next() -> None:
         if is_watched:
-            producer.send_watched(topic, [0], [None], [b"small"], [1], None, next_watch)
+            producer.send_watched(topic, [0], [None], [b"small"], [1], None, second)
         else:
             producer.send(topic, 0, None, b"small", 1)
 
     with pytest.raises(ProductionError, match="larger than") as raised:
         send_next()
     assert raised.value.topic == strict
-    assert watching.failed_ones == [(LARGE, True)]
+    assert failures == [(LARGE, True)]
 
 
 def test_a_transaction_timeout_above_the_brokers_is_an_error_of_the_configuration(

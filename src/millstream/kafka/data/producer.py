@@ -451,7 +451,7 @@ class RecordProducer:
         return refused
 
     def _earlier_failure(self) -> StreamsError | None:
-        """What failed before a record for which the client was in the wrong state."""
+        """The failure of an earlier record, because of which the client takes no more of them."""
         return self._deliveries.tell_failure()
 
     def _raise_failure(self) -> None:

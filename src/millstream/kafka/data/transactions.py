@@ -194,7 +194,7 @@ class TransactionalRecordProducer(RecordProducer):
         )
 
     def why_lost(self) -> KafkaError | None:
-        """Why the transaction can only be aborted: of most records nobody is told."""
+        """The reason why the transaction can only be aborted, which most calls do not report."""
         if not self._in_transaction:
             return None
         try:
@@ -272,11 +272,9 @@ class TransactionalRecordProducer(RecordProducer):
         if why is None:
             return self._deliveries.tell_failure()
         deadline = Deadline(self._clock, _REPORT_MS)
-        failure = self._deliveries.tell_failure()
-        while failure is None and not deadline.passed:
+        while not (self._deliveries.failed or deadline.passed):
             self._serve(self._clients.all()[0], _REPORT_POLL_S)
-            failure = self._deliveries.tell_failure()
-        return failure or self._told(why, "Sending records")
+        return self._deliveries.tell_failure() or self._told(why, "Sending records")
 
     def _largest_batch(self, topic: str) -> int | None:
         """What a topic takes limits all batches, since one client has to write them."""
