@@ -14,10 +14,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
 from support.broker.records import Sent
 from support.running.applications import Application
 from support.running.topologies import every_store
+from support.waiting import wait_for
 
 from millstream import KafkaStreams, StreamsConfig
 from millstream.lake import position_of, read_store, register
@@ -264,6 +267,25 @@ def test_options_name_serdes_of_modules_beside_the_program(
     assert key_values(frame(), timed=True) == every_store.shown(streams, "counts")
 
 
+def _run_until_started(writer: DataStreamWriter, folder: str) -> None:
+    """Run a query to its end, and start it again if Spark gave up starting its Python process.
+
+    Spark waits 10 s for that process, without a setting; a machine that runs other tests may take
+    longer.
+    """
+
+    def ended() -> bool:
+        try:
+            writer.start(folder).awaitTermination()
+        except StreamingQueryException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+            return False
+        return True
+
+    wait_for(ended, 120, "Spark starts the Python process of the query")
+
+
 def test_changes_are_read_as_a_stream(
     running: tuple[Application, KafkaStreams], spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -276,7 +298,7 @@ def test_changes_are_read_as_a_stream(
             streams.changes_dataframe("users").writeStream.format("parquet").outputMode("append")
         )
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query.trigger(availableNow=True).start(str(tmp_path / "changes")).awaitTermination()
+        _run_until_started(query.trigger(availableNow=True), str(tmp_path / "changes"))
         return spark.read.parquet(str(tmp_path / "changes")).collect()
 
     logged = application.places.read_with_offsets([topic])[topic]

@@ -163,7 +163,7 @@ def test_the_rest_of_an_answer_comes_from_its_thread() -> None:
     for name in ("hangs", "gone"):
         with pytest.raises(StateStoreMigratedError, match=f"stream thread {name}"):
             threads.own.next_page(f"{name}/c", 1, 9)
-    began = time.monotonic()
-    threads.own.close_cursor("hangs/c")
     threads.own.close_cursor("gone/c")
-    assert time.monotonic() - began < 0.1
+    threads.own.close_cursor("hangs/c")
+    (*_, closing) = threads.open
+    assert not closing.cancelled(), "a reply is cancelled when the wait for it times out"
