@@ -20,7 +20,19 @@ _LOCAL_TESTS = ("tests/unit/spark/test_local_session.py",)
 _USER = "spark/sessions/driver_user.py"
 _USER_TESTS = ("tests/unit/spark/test_driver_user.py",)
 
+_DECISIONS = "application/elastic/decisions.py"
+_DECISIONS_TESTS = ("tests/unit/application/elastic/test_decisions.py",)
+
 MUTANTS: tuple[Mutant, ...] = (
+    mutant(
+        "threads are added for a lag of few records that only seems constant",
+        _DECISIONS,
+        *(
+            "is_measured = processed >= _WINDOW_LEAST_RECORDS or not any(last.lags.values())\n",
+            "is_measured = processed >= 0\n",
+        ),
+        tests=_DECISIONS_TESTS,
+    ),
     mutant(
         "a user id without an entry is not logged in to Hadoop",
         _USER,

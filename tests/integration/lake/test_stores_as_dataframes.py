@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from support.broker.records import Sent
 from support.running.applications import Application
 from support.running.topologies import every_store

@@ -479,7 +479,11 @@ class StoreModel(RuleBasedStateMachine):
     def check_disk(self, copy: Copy) -> None:
         """What is on disk is what the changelog says up to the offset that is kept with it."""
         if copy.start == 0 or not copy.has_gaps:
-            assert self.look(copy.stores) == self.shown(self.replay(self.log.before(copy.start)))
+            assert self.look(copy.stores) == self.shown(self.on_disk(copy))
+
+    def on_disk(self, copy: Copy) -> Any:
+        """The state of the model at the offset of a copy."""
+        return self.replay(self.log.before(copy.start))
 
     def read(self, copy: Copy, batch: int, end: int) -> None:
         """Let a copy read its changelog on to some offset."""

@@ -25,6 +25,8 @@ ROOM: Final = 0.6
 #: The rate and the trend are taken over a third of the lag target, within these bounds.
 _WINDOW_LEAST_MS: Final = 2_000
 _WINDOW_MOST_MS: Final = 30_000
+#: The window is longer while fewer records than this were processed in it and some still wait.
+_WINDOW_LEAST_RECORDS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +156,24 @@ class Decisions:
             wanted = bounds.least
             return self._add(look, wanted, room, f"{look.threads} threads, at least {wanted}")
         self._looks.append(look)
-        while len(self._looks) > 2 and look.now_ms - self._looks[1].now_ms >= bounds.window_ms:
+        while len(self._looks) > 2 and self._is_window(self._looks[1], look):
             self._looks.popleft()
-        if look.now_ms - self._looks[0].now_ms < bounds.window_ms:
+        if not self._is_window(self._looks[0], look):
             return Decision("stay", 0, look.threads, "it is looked at for a while first")
         paces = self._paces(look)
         return self._by_lag(look, paces, room) or self._by_room_to_spare(look, paces)
+
+    def _is_window(self, first: Look, last: Look) -> bool:
+        """Whether rates and trends can be measured between two looks.
+
+        Lags are whole records, so a lag that shrinks slowly seems constant over few records.
+        """
+        passed_ms = last.now_ms - first.now_ms
+        if passed_ms < self._bounds.window_ms:
+            return False
+        processed = sum(last.processed.values()) - sum(first.processed.values())
+        is_measured = processed >= _WINDOW_LEAST_RECORDS or not any(last.lags.values())
+        return is_measured or passed_ms >= _WINDOW_MOST_MS
 
     def _paces(self, look: Look) -> list[_Pace]:
         first = self._looks[0]
