@@ -251,7 +251,7 @@ class LRUModel(StoreModel):
         for demoted, state, logged in self.demoted:
             if demoted is store:
                 return self.replayed(OrderedDict(state), records[logged:])
-        return self.replayed(OrderedDict(), records)
+        return self.replay(records)
 
     def on_disk(self, copy: Copy) -> Any:
         return self.known(copy.stores.store("s"), self.log.before(copy.start))
@@ -263,7 +263,7 @@ class LRUModel(StoreModel):
         self.demoted = [*others, (self.store, OrderedDict(self.model), len(self.log.history))]
         super().change_places(batch)
 
-    def replay(self, records: Sequence[Logged]) -> Any:
+    def replay(self, records: Sequence[Logged]) -> OrderedDict[bytes, Any]:
         return self.replayed(OrderedDict(), records)
 
     def replayed(

@@ -267,7 +267,7 @@ def test_options_name_serdes_of_modules_beside_the_program(
     assert key_values(frame(), timed=True) == every_store.shown(streams, "counts")
 
 
-def _run_until_started(writer: DataStreamWriter, folder: str) -> None:
+def _run_to_end(writer: DataStreamWriter, folder: str) -> None:
     """Run a query to its end, and start it again if Spark gave up starting its Python process.
 
     Spark waits 10 s for that process, without a setting; a machine that runs other tests may take
@@ -298,7 +298,7 @@ def test_changes_are_read_as_a_stream(
             streams.changes_dataframe("users").writeStream.format("parquet").outputMode("append")
         )
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        _run_until_started(query.trigger(availableNow=True), str(tmp_path / "changes"))
+        _run_to_end(query.trigger(availableNow=True), str(tmp_path / "changes"))
         return spark.read.parquet(str(tmp_path / "changes")).collect()
 
     logged = application.places.read_with_offsets([topic])[topic]
