@@ -1,8 +1,8 @@
-"""An HTTP server on this machine that takes 10 ms to answer, with as little work as Python allows.
+"""An HTTP server on this machine that responds after 10 ms, with as little work as possible.
 
-    answers.py      # prints its URL; ends with its stdin
+    answers.py      # prints its URL; ends when its stdin is closed
 
-A process of its own, which takes a processor of those that it shares with what calls it.
+It runs in a separate process, which competes with its callers for the processors.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 _END = b"\r\n\r\n"
 
 
-class Answers(asyncio.Protocol):
-    """One connection: each request is answered after the pause."""
+class DelayedResponses(asyncio.Protocol):
+    """A connection: each request gets a response after the delay."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport
         self._unread = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The transport answers go to."""
+        """Store the transport for responses."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Requests without bodies, or parts of them."""
+        """Handle requests without bodies, or parts of them."""
         *requests, self._unread = (self._unread + data).split(_END)
         for _ in requests:
             asyncio.get_running_loop().call_later(ANSWER_S, self._answer)
@@ -42,8 +42,8 @@ class Answers(asyncio.Protocol):
 
 
 @contextmanager
-def answering() -> Iterator[str]:
-    """The URL of such a server, for as long as it is needed."""
+def answer_server() -> Iterator[str]:
+    """Run such a server; yields its URL."""
     with subprocess.Popen(
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as server:
@@ -57,7 +57,7 @@ def answering() -> Iterator[str]:
 
 async def _serve() -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(Answers, "127.0.0.1", 0, backlog=2_000)
+    server = await loop.create_server(DelayedResponses, "127.0.0.1", 0, backlog=2_000)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", flush=True)
     async with server:
         await loop.run_in_executor(None, sys.stdin.read)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What to run, on which topics, and Kafka Streams settings by their own names."""
+    """The job, its topics, and settings with the names of Kafka Streams."""
 
     job: str
     input_topic: str
@@ -20,13 +20,13 @@ class Arguments:
 
 
 def parse(description: str | None) -> Arguments:
-    """Reads the command line; ends the program with a usage message when it is wrong."""
+    """Parse the command line; invalid arguments end the program with a usage message."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("job", help="a workload")
     parser.add_argument("input_topic")
     parser.add_argument("output_topic")
-    parser.add_argument("records", type=int, help="how many records the input topic has")
-    parser.add_argument("marks", help="file that gets the moments of this run")
+    parser.add_argument("records", type=int, help="number of records in the input topic")
+    parser.add_argument("marks", help="file for the times of events of this run")
     parser.add_argument("settings", nargs="*", metavar="key=value")
     parser.add_argument("--profile", help="write a profile of the stream thread to this file")
     options = parser.parse_args()

@@ -1,7 +1,7 @@
-"""Queries of random keys at a steady pace, from within a program under test.
+"""Queries of random keys at a steady rate, from within a program under test.
 
-Each is due at a fixed time, and its latency counts from then, so that what waits behind a slow one
-is not forgotten. The threads are many enough for that.
+Each query has a due time, and its latency is measured from then, so that queries delayed by a slow
+one are included. There are enough threads for that.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from load import USERS
 
 from millstream import KafkaStreams, QueryableStoreTypes, StreamsError
 
-#: The settings that a program takes for this, beside those of the application.
+#: Settings that a program takes for queries, in addition to those of the application.
 RATE = "bench.queries.per.second"
 FILE = "bench.queries.file"
 OVER_HTTP = "bench.queries.over.http"
 SILENT = "bench.queries.silent"
 _THREADS = 32
-#: How often a thread that waits looks whether all is over.
-_LOOKS_S = 0.1
-#: What is due so soon after the first record does not count: it waits for that one.
+#: How often a waiting thread checks for the end.
+_CHECK_S = 0.1
+#: Queries due so soon after the first record do not count: they wait for that record.
 _COLD_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What came of the queries that were asked while records were decoded.
+class QueryResults:
+    """The results of the queries during a run.
 
     Args:
-        latencies_ms: of each, sorted.
-        found: how many have found something.
-        failed: how many ended with an error, by its type.
-        messages: of each type of error the first one, and when it came after the first record.
+        latencies_ms: of all queries, sorted.
+        found: number of queries with a result.
+        failed: number of failed queries, by error type.
+        messages: the first message of each error type, with its time after the first record.
     """
 
     latencies_ms: list[float]
@@ -51,8 +51,8 @@ class Asked:
     messages: Mapping[str, str]
 
     @classmethod
-    def all_of(cls, every: Iterable[Asked]) -> Asked:
-        """Several runs as one."""
+    def all_of(cls, every: Iterable[QueryResults]) -> QueryResults:
+        """Combine several runs."""
         runs = list(every)
         failed: Counter[str] = Counter()
         messages: dict[str, str] = {}
@@ -62,28 +62,27 @@ class Asked:
         latencies_ms = sorted(took for run in runs for took in run.latencies_ms)
         return cls(latencies_ms, sum(run.found for run in runs), failed, messages)
 
-    def at(self, part: float) -> float:
-        """The latency that this part of all is not above, in milliseconds."""
+    def at(self, quantile: float) -> float:
+        """The latency in milliseconds at a quantile."""
         return self.latencies_ms[
-            min(len(self.latencies_ms) - 1, int(part * len(self.latencies_ms)))
+            min(len(self.latencies_ms) - 1, int(quantile * len(self.latencies_ms)))
         ]
 
 
-class Asking:
-    """Asks a store of counts for random users.
+class QueryLoad:
+    """Queries a store of counts for random users.
 
     Args:
         streams: the application.
-        store: the store.
+        store: the name of the store.
         rate: queries per second.
-        marked: the marks of this run; it gets another one, `asked`, when all is asked that was due
-            until the last record. Only then the application may be closed.
-        file: gets what came of the queries that were due from a second after the first record to
-            the last one.
-        over_http: whether they are asked as requests to the application's server, instead of by a
-            view.
-        silent: whether all is done but to ask: to tell what queries cost from what it costs to be
-            on time for them.
+        marks_file: the marks of this run. `queried` is added when all queries due until the last
+            record have been made; only then the application may be closed.
+        file: for the results of the queries that were due from a second after the first record to
+            the last record.
+        over_http: use HTTP requests to the application's server instead of a view.
+        silent: do everything except querying, to separate the cost of queries from that of the
+            waiting threads.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class Asking:
         streams: KafkaStreams,
         store: str,
         rate: float,
-        marked: Path,
+        marks_file: Path,
         file: Path,
         *,
         over_http: bool = False,
@@ -102,93 +101,93 @@ class Asking:
         self._address = streams.serve(port=0) if over_http else None
         self._store = store
         self._pause_s = _THREADS / rate
-        self._marked = marked
+        self._marks_file = marks_file
         self._file = file
-        self._over = threading.Event()
-        #: When the last record was decoded, once it is known.
+        self._ended = threading.Event()
+        #: When the last record was decoded; None until then.
         self._last_ms: int | None = None
-        #: When each was due, in ms since the epoch, how long it took, and what came of it.
+        #: The due time of each query in ms since the epoch, its duration, and its result.
         self._answers: list[tuple[int, float, str]] = []
         self._messages: dict[str, str] = {}
         self._threads = [
-            threading.Thread(target=self._ask, args=(number / rate,), daemon=True)
+            threading.Thread(target=self._run_queries, args=(number / rate,), daemon=True)
             for number in range(_THREADS)
         ]
-        self._watching = threading.Thread(target=self._watch, daemon=True)
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
 
     def start(self) -> None:
-        """Begin, once the application runs."""
-        for thread in [*self._threads, self._watching]:
+        """Start the threads, once the application runs."""
+        for thread in [*self._threads, self._watcher]:
             thread.start()
 
     def close(self) -> None:
-        """Ask no more, whatever is still due."""
-        self._over.set()
-        self._watching.join(60)
+        """Stop querying, even if queries are due."""
+        self._ended.set()
+        self._watcher.join(60)
 
     def _watch(self) -> None:
-        while not self._over.wait(0.01):
-            self._last_ms = marks.read(self._marked).get("last")
+        while not self._ended.wait(0.01):
+            self._last_ms = marks.read(self._marks_file).get("last")
             if self._last_ms is not None:
                 break
         for thread in self._threads:
             thread.join()
         if self._last_ms is not None:
-            self._write(marks.read(self._marked))
-            marks.put(str(self._marked), "asked")
+            self._write(marks.read(self._marks_file))
+            marks.put(str(self._marks_file), "queried")
 
     def _write(self, times: Mapping[str, int]) -> None:
         since_ms = times["first"] + min(_COLD_MS, (times["last"] - times["first"]) // 4)
         within = sorted(a for a in self._answers if since_ms <= a[0] <= times["last"])
         messages: dict[str, str] = {}
-        for due_ms, _, what in within:
-            if what in self._messages:
+        for due_ms, _, result in within:
+            if result in self._messages:
                 after_s = (due_ms - times["first"]) / 1_000
-                messages.setdefault(what, f"after {after_s:.3f} s: {self._messages[what]}")
+                messages.setdefault(result, f"after {after_s:.3f} s: {self._messages[result]}")
         self._file.write_text(
             json.dumps(
                 {
                     "latencies_ms": sorted(took for _, took, _ in within),
-                    "found": sum(what == "found" for _, _, what in within),
-                    "failed": Counter(what for *_, what in within if what in self._messages),
+                    "found": sum(result == "found" for _, _, result in within),
+                    "failed": Counter(result for *_, result in within if result in self._messages),
                     "messages": messages,
                 }
             )
         )
 
-    def _ask(self, offset_s: float) -> None:
-        look = self._look_up()
+    def _run_queries(self, offset_s: float) -> None:
+        look_up = self._make_look_up()
         due = time.monotonic() + offset_s
-        while not self._over.is_set():
+        while not self._ended.is_set():
             wait_s = due - time.monotonic()
             due_ms = marks.now_ms() + int(wait_s * 1_000)
             if self._last_ms is not None and due_ms > self._last_ms:
                 return
             if wait_s > 0:
-                self._over.wait(min(_LOOKS_S, wait_s))
+                self._ended.wait(min(_CHECK_S, wait_s))
                 continue
-            what = self._one(look)
-            self._answers.append((due_ms, (time.monotonic() - due) * 1_000, what))
+            result = self._query_once(look_up)
+            self._answers.append((due_ms, (time.monotonic() - due) * 1_000, result))
             due += self._pause_s
 
-    def _one(self, look: Callable[[str], bool]) -> str:
-        """What comes of one query: an error is told by its type."""
+    def _query_once(self, look_up: Callable[[str], bool]) -> str:
+        """The result of a query; for an error, its type."""
         try:
-            found = look(f"user-{random.randrange(USERS)}")
+            found = look_up(f"user-{random.randrange(USERS)}")
         except (StreamsError, OSError, http.client.HTTPException) as error:
             name = type(error).__name__
             self._messages.setdefault(name, str(error))
             return name
         return "found" if found else "missing"
 
-    def _look_up(self) -> Callable[[str], bool]:
-        """What says whether a user is there, once the store can be read."""
+    def _make_look_up(self) -> Callable[[str], bool]:
+        """A function that returns whether a user exists, once the store can be read."""
         while True:
             try:
                 view = self._streams.store(self._store, QueryableStoreTypes.key_value())
                 break
             except StreamsError:
-                if self._over.wait(0.05):
+                if self._ended.wait(0.05):
                     raise
         if self._is_silent:
             return lambda user: bool(user)
@@ -199,21 +198,21 @@ class Asking:
         headers = {"Authorization": f"Bearer {self._address.token}"}
         connection = http.client.HTTPConnection(urlsplit(self._address.url).netloc, timeout=30)
 
-        def look(user: str) -> bool:
+        def look_up(user: str) -> bool:
             try:
                 connection.request("GET", f"/stores/{self._store}/keys/{user}", headers=headers)
                 response = connection.getresponse()
-                said = response.read()
+                body = response.read()
             except (OSError, http.client.HTTPException):
                 connection.close()
                 raise
             if response.status not in (http.client.OK, http.client.NOT_FOUND):
-                raise http.client.HTTPException(f"{response.status}: {said.decode()}")
+                raise http.client.HTTPException(f"{response.status}: {body.decode()}")
             return response.status == http.client.OK
 
-        return look
+        return look_up
 
 
-def read(file: Path) -> Asked:
-    """What a run has written."""
-    return Asked(**json.loads(file.read_text()))
+def read(file: Path) -> QueryResults:
+    """Read the results that a run has written."""
+    return QueryResults(**json.loads(file.read_text()))

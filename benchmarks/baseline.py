@@ -1,8 +1,8 @@
-"""The jobs as plain loops over confluent-kafka: what Python can reach without an engine.
+"""The jobs as plain loops over confluent-kafka: the limit of Python without an engine.
 
-No tasks, no stores, no restoring: counts live in a dict and are lost with the process. Outputs
-are flushed before offsets are committed, every commit interval, so it is at-least-once as long as
-it is not stopped. A ceiling to compare with, not an alternative.
+There are no tasks, stores or restorations: counts are in a dict and lost with the process. Outputs
+are flushed before offsets are committed, every commit interval, so it is at-least-once until it
+stops. It is an upper bound for comparison, not an alternative.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Work = Callable[[list[Message]], None]
 
 
 class Loop:
-    """Consume a batch, work on it, commit every interval, until told to stop."""
+    """Consume a batch, process it, and commit every interval, until stopped."""
 
     def __init__(self, arguments: Arguments) -> None:
         settings = arguments.settings
@@ -113,7 +113,7 @@ class Loop:
 
 
 def stateless(loop: Loop) -> None:
-    """Keeps the events above the threshold and adds a field."""
+    """Keep the events above the threshold and add a field."""
     loads, dumps, send = orjson.loads, orjson.dumps, loop.send
 
     def work(batch: list[Message]) -> None:
@@ -127,7 +127,7 @@ def stateless(loop: Loop) -> None:
 
 
 def count(loop: Loop) -> None:
-    """Counts the records of each key; sends the counts that changed at every commit."""
+    """Count the records of each key; send changed counts at every commit."""
     counts: dict[bytes, int] = {}
     changed: set[bytes] = set()
 
@@ -146,7 +146,7 @@ def count(loop: Loop) -> None:
 
 
 def window(loop: Loop) -> None:
-    """Sums the cents of each key in each minute; sends the sums that changed at every commit."""
+    """Sum the cents of each key in each minute; send changed sums at every commit."""
     sums: dict[bytes, int] = {}
     changed: set[bytes] = set()
     loads = orjson.loads

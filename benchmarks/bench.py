@@ -1,12 +1,13 @@
-"""Millstream and Kafka Streams side by side: same records, same broker, same run.
+"""Compare Millstream with Kafka Streams: same records, same broker, same run.
 
     python benchmarks/bench.py                     # everything
-    python benchmarks/bench.py --only restore      # one part of it
-    python benchmarks/bench.py --smoke             # small runs that only show that all works
+    python benchmarks/bench.py --only restore      # one part
+    python benchmarks/bench.py --smoke             # small runs that only check that everything
+        works
 
 The parts are throughput, guarantees, latency, restore, failover, queries, async, snapshots,
-dataframes, stores, metrics, scale and scaling; each prints its numbers as it goes and medians at
-its end. README.md beside this file says how to read them.
+dataframes, stores, metrics, scale and scaling. Each prints its numbers during the run, and medians
+at the end. README.md in this folder explains them.
 """
 
 from __future__ import annotations
@@ -30,38 +31,38 @@ import scaling
 import stores
 from broker import Cluster, cluster
 from contestants import install
-from dataframes import Cuts
-from failover import Failover
+from dataframes import DataFrameRounds
+from failover import FailoverRounds
 from latency import Latency
 from load import USERS
 from measure import RunFailedError
 from programs import JOBS, PROGRAMS, SETTINGS, build_peer
-from queries import Queried
-from restore import Restoring
+from queries import QueryRounds
+from restore import RestoreRounds
 from snapshots import Snapshots
 from throughput import Throughput, guarantees, plain
-from waiting import Waiting
+from waiting import AsyncRounds
 
 RESULTS = Path(__file__).parent / "results"
 
-#: The parts, in the order in which they run. Those that share no broker come first.
+#: The parts, in the order in which they run. Those without a shared broker come first.
 PARTS = (
     *("stores", "metrics", "scale", "scaling", "restore", "failover"),
     *("queries", "throughput", "guarantees", "latency", "async", "snapshots", "dataframes"),
 )
-_ALONE = {
+_WITHOUT_BROKER = {
     "stores": stores.run,
     "metrics": metrics.run,
     "scale": scale.run,
-    # Has a broker of its own for some of it, so that the rest is measured without one beside it.
+    # Starts its own broker for some lines, so that the others are measured without one.
     "scaling": scaling.run,
 }
-#: Those in which Kafka Streams takes part.
-_BESIDE_STREAMS = ("restore", "failover", "throughput", "guarantees", "latency")
+#: The parts that also measure Kafka Streams.
+_WITH_KAFKA_STREAMS = ("restore", "failover", "throughput", "guarantees", "latency")
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument(
         "--only",
@@ -70,8 +71,12 @@ def parse() -> argparse.Namespace:
         metavar="PART,…",
         help=f"of {', '.join(PARTS)} (default: all)",
     )
-    parser.add_argument("--records", type=int, help="how many (default: each part has its own)")
-    parser.add_argument("--rounds", type=int, help="how many (default: each part has its own)")
+    parser.add_argument(
+        "--records", type=int, help="number of records (default: depends on the part)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, help="number of rounds (default: depends on the part)"
+    )
     parser.add_argument("--partitions", type=int, default=4, help="of the topics of throughput")
     parser.add_argument(
         "--jobs",
@@ -92,19 +97,15 @@ def parse() -> argparse.Namespace:
         "--baseline", action="store_true", help="throughput of plain Python loops as well"
     )
     parser.add_argument(
-        "--smoke", action="store_true", help="few records, one round: does it all work?"
+        "--smoke", action="store_true", help="few records, one round: check that everything works"
     )
-    parser.add_argument(
-        "--profile", action="store_true", help="one more run of ours, profiled: where time goes"
-    )
+    parser.add_argument("--profile", action="store_true", help="profile another run of Millstream")
     parser.add_argument("--save", action="store_true", help="write the numbers to results/")
-    parser.add_argument(
-        "--bootstrap-servers", help="a broker that runs already (default: starts its own)"
-    )
+    parser.add_argument("--bootstrap-servers", help="an existing broker (default: start one)")
     _add_options_of_parts(parser)
     options = parser.parse_args()
-    #: The programs of the part that is about us alone, unless others are asked for.
-    options.beside = options.programs or ["ours"]
+    #: The programs of the part that only measures Millstream by default.
+    options.scaling_programs = options.programs or ["ours"]
     options.programs = options.programs or ["ours", "java"]
     if options.smoke:
         options.rounds = 1
@@ -114,7 +115,7 @@ def parse() -> argparse.Namespace:
 
 
 def _add_options_of_parts(parser: argparse.ArgumentParser) -> None:
-    """Those that only one part looks at."""
+    """Add the options of single parts."""
     parser.add_argument(
         "--commit-intervals",
         type=_numbers,
@@ -134,7 +135,7 @@ def _add_options_of_parts(parser: argparse.ArgumentParser) -> None:
         "--warm-up", type=int, default=30, help="seconds left out of latency (default: 30)"
     )
     parser.add_argument(
-        "--seconds", type=int, default=60, help="of which latency is measured (default: 60)"
+        "--seconds", type=int, default=60, help="seconds of latency measurements (default: 60)"
     )
     parser.add_argument(
         "--lines",
@@ -171,7 +172,7 @@ def _names(known: tuple[str, ...]) -> Callable[[str], list[str]]:
         chosen = text.split(",")
         for name in chosen:
             if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(known)}")
         return chosen
 
     return names
@@ -181,28 +182,28 @@ def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 
-def run(part: str, options: argparse.Namespace, on: Cluster, folder: Path) -> dict[str, Any]:
-    """One part that needs a broker; what is to be saved of it."""
+def run(part: str, options: argparse.Namespace, broker: Cluster, folder: Path) -> dict[str, Any]:
+    """Run a part that needs a broker; returns the results to save."""
     if part == "restore":
-        return Restoring(options, on, folder).run()
+        return RestoreRounds(options, broker, folder).run()
     if part == "failover":
-        return Failover(options, on, folder).run()
+        return FailoverRounds(options, broker, folder).run()
     if part == "queries":
-        return Queried(options, on, folder).run()
+        return QueryRounds(options, broker, folder).run()
     if part == "snapshots":
-        return Snapshots(options, on).run()
+        return Snapshots(options, broker).run()
     if part == "dataframes":
-        return Cuts(options, on, folder).run()
+        return DataFrameRounds(options, broker, folder).run()
     if part == "latency":
-        return Latency(options, on, folder).run()
+        return Latency(options, broker, folder).run()
     if part == "async":
-        return Waiting(options, on, folder).run()
+        return AsyncRounds(options, broker, folder).run()
     cases = guarantees(options) if part == "guarantees" else plain(options)
-    return Throughput(options, on, folder / part, cases).run()
+    return Throughput(options, broker, folder / part, cases).run()
 
 
 def save(part: str, options: argparse.Namespace, load: float, measured: dict[str, Any]) -> Path:
-    """Writes what was measured to results/<date>-<part>.json, or with a number behind that."""
+    """Write results to results/<date>-<part>.json, with a number if the file exists."""
     RESULTS.mkdir(exist_ok=True)
     now = datetime.now().astimezone()
     names = (f"{now:%Y-%m-%d}-{part}{end}.json" for end in ("", *(f"-{n}" for n in range(2, 100))))
@@ -221,22 +222,22 @@ def save(part: str, options: argparse.Namespace, load: float, measured: dict[str
 
 
 def _terminated(_signal: int, _frame: FrameType | None) -> None:
-    # By way of an exception, so that the programs that run do not outlive the bench.
+    # Raise an exception, so that running programs do not outlive the bench.
     raise SystemExit(128 + signal.SIGTERM)
 
 
 def main() -> None:
     options = parse()
     signal.signal(signal.SIGTERM, _terminated)
-    on_broker = [part for part in PARTS if part in options.only and part not in _ALONE]
+    on_broker = [part for part in PARTS if part in options.only and part not in _WITHOUT_BROKER]
     beside_streams = "java" in options.programs and any(
-        each in _BESIDE_STREAMS for each in on_broker
+        each in _WITH_KAFKA_STREAMS for each in on_broker
     )
-    if beside_streams or ("scaling" in options.only and "java" in options.beside):
+    if beside_streams or ("scaling" in options.only and "java" in options.scaling_programs):
         build_peer()
     for program in options.programs:
         install(program)
-    # Others who use the processors spoil the numbers, also those of one run against each other.
+    # Other load on the processors distorts the numbers, also ratios within a run.
     load = os.getloadavg()[0]
     print(f"load of this machine before the first run: {load:.1f}\n")
     folder = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
@@ -246,7 +247,7 @@ def main() -> None:
             print(f"\nsaved to {save(part, options, load, measured)}")
 
     try:
-        for part, run_alone in _ALONE.items():
+        for part, run_alone in _WITHOUT_BROKER.items():
             if part in options.only:
                 done(part, run_alone(options, folder / part))
         if on_broker:

@@ -1,4 +1,4 @@
-"""The broker of a benchmark, and the topics that are left on it."""
+"""The broker of a benchmark, and its topics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 
 class Cluster:
-    """A broker, and the names of this bench's topics on it.
+    """A broker, and the prefix of this bench's topics on it.
 
     Args:
         bootstrap_servers: of the broker.
@@ -22,7 +22,7 @@ class Cluster:
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 4})
 
     def delete_topics(self, prefix: str) -> None:
-        """Deletes topics by the start of their names, so an application's internal ones too."""
+        """Delete topics by prefix, including internal topics of applications."""
         names = [
             name for name in self.admin.list_topics(timeout=30).topics if name.startswith(prefix)
         ]
@@ -30,15 +30,15 @@ class Cluster:
             deleted.result(30)
 
     def close(self) -> None:
-        """Deletes every topic that this bench has left on the broker."""
+        """Delete all topics of this bench on the broker."""
         self.delete_topics(f"{self.prefix}-")
-        # Else it would report the broker's end as a lost connection.
+        # Otherwise it would report the broker's end as a lost connection.
         del self.admin
 
 
 @contextmanager
 def cluster(given: str | None) -> Iterator[Cluster]:
-    """A given broker, or one of our own for as long as it is used."""
+    """The given broker, or a new one while the context is open."""
     if given is not None:
         found = Cluster(given)
         try:

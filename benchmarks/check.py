@@ -1,4 +1,4 @@
-"""Whether an output topic holds what it must: fast and wrong is no result."""
+"""Verification of output topics: fast but wrong results do not count."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from load import Load
 READ_DEADLINE_S = 60.0
 
 _LONG = struct.Struct(">q")
-#: Stands for no number: no sum comes near it.
+#: Stands for a missing number; sums do not come near it.
 _GONE = -(1 << 63)
 
 
 def counts_of_users(load: Load) -> array[int]:
-    """How many records each user has, by the user's number."""
-    # Not a dict: there may be ten million of them.
+    """The number of records of each user, indexed by the user's number."""
+    # Not a dict: there may be ten million users.
     counts = array("q", bytes(8 * load.keys))
     for _, user, _ in load.events():
         counts[user] += 1
@@ -27,9 +27,9 @@ def counts_of_users(load: Load) -> array[int]:
 
 
 def wrong_users(
-    expected: array[int], records: Iterable[tuple[bytes, bytes]], *, added_up: bool = False
+    expected: array[int], records: Iterable[tuple[bytes, bytes]], *, sums_up: bool = False
 ) -> str | None:
-    """What is wrong with the last number of each user, or with the sum of all that came.
+    """A message if the last number of each user, or the sum of all numbers, is wrong.
 
     The user's number is in the key (`user-7`); a user without a record has 0.
     """
@@ -37,7 +37,7 @@ def wrong_users(
     unpack = _LONG.unpack
     for key, value in records:
         user = int(key[5:])
-        found[user] = unpack(value)[0] + (found[user] if added_up else 0)
+        found[user] = unpack(value)[0] + (found[user] if sums_up else 0)
     if found == expected:
         return None
     wrong = sum(one != other for one, other in zip(expected, found, strict=True))
@@ -45,34 +45,35 @@ def wrong_users(
 
 
 class Numbers:
-    """A number for each of some keys, of which there may be tens of millions.
+    """An expected number for each key, for tens of millions of keys.
 
-    What is found is held against them without another dict: that would be four gigabytes once more
-    of twenty million windows.
+    Actual numbers are compared without a second dict, which would need four more gigabytes for
+    twenty million windows.
     """
 
     def __init__(self) -> None:
-        self._places: dict[bytes, int] = {}
+        self._indices: dict[bytes, int] = {}
         self._numbers = array("q")
 
     def add(self, key: bytes, number: int) -> None:
-        """Add to the number of a key, which begins with 0."""
-        place = self._places.setdefault(key, len(self._numbers))
-        if place == len(self._numbers):
+        """Add to the number of a key, which starts at 0."""
+        index = self._indices.setdefault(key, len(self._numbers))
+        if index == len(self._numbers):
             self._numbers.append(number)
         else:
-            self._numbers[place] += number
+            self._numbers[index] += number
 
-    def wrong(self, records: Iterable[tuple[bytes, bytes]], what: str) -> str | None:
-        """What is wrong with the last number of each key; no value means that the key is gone."""
-        expected, places = self._numbers, self._places
+    def wrong(self, records: Iterable[tuple[bytes, bytes]], noun: str) -> str | None:
+        """A message if the last number of a key is wrong; an empty value means that the key is
+        deleted."""
+        expected, indices = self._numbers, self._indices
         found = array("q", [_GONE]) * len(expected)
         others: set[bytes] = set()
         unpack = _LONG.unpack
         for key, value in records:
-            place = places.get(key)
-            if place is not None:
-                found[place] = unpack(value)[0] if value else _GONE
+            index = indices.get(key)
+            if index is not None:
+                found[index] = unpack(value)[0] if value else _GONE
             elif value:
                 others.add(key)
             else:
@@ -82,12 +83,12 @@ class Numbers:
         wrong = sum(one != other for one, other in zip(expected, found, strict=True))
         came = len(found) - found.count(_GONE) + len(others)
         return (
-            f"{wrong:,} of {len(expected):,} {what} have a wrong number, {came:,} {what} came out"
+            f"{wrong:,} of {len(expected):,} {noun} have a wrong number, {came:,} {noun} came out"
         )
 
 
 def records_of(bootstrap_servers: str, topic: str) -> Iterator[tuple[bytes, bytes]]:
-    """Key and value of every record now on the topic, in order within each partition."""
+    """Key and value of each record on the topic, in order within each partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,

@@ -1,8 +1,8 @@
 """The control connections of a thousand stream threads to one driver: no broker, no Spark.
 
-The driver's end is what it is in an application: the server, the queue of events, and what puts the
-threads' metrics together. At the other ends are stream threads' own channels, a few hundred in each
-of some processes, which report their metrics as often as stream threads do, and process nothing.
+The driver's end is the same as in an application: the server, the event queue, and the aggregation
+of metrics. At the other ends are the channels of stream threads, a few hundred in each process,
+which report their metrics as often as real stream threads and process no records.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from typing import Any, Final
 from millstream import StreamsBuilder, StreamsConfig, TaskId
 from millstream.application.client_metrics import ClientMetrics
 from millstream.clock import SystemClock
-from millstream.metrics.frames import FrameWriter
-from millstream.metrics.registry import Scope
-from millstream.runtime.client_states import ClientStates
-from millstream.runtime.control import AskMetrics, Close, Report, ThreadMetrics
+from millstream.metrics.metric_frames import FrameWriter
+from millstream.metrics.registry import MetricsScope
 from millstream.runtime.loop.thread_settings import report_interval_ms
+from millstream.runtime.states.client_states import ClientStateTracker
 from millstream.runtime.task.task_meters import TASK_GROUP
-from millstream.spark.connection.control import ControlChannel
+from millstream.runtime.thread_control import Close, GetMetrics, Report, ThreadMetrics
+from millstream.spark.connection.control_client import ControlChannel
 from millstream.spark.connection.control_server import ControlServer
 from millstream.spark.connection.messages import Epoch, Hello
-from millstream.spark.events import EventQueue, ThreadEvent
+from millstream.spark.thread_events import ThreadEvent, ThreadEventQueue
 
-#: Stream threads in one of the processes at the other end.
-_A_PROCESS: Final = 250
-#: What a thread has, and how many metrics each task has in the job `count` of the bench.
+#: Stream threads in each process at the other end.
+_THREADS_PER_PROCESS: Final = 250
+#: The tasks of a thread, and the metrics of each task in the job `count` of the bench.
 _TASKS: Final = 10
 _METRICS: Final = 35
 _QUIET_S: Final = 15.0
 _SMOKE_QUIET_S: Final = 0.6
-#: How often all threads are asked at the same time.
-_ASKED: Final = 10
+#: Number of requests to all threads at once.
+_REQUEST_ROUNDS: Final = 10
 _DEADLINE_S: Final = 120.0
-_ANSWER_S: Final = 60.0
+_REPLY_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True)
-class Connected:
-    """What the connections of so many threads cost the driver.
+class ConnectionCosts:
+    """The cost of connections for the driver.
 
     Attributes:
-        threads: at the other ends.
-        connected_s: until all of them were there.
-        mb_a_thousand: of memory, for 1,000 of them.
+        threads: number of connected threads.
+        connected_s: until all were connected.
+        mb_a_thousand: memory for 1,000 connections.
         python_threads: in the driver's process.
-        files: that it has open.
-        cores: of the processor, while every thread reports.
-        reports: in a second.
-        asked_s: until all have answered that were asked at the same time: median, and most.
-        answered_s: until one of them has: median.
+        files: open files of the driver.
+        cores: processor usage while all threads report.
+        reports: per second.
+        last_reply_s: until the last reply to a request to all threads: median and maximum.
+        median_reply_s: the median over all threads.
     """
 
     threads: int
@@ -72,12 +72,12 @@ class Connected:
     files: int
     cores: float
     reports: float
-    asked_s: tuple[float, float]
-    answered_s: float
+    last_reply_s: tuple[float, float]
+    median_reply_s: float
 
 
 class Driver:
-    """The driver's end, as an application has it."""
+    """The driver's end, as in an application."""
 
     def __init__(self) -> None:
         builder = StreamsBuilder()
@@ -89,19 +89,19 @@ class Driver:
         self._metrics = ClientMetrics(
             builder.build(),
             StreamsConfig(application_id="bench", bootstrap_servers="not-used:9092"),
-            ClientStates("bench", SystemClock()),
+            ClientStateTracker("bench", SystemClock()),
             lambda: "bench",
             dict,
             lambda: 0,
         )
-        self._events = EventQueue(self._on_event)
+        self._events = ThreadEventQueue(self._on_event)
 
     def start(self, names: list[str]) -> None:
         """Listen for these threads."""
         self._events.start()
         self.server.start()
         for name in names:
-            self.server.expect(name, 1)
+            self.server.expect_thread(name, 1)
 
     def on_registered(self, hello: Hello) -> None:
         self.registered.release()
@@ -109,29 +109,29 @@ class Driver:
     def on_report(self, hello: Hello, report: Report) -> None:
         self._events.put(ThreadEvent(hello.thread_name, "report", report))
 
-    def ask_all(self, names: list[str]) -> list[float]:
-        """Ask all threads at the same time; the seconds until each has answered, in order."""
+    def request_all(self, names: list[str]) -> list[float]:
+        """Send a request to all threads at once; returns the sorted seconds until each reply."""
         done: queue.SimpleQueue[float] = queue.SimpleQueue()
         began = time.perf_counter()
-        answers = [self.server.post(name, AskMetrics()) for name in names]
+        answers = [self.server.post(name, GetMetrics()) for name in names]
         for answer in answers:
             answer.add_done_callback(lambda _: done.put(time.perf_counter() - began))
         for answer in answers:
-            answer.result(_ANSWER_S)
-        return sorted(done.get(timeout=_ANSWER_S) for _ in names)
+            answer.result(_REPLY_TIMEOUT_S)
+        return sorted(done.get(timeout=_REPLY_TIMEOUT_S) for _ in names)
 
     def close(self) -> None:
         self.server.close()
-        self._events.close(_ANSWER_S)
+        self._events.close(_REPLY_TIMEOUT_S)
 
     def _on_event(self, event: ThreadEvent) -> None:
         self.reports += 1
-        self._metrics.take(event.thread, event.data)
+        self._metrics.update(event.thread, event.data)
         self._metrics.processed_by_task(event.thread)
 
 
-def measure(threads: int, quiet_s: float) -> Connected:
-    """Let so many threads connect, report, and be asked."""
+def measure(threads: int, quiet_s: float) -> ConnectionCosts:
+    """Connect this number of threads, let them report, and send requests."""
     driver = Driver()
     names = [_name(number) for number in range(threads)]
     memory_kb, files, python_threads = _memory_kb(), _open_files(), threading.active_count()
@@ -139,8 +139,10 @@ def measure(threads: int, quiet_s: float) -> Connected:
     with ExitStack() as ends:
         ends.callback(driver.close)
         began = time.perf_counter()
-        for first in range(0, threads, _A_PROCESS):
-            ends.enter_context(_process(driver, threads, first, min(threads, first + _A_PROCESS)))
+        for first in range(0, threads, _THREADS_PER_PROCESS):
+            ends.enter_context(
+                _process(driver, threads, first, min(threads, first + _THREADS_PER_PROCESS))
+            )
         for _ in names:
             assert driver.registered.acquire(timeout=_DEADLINE_S), "threads did not connect"
         connected_s = time.perf_counter() - began
@@ -148,10 +150,10 @@ def measure(threads: int, quiet_s: float) -> Connected:
         time.sleep(quiet_s)
         took_s = time.perf_counter() - now
         reports, cpu_s = driver.reports - reports, _cpu_s() - cpu_s
-        rounds = [driver.ask_all(names) for _ in range(_ASKED)]
+        rounds = [driver.request_all(names) for _ in range(_REQUEST_ROUNDS)]
         last = sorted(answered[-1] for answered in rounds)
         middle = sorted(answered[len(answered) // 2] for answered in rounds)
-        result = Connected(
+        result = ConnectionCosts(
             threads,
             connected_s,
             (_memory_kb() - memory_kb) / 1024 * 1000 / threads,
@@ -184,20 +186,23 @@ def _process(driver: Driver, threads: int, first: int, end: int) -> Iterator[Non
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Measure it with more and more threads; what is to be saved."""
+    """Measure with growing numbers of threads; returns the results to save."""
     _allow_files(8_192)
     counts = (20,) if options.smoke else (100, 500, 1_000)
     print(f"\nconnections of stream threads with {_TASKS} tasks each to one driver\n")
-    head = f"{'threads':>8} {'there s':>8} {'MB':>6} {'py threads':>10} {'files':>6} {'cores':>6}"
-    print(f"{head} {'reports/s':>10} {'half answer ms':>15} {'all answer ms':>14} {'worst':>7}")
+    head = f"{'threads':>8} {'connected s':>11} {'MB':>6} {'py threads':>10} {'files':>6}"
+    print(
+        f"{head} {'cores':>6} {'reports/s':>10} {'median reply ms':>15} {'last reply ms':>14} "
+        f"{'max':>7}"
+    )
     measured: dict[str, Any] = {}
     for count in counts:
         one = measure(count, _SMOKE_QUIET_S if options.smoke else _QUIET_S)
         print(
-            f"{count:>8,} {one.connected_s:>8.1f} {one.mb_a_thousand * count / 1000:>6.0f} "
+            f"{count:>8,} {one.connected_s:>11.1f} {one.mb_a_thousand * count / 1000:>6.0f} "
             f"{one.python_threads:>10,} {one.files:>6,} {one.cores:>6.2f} {one.reports:>10,.0f} "
-            f"{one.answered_s * 1000:>15,.0f} {one.asked_s[0] * 1000:>14,.0f} "
-            f"{one.asked_s[1] * 1000:>7,.0f}"
+            f"{one.median_reply_s * 1000:>15,.0f} {one.last_reply_s[0] * 1000:>14,.0f} "
+            f"{one.last_reply_s[1] * 1000:>7,.0f}"
         )
         measured[str(count)] = {
             "connected_s": one.connected_s,
@@ -206,42 +211,42 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             "files": one.files,
             "cores": one.cores,
             "reports": one.reports,
-            "all_answered_s": one.asked_s,
-            "half_answered_s": one.answered_s,
+            "all_answered_s": one.last_reply_s,
+            "half_answered_s": one.median_reply_s,
         }
     return measured
 
 
 class _StreamThreads:
-    """The other ends, in a process of their own."""
+    """The stream threads' ends, in a separate process."""
 
     def __init__(
         self, address: tuple[str, int], key: bytes, numbers: range, interval_ms: int
     ) -> None:
-        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._processed = 0.0
         self._interval_s = interval_ms / 1000
-        self._ends: list[tuple[ControlChannel, Scope, FrameWriter]] = []
+        self._ends: list[tuple[ControlChannel, MetricsScope, FrameWriter]] = []
         for number in numbers:
             hello = Hello("bench", _name(number), number, Epoch(1, 0), os.getpid(), "localhost")
             channel = ControlChannel(address, key, hello)
-            channel.on_news = lambda: self._news.put(None)
+            channel.on_event = lambda: self._wakeups.put(None)
             assert channel.open(), channel.lost_reason
             channel.take_code()
             scope = self._scope()
             self._ends.append((channel, scope, FrameWriter(scope)))
 
     def run(self) -> None:
-        """Report and answer until the driver says that it is over."""
+        """Report and reply until the driver closes all connections."""
         interval_s = self._interval_s / len(self._ends)
         due, turn = time.monotonic(), 0
         open_ends = len(self._ends)
         while open_ends:
             try:
-                self._news.get(timeout=max(0.0, due - time.monotonic()))
-                open_ends -= sum(map(self._obey, self._ends))
+                self._wakeups.get(timeout=max(0.0, due - time.monotonic()))
+                open_ends -= sum(map(self._execute, self._ends))
             except queue.Empty:
-                # One after the other, spread over the interval as those of many machines are.
+                # One after the other, spread over the interval like reports from many machines.
                 channel, _, frames = self._ends[turn]
                 self._processed += 1
                 channel.report(ThreadMetrics(frames.next()))
@@ -250,23 +255,23 @@ class _StreamThreads:
         for channel, *_ in self._ends:
             channel.close()
 
-    def _obey(self, end: tuple[ControlChannel, Scope, FrameWriter]) -> bool:
-        """Do what a thread was asked; whether it was to close."""
+    def _execute(self, end: tuple[ControlChannel, MetricsScope, FrameWriter]) -> bool:
+        """Execute the commands of a thread; returns whether one was to close."""
         channel, scope, _ = end
         is_over = False
-        for asked in channel.commands():
-            is_over |= isinstance(asked.command, Close)
-            if isinstance(asked.command, AskMetrics):
-                channel.reply(asked, ThreadMetrics(FrameWriter(scope).whole()))
+        for request in channel.commands():
+            is_over |= isinstance(request.command, Close)
+            if isinstance(request.command, GetMetrics):
+                channel.reply(request, ThreadMetrics(FrameWriter(scope).full()))
         return is_over
 
-    def _scope(self) -> Scope:
-        scope = Scope(SystemClock())
+    def _scope(self) -> MetricsScope:
+        scope = MetricsScope(SystemClock())
         for number in range(_TASKS):
             task = scope.part(task_id=str(TaskId(0, number)))
             task.add(TASK_GROUP, "process-total", lambda: self._processed)
             for metric in range(_METRICS - 1):
-                # Every second one changes from report to report.
+                # Every second metric changes between reports.
                 steady = float(metric)
                 task.add(
                     TASK_GROUP,
@@ -294,12 +299,12 @@ def _open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def _allow_files(wanted: int) -> None:
-    """Let this process and those that it starts have so many files open, if the machine does."""
-    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-    if limit != resource.RLIM_INFINITY and limit < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+def _allow_files(file_limit: int) -> None:
+    """Raise the limit of open files of this process and its children, as far as possible."""
+    limit, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    file_limit = file_limit if maximum == resource.RLIM_INFINITY else min(file_limit, maximum)
+    if limit != resource.RLIM_INFINITY and limit < file_limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (file_limit, maximum))
 
 
 def _main() -> None:

@@ -1,7 +1,7 @@
-"""Python programs of other libraries: each has an environment of its own, made when it is needed.
+"""Environments of the Python programs of other libraries, created when needed.
 
-The libraries are no dependency of this project. What each needs is in `peers/<name>/`, in
-`requirements.txt`; the environment lies in the cache folder and is made anew when that changes.
+The libraries are not dependencies of this project. `peers/<name>/requirements.txt` lists them; the
+environment is in the cache folder and is created again when the file changes.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from millstream.embedded.jars import cache_parent
 
 HERE = Path(__file__).parent
 INSTALL_TIMEOUT_S = 900
-#: Those that do not run in the environment of this project.
-APART = ("quix", "faust")
+#: Programs that do not run in this project's environment.
+SEPARATE = ("quix", "faust")
 
 
 def requirements(name: str) -> Path:
-    """The file with what a contestant needs."""
+    """The file with the requirements of a program."""
     return HERE / "peers" / name / "requirements.txt"
 
 
 def interpreter(name: str) -> str:
-    """The Python that runs a contestant."""
-    if name not in APART:
+    """The Python interpreter that runs a program."""
+    if name not in SEPARATE:
         return sys.executable
     return str(_folder(name) / "bin" / "python")
 
 
 def install(name: str) -> None:
-    """Makes the environment of a contestant, unless it is there.
+    """Create the environment of a program, unless it exists.
 
     Raises:
         SystemExit: it cannot be installed.
     """
-    if name not in APART:
+    if name not in SEPARATE:
         return
     folder = _folder(name)
     done = folder / "complete"
     if done.exists():
         return
-    print(f"installing {requirements(name).read_text().split()[0]} into an environment of its own")
+    print(f"installing {requirements(name).read_text().split()[0]} into a separate environment")
     shutil.rmtree(folder, ignore_errors=True)
     for command in (
         [sys.executable, "-m", "venv", str(folder)],

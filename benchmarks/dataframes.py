@@ -1,9 +1,9 @@
-"""What the cut through a DataFrame function costs: rows a second through the topology, and the same
-query alone between two topics; and how much later a single record comes out.
+"""The cost of a DataFrame function in a topology, compared with the same query between two topics:
+records per second, and the latency of single records.
 
-All ways run one after the other in one Spark session on one broker: by batches the query alone,
-which reads and writes with Spark's connector, the cut at least once, the cut exactly once; and in
-Spark's real-time mode the query alone and the cut.
+All variants run one after the other in one Spark session on one broker. In batches: the query alone
+with Spark's connector, the cut at least once, and the cut exactly once. In Spark's real-time mode:
+the query alone and the cut.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ Running = Callable[[str, SparkSession, str, Path], AbstractContextManager[None]]
 
 
 def loud(rows: DataFrame) -> DataFrame:
-    """What all ways compute."""
+    """The computation of all variants."""
     return rows.selectExpr("key", "upper(value) AS value", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One way in one round.
+    """A variant in a round.
 
     Attributes:
-        way: which of them.
+        way: the name of the variant.
         round: from 1.
-        rate: records per second, from the first that is written to the last that comes out.
-        p50_ms: the median of single records, from written to read.
-        p99_ms: what 99 of 100 of them take at most.
+        rate: records per second, from the first one written to the last one read.
+        p50_ms: the median latency of single records, from writing to reading.
+        p99_ms: the 99th percentile.
     """
 
     way: str
@@ -70,12 +70,12 @@ class Run:
     p99_ms: float
 
 
-class Way:
-    """One way from `<name>-in` to `<name>-out`.
+class VariantTopics:
+    """The topics `<name>-in` and `<name>-out` of a variant, with producer and consumer.
 
     Args:
         servers: the broker.
-        name: of the way.
+        name: of the variant.
     """
 
     def __init__(self, servers: str, name: str) -> None:
@@ -95,7 +95,7 @@ class Way:
         self._reader.assign([TopicPartition(f"{name}-out", n, 0) for n in range(PARTITIONS)])
 
     def write(self, count: int) -> None:
-        """Write records, acknowledged."""
+        """Write records and wait until they are acknowledged."""
         for number in range(count):
             self._producer.produce(f"{self._name}-in", f"value-{number}" * 5, f"key-{number}")
             if number % 10_000 == 0:
@@ -103,7 +103,7 @@ class Way:
         self._producer.flush()
 
     def read(self, count: int) -> None:
-        """Wait until that many have come out."""
+        """Wait for this number of output records."""
         left, deadline = count, time.monotonic() + DEADLINE_S
         while left > 0:
             left -= len(self._reader.consume(min(left, 10_000), 0.01))
@@ -111,7 +111,7 @@ class Way:
                 raise RunFailedError(f"{self._name}: {left} of {count} records did not come out")
 
     def measure(self, records: int, single: int) -> tuple[float, list[float]]:
-        """Records a second, and how many milliseconds each of some takes that come alone."""
+        """Records per second, and the latencies of single records in milliseconds."""
         self.write(1_000)
         self.read(1_000)
         began = time.monotonic()
@@ -151,7 +151,7 @@ def alone(*, in_real_time: bool) -> Running:
 
 
 def cut(guarantee: str, trigger: Trigger) -> Running:
-    """The function in the middle of a topology, under a guarantee."""
+    """The function in the middle of a topology, with a processing guarantee."""
 
     @contextmanager
     def running(servers: str, spark: SparkSession, name: str, folder: Path) -> Iterator[None]:
@@ -184,15 +184,15 @@ WAYS: dict[str, Running] = {
     "query, real time": alone(in_real_time=True),
     "cut, real time": cut(AT_LEAST_ONCE, Trigger.real_time()),
 }
-#: Each way, and the query alone with the same trigger.
-BESIDE = {way: "query, real time" if "real time" in way else "query alone" for way in WAYS}
+#: Each variant, and the query alone with the same trigger.
+REFERENCE = {way: "query, real time" if "real time" in way else "query alone" for way in WAYS}
 
 
-class Cuts:
+class DataFrameRounds:
     """The rounds, in one session on one broker.
 
     Args:
-        options: how many records and rounds.
+        options: number of records and rounds.
         cluster: the broker.
         folder: for checkpoints and state.
     """
@@ -206,7 +206,7 @@ class Cuts:
         self._runs: list[Run] = []
 
     def run(self) -> dict[str, Any]:
-        """Does every round, and prints what came out; what is to be saved."""
+        """Run all rounds and print results; returns the results to save."""
         print(
             f"dataframes: {self._records:,} records on {PARTITIONS} partitions\n\n"
             f"{'round':>5}  {'way':20} {'records/s':>11} {'p50 ms':>8} {'p99 ms':>8}",
@@ -221,7 +221,7 @@ class Cuts:
         try:
             for number in range(1, self._rounds + 1):
                 for way in list(WAYS)[:: 1 if number % 2 else -1]:
-                    self._one(spark, way, number)
+                    self._run_once(spark, way, number)
         finally:
             spark.stop()
         medians = self._medians()
@@ -232,9 +232,9 @@ class Cuts:
             "runs": [asdict(run) for run in self._runs],
         }
 
-    def _one(self, spark: SparkSession, way: str, number: int) -> None:
+    def _run_once(self, spark: SparkSession, way: str, number: int) -> None:
         name = f"{self._cluster.prefix}-{way.replace(', ', '-').replace(' ', '-')}-{number}"
-        topics = Way(self._cluster.servers, name)
+        topics = VariantTopics(self._cluster.servers, name)
         with WAYS[way](self._cluster.servers, spark, name, self._folder / name):
             rate, latencies = topics.measure(self._records, self._single)
         cuts = statistics.quantiles(latencies, n=100, method="inclusive")
@@ -246,8 +246,8 @@ class Cuts:
         )
 
     def _medians(self) -> dict[str, dict[str, float]]:
-        """Of each way; the ratio and what is added to the latency are to the query alone with the
-        same trigger."""
+        """Medians of each variant. Ratio and added latency refer to the query alone with the same
+        trigger."""
         medians: dict[str, dict[str, float]] = {}
         print(
             f"\n{'median':>5}  {'way':20} {'records/s':>11} {'ratio':>6} "
@@ -260,7 +260,7 @@ class Cuts:
                 for name in ("rate", "p50_ms", "p99_ms")
             }
         for way, found in medians.items():
-            query = medians[BESIDE[way]]
+            query = medians[REFERENCE[way]]
             latencies = " ".join(
                 f"{found[name]:8,.1f} {found[name] - query[name]:8,.1f}"
                 for name in ("p50_ms", "p99_ms")

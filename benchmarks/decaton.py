@@ -1,11 +1,11 @@
-"""Decaton 9.5 beside a benchmark or a test: its jars, programs on it, and tasks a second.
+"""Decaton 9.5 for benchmarks and tests: its jars, programs that use it, and task rates.
 
-The programs are single Java files, which Java compiles in memory as it starts them: that takes a
-JDK of version 17 or newer. Decaton's jars are those in the folder that the environment variable
-MILLSTREAM_DECATON_JARS names: `com.linecorp.decaton:decaton-client` and `decaton-processor` of
-version 9.5.0 with all that they depend on, and nothing else.
+The programs are single Java files, which Java compiles in memory at the start: this needs a JDK 17
+or later. Decaton's jars are in the folder of the environment variable MILLSTREAM_DECATON_JARS:
+`com.linecorp.decaton:decaton-client` and `decaton-processor` in version 9.5.0 with their
+dependencies, and nothing else.
 
-    python benchmarks/decaton.py     # a few tasks of each kind: does it work?
+    python benchmarks/decaton.py     # a few tasks of each kind, as a check
 """
 
 from __future__ import annotations
@@ -37,47 +37,47 @@ _TIMEOUT_S = 30
 _RUN_TIMEOUT_S = 600
 
 
-class DecatonUnavailable(Exception):  # noqa: N818 - it is no error where tests are skipped
-    """Decaton cannot be run here; says why."""
+class DecatonUnavailable(Exception):  # noqa: N818 - tests are skipped without it
+    """Decaton cannot run here; the message contains the reason."""
 
 
 def command(source: Path, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
-    """The command line of a Java program on Decaton.
+    """The command line of a Java program that uses Decaton.
 
     Args:
-        source: of the program, in one file.
+        source: the single source file.
         arguments: of its `main`.
         options: of Java.
 
     Raises:
-        DecatonUnavailable: there is no JDK, or nobody said where the jars are.
+        DecatonUnavailable: there is no JDK, or the folder of jars is not set.
     """
     folder = os.environ.get(JARS)
     if not folder:
         raise DecatonUnavailable(
-            f"Decaton's jars are not there: let {JARS} name a folder with decaton-client and "
-            "decaton-processor 9.5.0 and all that they depend on."
+            f"Decaton's jars are missing: set {JARS} to a folder with decaton-client and "
+            "decaton-processor 9.5.0 and their dependencies."
         )
     jars = sorted(Path(folder).expanduser().glob("*.jar"))
     if not any(jar.name.startswith("decaton-") for jar in jars):
-        raise DecatonUnavailable(f"{JARS} names {folder}, in which there is no jar of Decaton.")
+        raise DecatonUnavailable(f"{JARS} is {folder}, which contains no jars of Decaton.")
     try:
         java = find_java().path
     except EmbeddedKafkaError as error:
         raise DecatonUnavailable(str(error)) from error
     if not java.resolve().with_name("javac").is_file():
-        raise DecatonUnavailable(f"There is no javac beside {java}: install a JDK.")
+        raise DecatonUnavailable(f"There is no javac next to {java}: install a JDK.")
     path = os.pathsep.join(map(str, jars))
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     return [str(java), quiet, *options, "-cp", path, str(source), *arguments]
 
 
 def fill(bootstrap: str, topic: str, partitions: int, tasks: int) -> None:
-    """Make a topic of tasks, each with a key of its own, spread evenly over the partitions.
+    """Create a topic of tasks with different keys, evenly spread over the partitions.
 
     Raises:
-        KafkaException: it exists, or a broker refuses it.
-        RuntimeError: not all tasks arrived.
+        KafkaException: the topic exists, or a broker rejects it.
+        RuntimeError: not all tasks were written.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_TIMEOUT_S)
@@ -103,20 +103,20 @@ def run_decaton(
     tasks: int,
     url: str | None = None,
 ) -> float:
-    """Tasks a second that a Decaton subscription gets done: from the start of the first to the end
-    of the last, with Decaton's defaults beside the concurrency.
+    """The tasks per second of a Decaton subscription, from the start of the first task to the end
+    of the last, with Decaton's defaults except for the concurrency.
 
     Args:
         bootstrap: of the broker.
-        topic: made and filled if it does not exist; else it must hold as many tasks.
+        topic: created and filled if it does not exist; otherwise it must contain as many tasks.
         partitions: of the topic.
-        concurrency: in each partition, in threads.
-        work: of each task: a sleep of 10 ms, nothing, or a call of the URL.
-        tasks: how many there are in the topic.
-        url: what is called for "http".
+        concurrency: threads per partition.
+        work: of each task: a sleep of 10 ms, nothing, or a request to the URL.
+        tasks: number of tasks in the topic.
+        url: for "http".
 
     Raises:
-        DecatonUnavailable: there is no JDK, or nobody said where the jars are.
+        DecatonUnavailable: there is no JDK, or the folder of jars is not set.
         RuntimeError: the program failed, or processed another number of tasks.
         TimeoutExpired: it took more than ten minutes.
     """
@@ -129,10 +129,10 @@ def run_decaton(
     elif len(metadata.topics[topic].partitions) != partitions:
         raise RuntimeError(f"{topic} has {len(metadata.topics[topic].partitions)} partitions.")
     done = subprocess.run(line, capture_output=True, text=True, timeout=_RUN_TIMEOUT_S, check=False)
-    told = dict(row.split() for row in done.stdout.splitlines() if row.count(" ") == 1)
-    if done.returncode or int(told.get("TASKS", -1)) != tasks:
-        raise RuntimeError(f"Decaton failed ({told}): {done.stderr[-2_000:]}")
-    return tasks / (int(told["NANOSECONDS"]) / 1e9)
+    output = dict(row.split() for row in done.stdout.splitlines() if row.count(" ") == 1)
+    if done.returncode or int(output.get("TASKS", -1)) != tasks:
+        raise RuntimeError(f"Decaton failed ({output}): {done.stderr[-2_000:]}")
+    return tasks / (int(output["NANOSECONDS"]) / 1e9)
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -146,13 +146,13 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(b"ok")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing is written."""
+        """Log nothing."""
 
 
 @contextmanager
-def answering() -> Iterator[str]:
-    """The URL of a server on this machine that takes 10 ms to answer; for smoke tests, as it takes
-    more of a processor than what calls it."""
+def answer_server() -> Iterator[str]:
+    """Run a server that responds after 10 ms; yields its URL. For smoke tests only, as it needs
+    more of a processor than its clients."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Answer)
     server.daemon_threads = True
     with ThreadPoolExecutor(1) as pool:
@@ -165,8 +165,8 @@ def answering() -> Iterator[str]:
 
 
 def smoke() -> None:
-    """A few tasks of each kind."""
-    with EmbeddedKafka() as kafka, answering() as url:
+    """Run a few tasks of each kind."""
+    with EmbeddedKafka() as kafka, answer_server() as url:
         servers = kafka.bootstrap_servers
         cases: tuple[tuple[int, int, Work, int], ...] = (
             (1, 20, "sleep", 400),

@@ -1,4 +1,4 @@
-"""On what a benchmark was run: machine, versions, commit. Goes into every saved result."""
+"""The environment of a benchmark, saved with every result: machine, versions, commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIBRARIES = ("confluent-kafka", "pyspark", "rocksdict", "orjson", "msgspec")
 
 
 def described() -> dict[str, Any]:
-    """All of it, as it is saved."""
+    """The environment as saved."""
     return {
         "machine": {
             "cpu": _cpu(),
@@ -52,7 +52,7 @@ def _version(package: str) -> str | None:
 
 
 def _speedups() -> str | None:
-    """The version of the compiled parts, None where Millstream runs without them."""
+    """The version of the C extension, or None without it."""
     if importlib.util.find_spec("millstream_speedups") is None:
         return None
     return _version("millstream-speedups") or "unknown"
@@ -62,8 +62,8 @@ def _java() -> str | None:
     java = shutil.which("java")
     if java is None:
         return None
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "([^"]+)"', said)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "([^"]+)"', output)
     return found[1] if found else None
 
 
@@ -75,7 +75,7 @@ def _kafka_streams() -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit that was measured; with a plus where files differ from it."""
+    """The measured commit; with a plus if files differ from it."""
     git = ["git", "-C", str(HERE)]
     head = subprocess.run(
         [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False

@@ -1,12 +1,15 @@
-"""How long work stands still when an instance dies: SIGKILL to one of two, standbys or not, with
-all its processes or to the driver alone; and to the driver of the only one, which starts again.
+"""How long processing stops when an instance dies.
 
-Both instances count, a store each for half of the partitions, without a cache, so that every record
-comes out at once. A few records a second go to each partition all the time. What counts is the
-longest time after the kill in which nothing came out of one of the partitions that the dead
-instance had, until the group is whole again: threads whose driver has died work on for a while.
-Within that time the broker waits for the session timeout before it tells the group of an instance
-that died: that part is the same for everybody and shown apart.
+SIGKILL ends one of two instances, with and without standbys, with all its processes or only the
+driver; or the driver of a single instance, which is restarted.
+
+Both instances count, with a store for half of the partitions and without a cache, so that every
+count is output immediately. A few records per second are written to each partition. The result is
+the longest time without output from one of the dead instance's partitions, from the kill until the
+group is stable again: threads whose driver has died continue for a while.
+
+For a dead instance, the broker first waits for the session timeout. This time is the same for all
+programs, and shown separately.
 """
 
 from __future__ import annotations
@@ -45,11 +48,12 @@ PARTITIONS = 4
 SESSION_MS = 6_000
 SEED = 11
 
-#: What dies: an instance with all its processes; its driver alone; that, and it is started again.
+#: The victim: an instance with all its processes; only its driver; only its driver, which is
+#: restarted.
 INSTANCE, DRIVER, AGAIN = "instance", "driver", "driver-again"
-#: One record for each partition this often.
+#: The interval of records for each partition.
 _TRICKLE_S = 0.02
-#: The copies of a standby follow within this time.
+#: Standbys catch up within this time.
 _SETTLE_S = 5.0
 
 _NOT_YET = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
@@ -65,14 +69,14 @@ _SETTINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class FailedOver:
-    """The times of one run.
+class FailoverResult:
+    """The times of a run.
 
     Attributes:
-        dies: what is killed.
-        detected_s: from the kill until the broker has told the group.
-        gap_s: the longest time in which nothing came out of one of the partitions.
-        restored: records that had to be restored first.
+        dies: the victim.
+        detected_s: from the kill until the broker has changed the group.
+        gap_s: the longest time without output from one of the partitions.
+        restored: number of restored records.
     """
 
     program: str
@@ -86,11 +90,11 @@ class FailedOver:
 
     @property
     def beyond_s(self) -> float | None:
-        """Of an instance that died: how long nothing came out after the group had been told."""
+        """Of a dead instance: the gap after the group had changed."""
         return self.gap_s - self.detected_s if self.dies == INSTANCE else None
 
 
-class Failover:
+class FailoverRounds:
     """The rounds on one broker."""
 
     def __init__(self, options: argparse.Namespace, cluster: Cluster, folder: Path) -> None:
@@ -99,10 +103,10 @@ class Failover:
         self.rounds: int = options.rounds or ROUNDS
         self.cluster = cluster
         self.folder = folder
-        self.results: list[FailedOver] = []
+        self.results: list[FailoverResult] = []
 
     def run(self) -> dict[str, Any]:
-        """Does every round, and prints what came out; what is to be saved."""
+        """Run all rounds and print results; returns the results to save."""
         print(
             f"failover: {self.records:,} keys on {PARTITIONS} partitions, session timeout "
             f"{SESSION_MS / 1000:.0f} s\n\n"
@@ -115,7 +119,8 @@ class Failover:
                     if program in ENGINES:
                         self.one(program, standbys, number)
             if "ours" in self.options.programs:
-                # A driver of Kafka Streams has its threads in it: it is the instance.
+                # In Kafka Streams, the driver and its threads are one process, so this is the
+                # instance.
                 for standbys in (0, 1):
                     self.one("ours", standbys, number, dies=DRIVER)
                 self.again(number)
@@ -127,7 +132,7 @@ class Failover:
         }
 
     def one(self, program: str, standbys: int, number: int, dies: str = INSTANCE) -> None:
-        """One run of one program: two instances, of which one dies."""
+        """A run of a program: two instances, one of which dies."""
         name = f"{self.cluster.prefix}-failover-{dies}-{program}-{standbys}-{number}"
         one, other = (
             self._instance(program, standbys, number, name, each) for each in ("one", "other")
@@ -145,7 +150,7 @@ class Failover:
                         raise failed(run, f"ended with code {process.returncode}")
                 return sorted(map(len, group.partitions().values())) == [2, 2]
 
-            wait_for(shared, one, "did not share the work")
+            wait_for(shared, one, "did not balance the partitions")
             self._fill(one)
             committed = Committed(self.cluster.servers, name, one.input_topic)
             wait_for(lambda: committed.total() >= self.records, one, "did not count everything")
@@ -159,12 +164,12 @@ class Failover:
                 dying.kill()
             else:
                 kill(dying)
-            wait_for(lambda: not group.is_whole(), other, "was not told of the death")
+            wait_for(lambda: not group.is_whole(), other, "did not rebalance after the death")
             detected_ms = marks.now_ms()
             gap_s = self._gap_s(trickle, group, lost, killed_ms, other)
             close(other, staying)
-        self._came_out(
-            FailedOver(
+        self._add_result(
+            FailoverResult(
                 program=program,
                 dies=dies,
                 standbys=standbys,
@@ -175,16 +180,16 @@ class Failover:
                 restored=_restored_after(killed_ms, other),
             )
         )
-        self._forget(name, one, other)
+        self._delete_run(name, one, other)
 
     def again(self, number: int) -> None:
-        """One run of one instance, whose driver dies and is started again at once."""
+        """A run with one instance, whose driver dies and is restarted immediately."""
         name = f"{self.cluster.prefix}-failover-again-{number}"
         run = self._instance("ours", 0, number, name, "one")
         for topic in (run.input_topic, run.output_topic):
             create_topic(self.cluster.servers, topic, PARTITIONS)
         group = _Group(self.cluster, name, run.input_topic)
-        everything = list(range(PARTITIONS))
+        all_partitions = list(range(PARTITIONS))
         with ExitStack() as running:
             dying = running.enter_context(started(run))
             wait_for(lambda: group.is_whole(1), run, "did not start")
@@ -197,12 +202,12 @@ class Failover:
             dying.kill()
             dying.wait()
             next_one = running.enter_context(started(run))
-            wait_for(lambda: not group.is_whole(1), run, "was not missed")
+            wait_for(lambda: not group.is_whole(1), run, "did not leave the group")
             detected_ms = marks.now_ms()
-            gap_s = self._gap_s(trickle, group, everything, killed_ms, run)
+            gap_s = self._gap_s(trickle, group, all_partitions, killed_ms, run)
             close(run, next_one)
-        self._came_out(
-            FailedOver(
+        self._add_result(
+            FailoverResult(
                 program="ours",
                 dies=AGAIN,
                 standbys=0,
@@ -213,25 +218,25 @@ class Failover:
                 restored=_restored_after(killed_ms, run),
             )
         )
-        self._forget(name, run)
+        self._delete_run(name, run)
 
     def _gap_s(
         self, trickle: _Trickle, group: _Group, lost: list[int], killed_ms: int, run: Run
     ) -> float:
-        """How long nothing came out of one of the partitions at most, once all is well again."""
+        """The longest time without output from one of the partitions, measured after recovery."""
         wait_for(lambda: group.is_whole(1), run, "did not take over")
         whole_ms = marks.now_ms()
         wait_for(lambda: trickle.passed(lost, whole_ms), run, "did not go on")
         return max(trickle.longest_pause_ms(number, killed_ms) for number in lost) / 1000
 
-    def _came_out(self, result: FailedOver) -> None:
+    def _add_result(self, result: FailoverResult) -> None:
         self.results.append(result)
-        times = _in_words(result.detected_s, result.gap_s, result.beyond_s)
+        times = _formatted(result.detected_s, result.gap_s, result.beyond_s)
         title = TITLES[result.program]
         line = _LINE.format(result.dies, result.standbys, result.round, title, *times)
         print(f"{line} {result.restored:>9,}", flush=True)
 
-    def _forget(self, name: str, *runs: Run) -> None:
+    def _delete_run(self, name: str, *runs: Run) -> None:
         self.cluster.delete_topics(name)
         for run in runs:
             shutil.rmtree(run.folder)
@@ -276,13 +281,13 @@ class Failover:
                 "detected_s": detected_s,
                 "gap_s": gap_s,
             }
-            times = _in_words(detected_s, gap_s, statistics.median(beyond) if beyond else None)
+            times = _formatted(detected_s, gap_s, statistics.median(beyond) if beyond else None)
             print(_LINE.format(dies, standbys, "", TITLES[program], *times))
         return table
 
 
 class _Group:
-    """What the broker says of the group."""
+    """The group as described by the broker."""
 
     def __init__(self, cluster: Cluster, name: str, topic: str) -> None:
         self._admin = cluster.admin
@@ -290,7 +295,7 @@ class _Group:
         self._topic = topic
 
     def partitions(self) -> dict[str, list[int]]:
-        """The input partitions of each instance; nothing while the group rebalances."""
+        """The input partitions of each instance; empty while the group rebalances."""
         found = self._describe()
         if found.state is not ConsumerGroupState.STABLE:
             return {}
@@ -304,7 +309,7 @@ class _Group:
         }
 
     def is_whole(self, members: int = 2) -> bool:
-        """Whether all instances are in it, and at peace."""
+        """Whether all instances are members, and the group is stable."""
         found = self._describe()
         return found.state is ConsumerGroupState.STABLE and len(found.members) == members
 
@@ -313,14 +318,14 @@ class _Group:
             try:
                 return self._admin.describe_consumer_groups([self._name])[self._name].result(30)
             except KafkaException as error:
-                # A broker that has just started makes its groups' topic when one is asked for.
+                # A new broker creates the topic of groups at the first request.
                 if error.args[0].code() not in _NOT_YET:
                     raise
                 time.sleep(_TRICKLE_S)
 
 
 class _Trickle:
-    """Writes a record to each partition all the time, and sees when they come out counted."""
+    """Writes records to all partitions continuously, and notes when their counts come out."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -329,7 +334,7 @@ class _Trickle:
         self._threads = [
             threading.Thread(target=work, daemon=True) for work in (self._write, self._read)
         ]
-        #: For each partition: when a record of which time came out.
+        #: For each partition: the output time and the timestamp of records.
         self.seen_at: dict[int, list[tuple[int, int]]] = {}
 
     def __enter__(self) -> _Trickle:
@@ -343,11 +348,11 @@ class _Trickle:
             thread.join(30)
 
     def passed(self, partitions: list[int], after_ms: int) -> bool:
-        """Whether records have come out of all partitions that were written after a time."""
+        """Whether counts of records written after a time have come out of all partitions."""
         return all(self._times(number, after_ms) for number in partitions)
 
     def longest_pause_ms(self, partition: int, after_ms: int) -> int:
-        """The longest time from one record to the next, since the last one before a time."""
+        """The longest time between outputs, from the last one before a time."""
         came_ms = sorted(at_ms for at_ms, _ in list(self.seen_at.get(partition, [])))
         before = [at_ms for at_ms in came_ms if at_ms <= after_ms][-1:]
         after = [at_ms for at_ms in came_ms if at_ms > after_ms]
@@ -390,7 +395,7 @@ class _Trickle:
             consumer.close()
 
 
-def _in_words(*times_s: float | None) -> list[str]:
+def _formatted(*times_s: float | None) -> list[str]:
     return ["" if each is None else f"{each:.2f}" for each in times_s]
 
 

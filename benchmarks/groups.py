@@ -1,5 +1,8 @@
-"""A group of stream threads in one process, with the bytes that its members and its leader would
-send each other and no broker: what the leader's part of a rebalance costs, and how large it is."""
+"""A simulated group of stream threads, to measure the cost and the size of a rebalance for the
+leader.
+
+Members and leader exchange the real bytes in one process, without a broker.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,22 @@ from typing import Final
 from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.task_assignor import AssignmentConfig
-from millstream.assignment.topics import ChangelogSpec, NewTopic, TopicGroup, TopologyTopics
-from millstream.assignment.wire.protocol import LATEST_OFFSET, REBALANCE_NOW_MS
-from millstream.assignment.wire.subscription_info import SubscriptionInfo
+from millstream.assignment.topic_metadata import ChangelogSpec, NewTopic, TopicGroup, TopologyTopics
+from millstream.assignment.wire_format import LATEST_OFFSET, REBALANCE_NOW_MS, SubscriptionInfo
 from millstream.clock import ManualClock
-from millstream.kafka.member import member_assignor
-from millstream.kafka.member.member_assignor import MemberAssignment, MemberSubscription
+from millstream.kafka.membership import member_assignor
+from millstream.kafka.membership.member_assignor import MemberAssignment, MemberSubscription
 from millstream.record import TaskId, TopicPartition
 
 #: Changelog records of each task.
 END: Final = 1_000_000
-#: Three that keep state, and one that does not.
+#: Three with state, and one without.
 SUBTOPOLOGIES: Final = 4
 #: Threads of one process.
 THREADS: Final = 4
 RACKS: Final = ("rack-a", "rack-b", "rack-c")
-#: A rebalance in which tasks are given up and one in which they are taken, and a spare one.
-_MOST_ROUNDS: Final = 4
+#: A rebalance that revokes tasks, one that assigns them, and one more.
+_MAX_ROUNDS: Final = 4
 
 
 def _inputs(number: int) -> str:
@@ -41,7 +43,7 @@ def _changelog(number: int) -> str:
 
 
 class Cluster:
-    """A cluster that answers at once: what it takes to ask is left out.
+    """A cluster that responds immediately, so that requests are not measured.
 
     Args:
         partitions: of each topic.
@@ -70,12 +72,12 @@ class Cluster:
         return dict.fromkeys(partitions, 0)
 
     def create_topics(self, topics: Sequence[NewTopic]) -> None:
-        raise AssertionError("every topic is there")
+        raise AssertionError("all topics exist")
 
 
 @dataclass
 class _Process:
-    """What lies on the disk that the threads of one process share."""
+    """The state directory of a process, shared by its threads."""
 
     process_id: uuid.UUID
     host: str
@@ -93,11 +95,11 @@ class _Member:
 
 @dataclass(frozen=True)
 class Rebalance:
-    """What the leader has done once.
+    """The leader's work in one rebalance.
 
     Attributes:
-        took_s: seconds of the processor, from the members' bytes to the bytes for each.
-        subscription_bytes: of each member, as the broker keeps them.
+        took_s: processor time in seconds, from the members' bytes to the bytes for each.
+        subscription_bytes: of each member, as stored by the broker.
         assignment_bytes: likewise.
     """
 
@@ -107,7 +109,8 @@ class Rebalance:
 
     @property
     def total_bytes(self) -> int:
-        """What the broker writes as one record when the rebalance is over, members' names aside."""
+        """The size of the record that the broker writes after the rebalance, without member
+        names."""
         return sum(self.subscription_bytes) + sum(self.assignment_bytes)
 
 
@@ -115,8 +118,8 @@ class SimulatedGroup:
     """The members of a group and their leader.
 
     Args:
-        tasks: how many there are, in four sub-topologies of which the first has no state.
-        config: what the assignor may look at.
+        tasks: number of tasks, in four sub-topologies, the first of which has no state.
+        config: settings of the assignor.
         has_hosts: whether each process has an `application.server`.
     """
 
@@ -141,12 +144,12 @@ class SimulatedGroup:
         )
         self._members: dict[str, _Member] = {}
         self._processes = 0
-        # One line a rebalance is much here.
+        # One line per rebalance would be too many.
         logging.getLogger("millstream.assignment").setLevel(logging.ERROR)
 
-    def start(self, threads: int, *, a_process: int = THREADS) -> None:
-        """So many more threads join, `a_process` in each new process."""
-        for first in range(0, threads, a_process):
+    def start(self, threads: int, *, per_process: int = THREADS) -> None:
+        """Add threads, with `a_process` threads in each new process."""
+        for first in range(0, threads, per_process):
             self._processes += 1
             number = self._processes
             process = _Process(
@@ -154,18 +157,18 @@ class SimulatedGroup:
                 f"host-{number:04d}.example.org:7070",
                 RACKS[number % len(RACKS)],
             )
-            for thread in range(first, min(threads, first + a_process)):
+            for thread in range(first, min(threads, first + per_process)):
                 name = f"bench-scale-{process.process_id}-StreamThread-{thread - first + 1}"
                 member_id = f"{name}-consumer-{uuid.UUID(int=thread)}"
                 self._members[member_id] = _Member(process)
 
     def stop(self, threads: int) -> None:
-        """So many threads leave, those that came first."""
+        """Remove the oldest threads."""
         for name in list(self._members)[:threads]:
             del self._members[name]
 
     def rebalance(self) -> Rebalance:
-        """Everybody joins once, and the leader decides."""
+        """All members join once, and the leader assigns."""
         joined = {name: self._joined(member) for name, member in self._members.items()}
         began = time.thread_time()
         subscriptions = {
@@ -187,27 +190,27 @@ class SimulatedGroup:
         return Rebalance(took_s, tuple(map(len, joined.values())), tuple(map(len, synced.values())))
 
     def settle(self) -> list[Rebalance]:
-        """Rebalance until nobody asks for another one at once."""
+        """Rebalance until no member requests another immediate rebalance."""
         done = [self.rebalance()]
         while any(m.given.next_rebalance_ms == REBALANCE_NOW_MS for m in self._members.values()):
-            assert len(done) < _MOST_ROUNDS, "the group does not settle"
+            assert len(done) < _MAX_ROUNDS, "the group does not settle"
             done.append(self.rebalance())
         return done
 
     def catch_up(self) -> None:
-        """Every copy that the members keep is as far as it can be."""
+        """Let all members' local state reach the end of the changelogs."""
         for member in self._members.values():
             reached = member.process.reached
             reached.update(dict.fromkeys(_stateful(member.given.active), END))
             reached.update(dict.fromkeys(member.given.standby, END))
 
     def check(self, tasks: int) -> None:
-        """Every task has one owner."""
+        """Check that every task has one owner."""
         owned = [task_id for m in self._members.values() for task_id in m.given.active]
         assert len(owned) == len(set(owned)) == tasks // SUBTOPOLOGIES * SUBTOPOLOGIES
 
     def _joined(self, member: _Member) -> bytes:
-        """What a member sends when it joins."""
+        """The subscription that a member sends when it joins."""
         member.joins += 1
         process = member.process
         running = dict.fromkeys(_stateful(member.given.active), LATEST_OFFSET)

@@ -1,4 +1,4 @@
-"""What a record costs when there is more of everything: how it is measured and told."""
+"""Measurements of growing sizes: rounds, results and output."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A number of one size.
+    """A number for one size.
 
     Attributes:
-        what: that is measured, the same for all sizes.
-        size: how much there is of what grows.
+        what: the name of the measurement, the same for all sizes.
+        size: the size.
         median: of the rounds.
-        least: of the rounds.
-        most: of the rounds.
-        ratio: to the smallest size of the same; None where sizes do not grow.
+        least: minimum of the rounds.
+        most: maximum of the rounds.
+        ratio: to the smallest size of the same thing; None without different sizes.
     """
 
     what: str
@@ -30,20 +30,20 @@ class Row:
 
     @classmethod
     def of(cls, what: str, size: int, rounds: Sequence[float]) -> Row:
-        """What came of the rounds."""
+        """The row of some rounds."""
         return cls(what, size, statistics.median(rounds), min(rounds), max(rounds))
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Everything of one kind that is measured.
+    """The results of one measurement.
 
     Attributes:
-        grows: what sizes are a number of.
+        grows: the unit of sizes.
         unit: of the numbers.
-        rounds: how many.
-        rows: what is told.
-        records: of each size in each round, where they make a difference.
+        rounds: number of rounds.
+        rows: the results.
+        records: of each size in each round, if they matter.
     """
 
     grows: str
@@ -53,13 +53,13 @@ class Line:
     records: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is saved."""
+        """The line as saved."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One size of what is measured; `measure` gets the number of the round, 0 to warm up."""
+    """A size to measure; `measure` gets the number of the round, 0 to warm up."""
 
     what: str
     size: int
@@ -67,13 +67,13 @@ class Case:
 
 
 def in_turns(cases: Sequence[Case], rounds: int) -> list[Row]:
-    """Measure all cases in each round, after one that only warms up."""
+    """Measure all cases in each round, after a warm-up round."""
     found: list[list[float]] = [[] for _ in cases]
     for case in cases:
         case.measure(0)
     for number in range(1, rounds + 1):
         pairs = list(zip(cases, found, strict=True))
-        # Who comes first is not always the same.
+        # The order alternates between rounds.
         for case, numbers in pairs if number % 2 else reversed(pairs):
             numbers.append(case.measure(number))
     rows = [
@@ -83,22 +83,22 @@ def in_turns(cases: Sequence[Case], rounds: int) -> list[Row]:
 
 
 def with_ratios(rows: Sequence[Row]) -> list[Row]:
-    """The rows, each with its ratio to the smallest size of the same."""
+    """The rows with their ratios to the smallest size of the same thing."""
     smallest: dict[str, Row] = {}
     for row in rows:
         if row.what not in smallest or row.size < smallest[row.what].size:
             smallest[row.what] = row
     return [
-        # Of what takes nothing, nothing is a multiple.
+        # There is no ratio to zero.
         replace(row, ratio=row.median / least if (least := smallest[row.what].median) else None)
         for row in rows
     ]
 
 
 def show(name: str, line: Line) -> None:
-    """Print a line of the part, a row a size."""
+    """Print a line of the part, with a row for each size."""
     print(
-        f"\n{name:44} {line.grows:>11} {line.unit:>14} {'least to most':>21} {'ratio':>6}",
+        f"\n{name:44} {line.grows:>11} {line.unit:>14} {'min to max':>21} {'ratio':>6}",
         flush=True,
     )
     for row in line.rows:

@@ -1,8 +1,8 @@
-"""What a record costs by partitions, that is by tasks of one thread, with a broker.
+"""The cost of a record by the number of partitions, that is of tasks of one thread, with a broker.
 
-The records are the same ones, spread over all partitions. If not said otherwise, the output has as
-many partitions as the input. What `throughput` measures is told as microseconds a record: `warm`
-is its steady rate.
+All sizes have the same records, spread over all partitions. By default, the output has as many
+partitions as the input. The results of `throughput` are converted to microseconds per record:
+`warm` is its steady rate.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from growing_tasks import TASKS
 from programs import ENGINES, TITLES
 from throughput import Case, Throughput, print_head
 
-#: The same numbers as of tasks without a broker, so that it is seen what is the tasks' part.
+#: The same numbers as for tasks without a broker, to separate the tasks' share.
 SIZES = TASKS
 JOBS = ("stateless", "count")
 RECORDS = 2_000_000
 SMOKE_RECORDS = 20_000
-#: The job that also writes to a topic of one partition.
-_GATHERED = "count"
+#: The job that is also measured with an output of one partition.
+_SINGLE_OUTPUT = "count"
 
 
-class Partitions:
+class GrowingPartitions:
     """The rounds of each number of partitions, in turns.
 
     Args:
         options: of the bench.
         cluster: the broker.
         folder: for the states of programs.
-        rounds: how many.
-        programs: those that take part.
+        rounds: number of rounds.
+        programs: to measure.
         sizes: numbers of partitions.
     """
 
@@ -58,12 +58,12 @@ class Partitions:
             changed = {"partitions": size, "records": self._records}
             given = argparse.Namespace(**{**vars(options), **changed})
             place = folder / f"partitions-{size}"
-            # The last one is what no other part of the bench does.
+            # Only the last case is not covered by other parts.
             cases = _cases(jobs, size)[-1:] if options.smoke else _cases(jobs, size)
             self._runs[size] = Throughput(given, cluster, place, cases)
 
     def line(self) -> Line:
-        """Does every round, and prints each run."""
+        """Run all rounds and print each run."""
         for runs in self._runs.values():
             for case in runs.cases:
                 runs.load_for(case.job)
@@ -87,18 +87,18 @@ class Partitions:
                     for each in runs.results
                     if (each.job, each.program) == (case.title, program)
                 ]
-                what = case.job if case.output_partitions is None else f"{case.job} to one"
+                row_title = case.job if case.output_partitions is None else f"{case.job} to one"
                 if program != "ours":
-                    what = f"{what}, {TITLES[program]}"
-                rows.append(Row.of(what, size, [1e6 / each.rate for each in found]))
+                    row_title = f"{row_title}, {TITLES[program]}"
+                rows.append(Row.of(row_title, size, [1e6 / each.rate for each in found]))
                 warm = [1e6 / each.steady_rate for each in found if each.steady_rate]
                 if warm:
-                    rows.append(Row.of(f"{what}, warm", size, warm))
+                    rows.append(Row.of(f"{row_title}, warm", size, warm))
         return rows
 
 
 def _cases(jobs: Sequence[str], size: int) -> list[Case]:
     cases = [Case(job, f"of {size}") for job in jobs]
-    if _GATHERED in jobs:
-        cases.append(Case(_GATHERED, f"of {size} to one", output_partitions=1))
+    if _SINGLE_OUTPUT in jobs:
+        cases.append(Case(_SINGLE_OUTPUT, f"of {size} to one", output_partitions=1))
     return cases

@@ -1,8 +1,8 @@
-"""What a record costs by operators, keys and tasks: the processor's time of the thread, without a
-broker. What RocksDB does in threads of its own is not in it.
+"""The cost of a record by operators, keys and tasks: processor time of the thread, without a
+broker.
 
-As in a stream thread, a poll brings 5,000 records, evenly spread over the tasks. All sizes of a
-kind are open at the same time, and are measured in turns.
+RocksDB's own threads are not included. As in a stream thread, a poll returns 5,000 records, evenly
+spread over the tasks. All sizes of a measurement are open at the same time, and measured in turns.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from pathlib import Path
 
 from growing import Case, Line, in_turns
 from load import event_json, user_key
-from tasks_alone import MOST_RECORDS, TOPIC, Poll, TasksAlone
+from tasks_alone import MAX_RECORDS, TOPIC, Poll, TasksAlone
 
 from millstream import KStream, Materialized, StreamsBuilder, TopicPartition, Topology
-from millstream.kafka.data.record_columns import RecordColumns
+from millstream.kafka.clients.record_columns import RecordColumns
 from millstream.serdes import BYTES, LONG, STRING
-from millstream.spark.worker.garbage import collecting_seldom
+from millstream.spark.worker.process_setup import infrequent_gc
 
-#: Records of one size in one round.
+#: Records per size and round.
 RECORDS = 1_000_000
 SMOKE_RECORDS = 5_000
-#: If sizes are not chosen.
+#: The default sizes.
 DEPTHS = (1, 5, 10, 50)
 KEYS = (10_000, 100_000, 1_000_000)
 TASKS = (1, 10, 50, 200)
 
 _SEED = 3
-#: Where keys do not grow.
+#: For measurements with a fixed number of keys.
 _USUAL_KEYS = 10_000
-#: Nobody looks at the values, so they may come again and again.
-_VALUES: list[bytes | None] = [event_json(n, n, n / 100) for n in range(MOST_RECORDS)]
+#: The values are not read, so they may repeat.
+_VALUES: list[bytes | None] = [event_json(n, n, n / 100) for n in range(MAX_RECORDS)]
 
 Stream = KStream[str, bytes]
 
 
 def topology(build: Callable[[Stream], object]) -> Topology:
-    """What is built behind a stream of text keys and bytes."""
+    """Build a topology on a stream of text keys and bytes."""
     builder = StreamsBuilder()
     build(builder.stream(TOPIC, key=STRING, value=BYTES))
     return builder.build()
 
 
 def chain(operators: int) -> Callable[[Stream], object]:
-    """So many operators, filters and maps in turns, that do next to nothing, and a sink."""
+    """A chain of trivial operators, alternating filters and maps, and a sink."""
 
     def build(stream: Stream) -> None:
         for number in range(operators):
@@ -62,7 +62,7 @@ def chain(operators: int) -> Callable[[Stream], object]:
 
 
 def counting(*, caching: bool) -> Callable[[Stream], object]:
-    """A count in a store on disk, with a changelog; new counts to a topic."""
+    """A count in a store on disk, with a changelog and an output topic."""
 
     def build(stream: Stream) -> None:
         store = Materialized("counts", key=STRING, value=LONG, caching=caching)
@@ -72,7 +72,7 @@ def counting(*, caching: bool) -> Callable[[Stream], object]:
     return build
 
 
-#: What tasks do, by what it is called.
+#: The work of tasks, by name.
 JOBS: dict[str, Callable[[Stream], object]] = {
     "one operator": chain(1),
     "count, cached": counting(caching=True),
@@ -81,15 +81,15 @@ JOBS: dict[str, Callable[[Stream], object]] = {
 
 
 class Feed:
-    """Polls for some tasks, each with its part of the keys, whose offsets go on and on."""
+    """Polls for some tasks, each with its share of the keys and increasing offsets."""
 
     def __init__(self, tasks: int = 1, first_offset: int = 0) -> None:
         self._places = [TopicPartition(TOPIC, number) for number in range(tasks)]
         self._next = first_offset
         self._draw = random.Random(_SEED).random
 
-    def by_chance(self, records: int, keys: int) -> list[Poll]:
-        """Records of any of these keys."""
+    def random_polls(self, records: int, keys: int) -> list[Poll]:
+        """Polls with records of random keys."""
         tasks = len(self._places)
         some = [self._drawn(records // tasks, keys, task) for task in range(tasks)]
         return list(self._polls(some))
@@ -100,14 +100,14 @@ class Feed:
         return (user_key(int(draw() * each) * tasks + task) for _ in range(records))
 
     def each(self, keys: int) -> Iterator[Poll]:
-        """A record of each key, made as they are asked for: all at once may be too many."""
+        """Polls with a record of each key, generated lazily to save memory."""
         tasks = len(self._places)
         return self._polls(map(user_key, range(task, keys, tasks)) for task in range(tasks))
 
     def _polls(self, keys: Iterable[Iterator[bytes]]) -> Iterator[Poll]:
-        """What is polled, of the keys of the records of each task."""
+        """Polls with the keys of the records of each task."""
         left = dict(zip(self._places, keys, strict=True))
-        in_each = MOST_RECORDS // len(self._places)
+        in_each = MAX_RECORDS // len(self._places)
         while True:
             polled: list[tuple[TopicPartition, list[bytes | None]]] = [
                 (place, list(islice(more, in_each))) for place, more in left.items()
@@ -124,8 +124,8 @@ class Feed:
         return RecordColumns(keys, _VALUES[: len(keys)], [now_ms] * len(keys), offsets, None, None)
 
 
-class Growing:
-    """Measures in a folder, with so many records of each size in each round."""
+class GrowingTasks:
+    """Measures in a folder, with a number of records of each size in each round."""
 
     def __init__(self, folder: Path, records: int, rounds: int) -> None:
         self._folder = folder
@@ -135,12 +135,12 @@ class Growing:
         self._open: list[TasksAlone] = []
 
     def depth(self, depths: Sequence[int] = DEPTHS) -> Line:
-        """By how many operators a record goes through."""
+        """The cost by the number of operators."""
         cases = [self._case("operators in a row", depth, chain(depth)) for depth in depths]
         return self._measured("operators", cases)
 
     def keys(self, sizes: Sequence[int] = KEYS) -> Line:
-        """By how many keys a store has, each of which was counted before."""
+        """The cost by the number of keys in a store, all of which were counted before."""
         kinds = {what: build for what, build in JOBS.items() if what.startswith("count")}
         cases = [
             self._case(what, keys, build, keys=keys)
@@ -150,7 +150,7 @@ class Growing:
         return self._measured("keys", cases)
 
     def tasks(self, sizes: Sequence[int] = TASKS) -> Line:
-        """By how many tasks a thread has, among which the records of a poll are shared."""
+        """The cost by the number of tasks of a thread, which share the records of a poll."""
         cases = [
             self._case(what, tasks, build, tasks=tasks)
             for what, build in JOBS.items()
@@ -173,14 +173,14 @@ class Growing:
         def measure(number: int) -> float:
             if not number:
                 work.run(feed.each(keys))
-            return work.run(feed.by_chance(self._records, keys)) / self._records * 1e6
+            return work.run(feed.random_polls(self._records, keys)) / self._records * 1e6
 
         return Case(what, size, measure)
 
     def _measured(self, grows: str, cases: Sequence[Case]) -> Line:
         try:
             # As in a stream thread.
-            with collecting_seldom():
+            with infrequent_gc():
                 rows = in_turns(cases, self._rounds)
         finally:
             for work in self._open:

@@ -1,4 +1,4 @@
-"""How long it takes to the first record, and what a program costs that has nothing to do."""
+"""The time until the first record, and the cost of an idle program."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from load import Load, create_topic
 from measure import Committed, close, failed, session_of, started, wait_for
 from programs import TITLES, Run
 
-#: Partitions of the program that does nothing.
+#: Partitions of the idle program.
 PARTITIONS = (1, 200)
 SMOKE_PARTITIONS = (5,)
 SECONDS, SMOKE_SECONDS = 20.0, 2.0
 JOB = "count"
 
 _RECORDS = 10_000
-#: Until a program that has worked has come to rest.
+#: The time until a program is idle after its work.
 _SETTLE_S, _SMOKE_SETTLE_S = 10.0, 1.0
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-#: More than ever come, so that a program does not think that it is done.
+#: More records than are ever written, so that the program does not report its end.
 _ENDLESS = 10**15
 _IN_SESSION = "ours_in_session"
 
 
-class Waiting:
+class GrowingWait:
     """Measures on one broker.
 
     Args:
         options: of the bench.
         cluster: the broker.
         folder: for the states of programs.
-        rounds: how many.
-        programs: those that take part.
+        rounds: number of rounds.
+        programs: to measure.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class Waiting:
         self._with_java = "java" in programs
 
     def start(self) -> Line:
-        """Seconds until the first record, which is there before, is decoded."""
+        """Seconds until the first record, written before, is decoded."""
         loaded = self._load("start", self._partitions)
         took: dict[str, list[float]] = {}
         programs = ["ours", _IN_SESSION, *(["java"] if self._with_java else [])]
         for number in range(1, self._rounds + 1):
             for program in programs if number % 2 else reversed(programs):
-                for what, seconds in self._started(program, loaded, number):
-                    took.setdefault(what, []).append(seconds)
-        rows = [Row.of(what, self._partitions, each) for what, each in sorted(took.items())]
+                for title, seconds in self._started(program, loaded, number):
+                    took.setdefault(title, []).append(seconds)
+        rows = [Row.of(title, self._partitions, each) for title, each in sorted(took.items())]
         return Line("partitions", "seconds", self._rounds, rows)
 
     def _started(self, program: str, loaded: Load, number: int) -> Iterator[tuple[str, float]]:
@@ -85,7 +85,7 @@ class Waiting:
             yield f"from start(), {up}", (seen["first"] - seen["starting"]) / 1000
 
     def idle(self) -> Line:
-        """The part of a processor that is used when all has been counted and nothing comes."""
+        """Processor usage in percent after all records have been counted."""
         rows: list[Row] = []
         for partitions in SMOKE_PARTITIONS if self._smoke else PARTITIONS:
             loaded = self._load(f"idle-{partitions}", partitions)
@@ -101,18 +101,18 @@ class Waiting:
             time.sleep(_SMOKE_SETTLE_S if self._smoke else _SETTLE_S)
             percents: dict[str, list[float]] = {}
             for _ in range(self._rounds):
-                for what, percent in self._percents(process).items():
-                    percents.setdefault(what, []).append(percent)
-        named = {what: f"{TITLES[program]}, {what}" for what in percents}
-        return [Row.of(named[what], loaded.partitions, each) for what, each in percents.items()]
+                for role, percent in self._percents(process).items():
+                    percents.setdefault(role, []).append(percent)
+        named = {role: f"{TITLES[program]}, {role}" for role in percents}
+        return [Row.of(named[role], loaded.partitions, each) for role, each in percents.items()]
 
     def _percents(self, process: subprocess.Popen[bytes]) -> dict[str, float]:
         before, began = processor_ticks(process.pid), time.perf_counter()
         time.sleep(SMOKE_SECONDS if self._smoke else SECONDS)
         used, took_s = processor_ticks(process.pid), time.perf_counter() - began
         return {
-            what: 100 * (ticks - before[what]) / _TICKS_A_SECOND / took_s
-            for what, ticks in used.items()
+            role: 100 * (ticks - before[role]) / _TICKS_A_SECOND / took_s
+            for role, ticks in used.items()
         }
 
     def _load(self, name: str, partitions: int) -> Load:
@@ -141,12 +141,12 @@ class Waiting:
         create_topic(run.bootstrap_servers, run.output_topic, loaded.partitions)
         with started(run) as process:
 
-            def reads() -> bool:
+            def has_decoded() -> bool:
                 if process.poll() is not None:
                     raise failed(run, f"ended with code {process.returncode}")
                 return "first" in marks.read(run.marks)
 
-            wait_for(reads, run, "did not read a record")
+            wait_for(has_decoded, run, "did not decode a record")
             yield run, process
             close(run, process)
         self._cluster.delete_topics(name)
@@ -154,22 +154,22 @@ class Waiting:
 
 
 def processor_ticks(leader: int) -> Counter[str]:
-    """What the processes of a session have used of processors, by what they do."""
+    """Processor ticks of the processes of a session, by their role."""
     used: Counter[str] = Counter()
     for pid in session_of(leader):
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except OSError:
-            # It has just ended.
+            # The process has just ended.
             continue
         name, _, rest = stat.rpartition(")")
         if pid == leader:
-            # Of Kafka Streams it is the only one.
-            what = "driver"
+            # In Kafka Streams, this is the only process.
+            role = "driver"
         else:
-            what = "JVM of Spark" if name.endswith("(java") else "stream thread"
-        # The 14th and 15th of all: in user mode, and in the kernel.
+            role = "JVM of Spark" if name.endswith("(java") else "stream thread"
+        # Fields 14 and 15 of the whole line: user and kernel mode.
         fields = rest.split()
-        used[what] += int(fields[11]) + int(fields[12])
+        used[role] += int(fields[11]) + int(fields[12])
     used["all of it"] = used.total()
     return used

@@ -1,7 +1,7 @@
-"""From the time at which a record was due until what came of it was received, at a steady pace.
+"""The time from a record's due time until its result is received, at a steady rate.
 
-A process sends, another one receives, and the programs take turns between them. Seconds at the
-beginning, in which programs warm up, do not count.
+One process sends, another receives, and the programs take turns between them. The warm-up at the
+beginning does not count.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ HERE = Path(__file__).parent
 JOBS = ("stateless", "count")
 ROUNDS = 3
 SMOKE_WARM_UP_S, SMOKE_SECONDS = 5, 5
-#: More than are ever sent, so that no program finds its last record.
+#: More than are ever sent, so that programs do not reach a last record.
 ENDLESS = 10**15
-#: Beyond the time of the pace.
+#: In addition to the sending time.
 DEADLINE_S = 120.0
-#: Both get these: results shall come at once, each record of `count` as one.
+#: For both programs: results are output immediately, and `count` has one result per record.
 SETTINGS = {
     "commit.interval.ms": "100",
     "statestore.cache.max.bytes": "0",
     "producer.linger.ms": "5",
 }
-#: The percentiles by their names.
+#: The percentiles by name.
 PERCENTILES = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """What came of one run.
+    """The results of a run.
 
     Attributes:
-        rate: records per second that were sent.
-        late_ms: how late the pacer was at most, which is in the latencies.
-        results: how many results counted.
+        rate: records sent per second.
+        late_ms: the maximum lateness of the pacer, which is included in the latencies.
+        results: number of counted results.
     """
 
     job: str
@@ -64,7 +64,7 @@ class Latencies:
 
 
 class Latency:
-    """The rounds of each job at each pace, on one broker."""
+    """The rounds of each job at each rate, on one broker."""
 
     def __init__(self, options: argparse.Namespace, cluster: Cluster, folder: Path) -> None:
         self.options = options
@@ -79,7 +79,7 @@ class Latency:
         self.results: list[Latencies] = []
 
     def run(self) -> dict[str, Any]:
-        """Does every round, and prints what came out; what is to be saved."""
+        """Run all rounds and print results; returns the results to save."""
         print(
             f"latency: {self.seconds} s each, after {self.warm_up_s} s to warm up\n\n"
             f"{'job':12} {'records/s':>9} {'round':>5}  {'program':20} {'p50 ms':>8} {'p99 ms':>8} "
@@ -88,7 +88,7 @@ class Latency:
         )
         programs = [each for each in self.options.programs if each in ENGINES]
         if not self.options.smoke:
-            self._warm_the_broker(programs)
+            self._warm_up_broker(programs)
         for job in self.jobs:
             for rate in self.rates:
                 for number in range(1, self.rounds + 1):
@@ -104,15 +104,15 @@ class Latency:
             "runs": [asdict(result) for result in self.results],
         }
 
-    def _warm_the_broker(self, programs: list[str]) -> None:
-        """Until a broker has compiled what it runs most, which takes half a minute of all that the
-        machine has, whoever comes first would look slow."""
+    def _warm_up_broker(self, programs: list[str]) -> None:
+        """A new broker compiles its hot code for half a minute, which would slow down the first
+        program."""
         for program in programs:
             self.one(self.jobs[0], max(self.options.rates), program, 0)
         self.results.clear()
 
     def one(self, job: str, rate: int, program: str, number: int) -> None:
-        """One program between a pacer and a receiver, on fresh topics, group and state."""
+        """Run a program between a pacer and a receiver, with new topics, group and state."""
         name = f"{self.cluster.prefix}-latency-{job}-{rate}-{program}-{number}"
         run = Run(
             program=program,
@@ -149,7 +149,7 @@ class Latency:
         return "running" in marks.read(run.marks)
 
     def _paced(self, run: Run, rate: int) -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
-        """Sends and receives; what pacer and receiver have written."""
+        """Send and receive; returns the output of pacer and receiver."""
         sent, came = run.folder / "sent.json", run.folder / "came.json"
         servers, seconds = run.bootstrap_servers, self.warm_up_s + self.seconds
         receives = [sys.executable, str(HERE / "receiver.py"), servers, run.output_topic, str(came)]
@@ -179,13 +179,13 @@ class Latency:
         expected = passed if run.job == "stateless" else paced["sent"]
         if total != expected:
             raise RunFailedError(
-                f"{TITLES[run.program]}, {run.title}, round {run.round}: {total:,} results came, "
-                f"not {expected:,}"
+                f"{TITLES[run.program]}, {run.title}, round {run.round}: {total:,} results were "
+                f"received, not {expected:,}"
             )
         first_s = paced["began_ns"] / 1e9 + self.warm_up_s
         counts: Counter[int] = Counter()
         for second, found in received.items():
-            # The second in which the warming up ends is left out with it.
+            # The second in which the warm-up ends does not count either.
             if int(second) > first_s:
                 counts.update({int(ms): count for ms, count in found.items()})
         return Latencies(
@@ -195,7 +195,7 @@ class Latency:
             round=run.round,
             late_ms=paced["late_ms"],
             results=counts.total(),
-            **{name: percentile(counts, part) for name, part in PERCENTILES.items()},
+            **{name: percentile(counts, quantile) for name, quantile in PERCENTILES.items()},
         )
 
     def _medians(self, programs: list[str]) -> list[dict[str, Any]]:
@@ -204,9 +204,11 @@ class Latency:
         for job in self.jobs:
             for rate in self.rates:
                 for program in programs:
-                    wanted = (job, rate, program)
+                    combination = (job, rate, program)
                     runs = [
-                        one for one in self.results if (one.job, one.rate, one.program) == wanted
+                        one
+                        for one in self.results
+                        if (one.job, one.rate, one.program) == combination
                     ]
                     entry: dict[str, Any] = {"job": job, "rate": rate, "program": program}
                     for name in PERCENTILES:
@@ -219,11 +221,11 @@ class Latency:
         return found
 
 
-def percentile(counts: Counter[int], part: float) -> float:
-    """The milliseconds within which that part of the results came."""
+def percentile(counts: Counter[int], quantile: float) -> float:
+    """The latency in milliseconds at a quantile."""
     if not counts:
-        raise RunFailedError("No result came of a record that was due after the warming up.")
-    left = part * counts.total()
+        raise RunFailedError("No result was received for a record that was due after the warm-up.")
+    left = quantile * counts.total()
     for ms in sorted(counts):
         left -= counts[ms]
         if left <= 0:

@@ -1,11 +1,11 @@
-"""Fills a topic with the benchmark's records, the same ones for the same seed.
+"""Fill a topic with the benchmark's records, which only depend on the seed.
 
-A record is an event of about 70 bytes of JSON under the key of its user:
+A record is an event of about 70 bytes of JSON with its user as key:
 
     user-4242 → {"id":1234567,"user":"user-4242","amount":17.55,"kind":"add-to-cart"}
 
-One comes a millisecond, by their timestamps; the last one comes about now. Run alone it fills a
-topic of yours:
+There is a record for every millisecond, by their timestamps; the last one is about now. As a
+program, it fills a topic of yours:
 
     python benchmarks/load.py --bootstrap-servers localhost:9092 --topic events --records 1000000
 """
@@ -26,7 +26,7 @@ USERS = 10_000
 KINDS = ("page-view", "add-to-cart", "purchase", "refund")
 SEED = 20
 
-#: Bound of the producer's queue, in records; a full queue is waited for.
+#: Bound of the producer's queue, in records; sending blocks while it is full.
 QUEUE_RECORDS = 500_000
 DELIVERY_TIMEOUT_S = 120.0
 
@@ -38,15 +38,15 @@ def user_key(user: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the input of a job holds: the same whenever it is asked.
+    """The input of a job, which is reproducible.
 
     Args:
         servers: the broker.
-        topic: of the input; what else a job reads is called `<topic>-<name>`.
-        records: how many, of all topics together.
-        keys: how many users there are.
+        topic: of the input; other topics of a job are called `<topic>-<name>`.
+        records: total number, in all topics.
+        keys: number of users.
         partitions: of each topic.
-        seed: of the dice.
+        seed: of the random numbers.
     """
 
     servers: str
@@ -55,7 +55,7 @@ class Load:
     keys: int = USERS
     partitions: int = 4
     seed: int = SEED
-    #: So that the last record comes about now.
+    #: The timestamp of the last record: about now.
     ends_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     @property
@@ -64,7 +64,7 @@ class Load:
         return self.ends_ms - self.records
 
     def events(self, count: int | None = None) -> Iterator[tuple[int, int, float]]:
-        """Timestamp, user and amount of each record, in order; `count` if not of all."""
+        """Timestamp, user and amount of each record, in order; the first `count` if given."""
         draw = random.Random(self.seed).random
         keys = self.keys
         began_ms = self.began_ms
@@ -72,17 +72,17 @@ class Load:
             user = int(draw() * keys)
             yield began_ms + number, user, int(draw() * 10_000) / 100
 
-    def beside(self, name: str) -> str:
-        """Another topic of this load."""
+    def other_topic(self, name: str) -> str:
+        """The name of another topic of this load."""
         return f"{self.topic}-{name}"
 
     def create(self, name: str = "") -> Writer:
-        """Makes a topic of this load, by default the input; what writes to it.
+        """Create a topic of this load, by default the input; returns its writer.
 
         Raises:
-            KafkaException: it exists already, or the broker refused it.
+            KafkaException: it exists already, or the broker rejected it.
         """
-        topic = self.beside(name) if name else self.topic
+        topic = self.other_topic(name) if name else self.topic
         create_topic(self.servers, topic, self.partitions)
         return Writer(self.servers, topic)
 
@@ -99,7 +99,7 @@ def event_json(number: int, user: int, amount: float) -> bytes:
 
 
 def fill(load: Load) -> None:
-    """Writes the events to the input topic, which it makes.
+    """Create the input topic and write the events to it.
 
     Raises:
         KafkaException: a record was not written.
@@ -111,11 +111,11 @@ def fill(load: Load) -> None:
 
 
 class Writer:
-    """Writes many records to one topic, partitioned as Java does it.
+    """Writes many records to one topic, partitioned as in Java.
 
     Args:
         bootstrap_servers: the broker.
-        topic: where to write.
+        topic: to write to.
         compression: of the batches.
         linger_ms: how long a record may wait for others.
     """
@@ -131,7 +131,7 @@ class Writer:
         self._topic = topic
         self._failures = failures = list[KafkaError]()
 
-        # Knows nothing of the writer, so that the producer goes with it, at once.
+        # Does not reference the writer, so that the producer is freed immediately with it.
         def on_delivery(error: KafkaError | None, _: Message) -> None:
             if error is not None:
                 failures.append(error)
@@ -152,9 +152,9 @@ class Writer:
         )
 
     def send(self, key: bytes, value: bytes, timestamp: int = 0, partition: int = -1) -> None:
-        """Writes one record, as of now if there is no timestamp; waits where the queue is full.
+        """Write a record, with the current time by default; blocks while the queue is full.
 
-        It goes to the partition of its key, if no other one is said.
+        The default partition is that of the key.
 
         Raises:
             KafkaException: an earlier record was not written.
@@ -169,10 +169,10 @@ class Writer:
             raise KafkaException(self._failures[0])
 
     def flush(self) -> None:
-        """Waits until everything is written.
+        """Wait until everything is written.
 
         Raises:
-            KafkaException: a record was not.
+            KafkaException: a record was not written.
         """
         unsent = self._producer.flush(DELIVERY_TIMEOUT_S)
         if self._failures or unsent:
@@ -183,15 +183,15 @@ class Writer:
 def create_topic(
     bootstrap_servers: str, topic: str, partitions: int, cleanup_policy: str = "delete"
 ) -> None:
-    """A topic without replicas, whose records never expire.
+    """Create a topic without replicas and without expiry.
 
     Raises:
-        KafkaException: it exists already, or the broker refused it.
+        KafkaException: it exists already, or the broker rejected it.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 4})
     config = {"retention.ms": "-1", "cleanup.policy": cleanup_policy}
-    wanted = NewTopic(topic, partitions, 1, config=config)
-    admin.create_topics([wanted], operation_timeout=30)[topic].result(30)
+    new_topic = NewTopic(topic, partitions, 1, config=config)
+    admin.create_topics([new_topic], operation_timeout=30)[topic].result(30)
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""Runs one program and times it from outside.
+"""Run one program and time it from outside.
 
-The clock starts when the program decodes its first record and stops when the consumer group's
-committed offsets have reached the end of every partition, seen by asking the broker. When the
-last record was decoded the program is told to close (SIGTERM), which commits at once, so that
-nobody waits for the next tick of the commit interval.
+The clock starts when the program decodes its first record, and stops when the committed offsets of
+the consumer group have reached the end of every partition, according to the broker. When the last
+record has been decoded, the program gets a SIGTERM and commits immediately, so that no program
+waits for the commit interval.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ T = TypeVar("T")
 POLL_S = 0.02
 START_DEADLINE_S = 120.0
 CLOSE_DEADLINE_S = 60.0
-#: A program is asked to close this long after it has decoded its last record: decoded is not
-#: processed, and what is not processed then is not committed at the end.
+#: The delay of SIGTERM after the last record was decoded. A decoded record may not be processed
+#: yet, and would then not be committed at the end.
 PROCESSED_S = 0.1
-#: Within which two programs have done what a measurement waits for.
+#: The deadline of a step of a measurement.
 STEP_DEADLINE_S = 180.0
-#: A program slower than this is stuck.
+#: A slower program counts as stuck.
 SLOWEST_RECORDS_PER_S = 1_000
-#: The steady rate leaves out what was committed before this part of the records.
+#: The steady rate omits records committed before this fraction.
 WARM_UP_PART = 0.25
 
 
 class RunFailedError(Exception):
-    """A program ended early, or did not finish in time; the message has the end of its output."""
+    """A program ended early, or did not finish in time; the message contains the end of its
+    output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How many records the group had committed at a time; all topics that it reads count."""
+    """The number of records committed by the group at a time, in all topics that it reads."""
 
     at_ms: int
     committed: int
@@ -53,15 +54,15 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The times of one run.
+    """The times of a run.
 
     Attributes:
-        start_s: from the start of the process to the first record decoded.
-        decoded_s: from there to the last record decoded; None when the program did not say.
-        committed_s: from the first record decoded to everything committed.
+        start_s: from the start of the process to the first decoded record.
+        decoded_s: from there to the last decoded record; None if the program did not report it.
+        committed_s: from the first decoded record until everything is committed.
         rate: records per second over `committed_s`: the headline.
-        steady_rate: the same after the first quarter of the records, so without warming up;
-            None when there was no commit between the first quarter and the end.
+        steady_rate: the same after the first quarter of the records, without the warm-up; None
+            without a commit between the first quarter and the end.
     """
 
     program: str
@@ -79,7 +80,8 @@ class Measured:
 
 
 class Committed:
-    """Reads how far a group has committed on some topics with as many partitions as the first."""
+    """Reads the committed offsets of a group, on topics with as many partitions as the first
+    one."""
 
     def __init__(self, bootstrap_servers: str, group: str, *read: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 4})
@@ -96,13 +98,13 @@ class Committed:
             future = self._admin.list_consumer_group_offsets([request])[self._group]
             offsets = future.result(10).topic_partitions
         except KafkaException:
-            # The group's coordinator is not known before its first member joins.
+            # The group has no coordinator before its first member joins.
             return 0
         return sum(max(0, partition.offset) for partition in offsets)
 
 
 def records_on(bootstrap_servers: str, topic: str) -> int:
-    """How many records a topic has, by its offsets (no transactions, nothing deleted)."""
+    """The number of records in a topic, by its offsets (no transactions, no deletions)."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "records-on"})
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
@@ -117,10 +119,10 @@ def records_on(bootstrap_servers: str, topic: str) -> int:
 
 @contextmanager
 def started(run: Run) -> Iterator[subprocess.Popen[bytes]]:
-    """The program of a run for as long as it is needed; then it is killed, if it still runs."""
+    """The process of a run, which is killed at the end if it still runs."""
     run.folder.mkdir(parents=True, exist_ok=True)
     with run.log.open("ab") as log:
-        # A session of its own, so that a signal reaches what it started and nothing else.
+        # In a new session, so that a signal only reaches the program and its children.
         process = subprocess.Popen(
             run.command(),
             stdout=log,
@@ -136,7 +138,7 @@ def started(run: Run) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to a program that still runs, and to all that it started."""
+    """Send SIGKILL to a running program and its children."""
     if process.poll() is not None:
         return
     for pid in session_of(process.pid):
@@ -148,12 +150,13 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 def session_of(leader: int) -> list[int]:
     """The processes of a session, its leader first.
 
-    Spark's Python workers leave the group, but not the session.
+    Spark's Python workers leave the process group, but not the session.
     """
     pids = [leader]
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            # The name in parentheses may hold anything; the session is the fourth field behind it.
+            # The name in parentheses may contain anything; the session is the fourth field after
+            # it.
             session = stat.read_text().rpartition(")")[2].split()[3]
             if int(session) == leader and int(stat.parent.name) != leader:
                 pids.append(int(stat.parent.name))
@@ -161,10 +164,10 @@ def session_of(leader: int) -> list[int]:
 
 
 def close(run: Run, process: subprocess.Popen[bytes]) -> None:
-    """Tells a program to close, and waits until it has.
+    """Send SIGTERM to a program, and wait for its end.
 
     Raises:
-        RunFailedError: it does not.
+        RunFailedError: it does not end.
     """
     process.send_signal(signal.SIGTERM)
     try:
@@ -174,10 +177,10 @@ def close(run: Run, process: subprocess.Popen[bytes]) -> None:
 
 
 def measure(run: Run) -> Measured:
-    """Starts the program, waits until everything is committed, and closes it.
+    """Start the program, wait until everything is committed, and close it.
 
     Raises:
-        RunFailedError: it ended early or did not get there in time.
+        RunFailedError: it ended early, or did not finish in time.
     """
     committed = Committed(run.bootstrap_servers, run.application_id, *run.read_topics)
     started_ms = marks.now_ms()
@@ -191,27 +194,27 @@ def measure(run: Run) -> Measured:
 
 
 def _watch(run: Run, process: subprocess.Popen[bytes], committed: Committed) -> list[Sample]:
-    """Samples the group's offsets until they are at the end; sends SIGTERM on the last record."""
+    """Sample the group's offsets until they are at the end; sends SIGTERM after the last record."""
     samples: list[Sample] = []
-    told = False
+    is_closing = False
     deadline = time.monotonic() + START_DEADLINE_S + run.records / SLOWEST_RECORDS_PER_S
     while time.monotonic() < deadline:
         total = committed.total()
         if not samples or samples[-1].committed != total:
             samples.append(Sample(marks.now_ms(), total))
-        if not told and run.closes_on in marks.read(run.marks):
+        if not is_closing and run.closes_on in marks.read(run.marks):
             time.sleep(PROCESSED_S)
             process.send_signal(signal.SIGTERM)
-            told = True
-        is_over = told or run.closes_on == "last"
-        if total >= run.records and is_over and run.offsets_tell:
-            if not told:
+            is_closing = True
+        is_over = is_closing or run.closes_on == "last"
+        if total >= run.records and is_over and run.is_complete_when_committed:
+            if not is_closing:
                 process.send_signal(signal.SIGTERM)
             return samples
         if process.poll() is not None:
             total = committed.total()
-            if told and total >= run.records:
-                # Where there is a topic between, its end moves, and holds markers of transactions.
+            if is_closing and total >= run.records:
+                # With an internal topic, its end moves, and contains transaction markers.
                 if samples[-1].committed != total:
                     samples.append(Sample(marks.now_ms(), total))
                 return samples
@@ -245,31 +248,31 @@ def _times(run: Run, started_ms: int, samples: list[Sample]) -> Measured:
 
 
 def wait_for(
-    condition: Callable[[], T | None], run: Run, what: str, deadline_s: float = STEP_DEADLINE_S
+    condition: Callable[[], T | None], run: Run, failure: str, deadline_s: float = STEP_DEADLINE_S
 ) -> T:
-    """The first true result of a condition that a run is to fulfil.
+    """Wait for the first true result of a condition of a run.
 
     Args:
-        condition: looked at often; what it raises ends the wait.
-        run: whose program is waited for.
-        what: it has not done at the deadline.
+        condition: polled; its exceptions end the wait.
+        run: the run that fulfills the condition.
+        what: the failure reported at the deadline.
         deadline_s: seconds until the deadline.
 
     Raises:
-        RunFailedError: it was not fulfilled by then.
+        RunFailedError: the condition was not fulfilled by then.
     """
     deadline = time.monotonic() + deadline_s
     while not (result := condition()):
         if time.monotonic() > deadline:
-            raise failed(run, what)
+            raise failed(run, failure)
         time.sleep(POLL_S)
     return result
 
 
-def failed(run: Run, what: str) -> RunFailedError:
-    """What went wrong with a run, and the end of what its program has printed."""
+def failed(run: Run, failure: str) -> RunFailedError:
+    """An error with the failure of a run and the end of its program's output."""
     tail = run.log.read_text(errors="replace")[-2000:] if run.log.exists() else ""
     return RunFailedError(
-        f"{TITLES[run.program]} {what} (job {run.title}, round {run.round}). "
+        f"{TITLES[run.program]} {failure} (job {run.title}, round {run.round}). "
         f"Its output ends:\n{tail}"
     )

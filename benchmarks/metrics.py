@@ -1,8 +1,8 @@
-"""What metrics cost: the same work with and without, in turns. No broker, no Spark, one task.
+"""The cost of metrics: the same work with and without, in turns. No broker, no Spark, one task.
 
-What metrics cost is a number of microseconds a batch. Without a broker, and with batches of only
-1,000 records, the work beside them is least, so their part of it is most. What is measured of a
-poll and told to the driver is done as the loop does it, twice a second.
+Metrics cost a number of microseconds per batch. Without a broker, and with batches of 1,000
+records, the other work is minimal, so their share is maximal. Metrics of a poll are recorded, and
+frames sent to the driver twice a second, as in the loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from tasks_alone import TOPIC, Poll, TasksAlone
 
 from millstream import KStream, StreamsBuilder, TopicPartition, Topology
-from millstream.kafka.data.record_columns import RecordColumns
+from millstream.kafka.clients.record_columns import RecordColumns
 from millstream.serdes import BYTES, JSON, LONG, STRING
 
 RECORDS = 1_000_000
@@ -45,7 +45,7 @@ JOBS = {"stateless": stateless, "count": count}
 
 
 def topology(job: str) -> Topology:
-    """What a job computes."""
+    """The topology of a job."""
     builder = StreamsBuilder()
     JOBS[job](builder.stream(TOPIC, key=STRING, value=JSON if job == "stateless" else BYTES))
     return builder.build()
@@ -69,11 +69,12 @@ def _batches(records: int) -> list[Poll]:
 
 
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Measure all jobs in rounds, each with and without in turns; what is to be saved."""
+    """Measure all jobs in rounds, with and without metrics in turns; returns the results to
+    save."""
     records: int = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
     batches = _batches(records)
-    what = f"{records:,} records in batches of {_BATCH:,}, no broker"
-    print(f"metrics: {what}; records a second of one processor\n")
+    title = f"{records:,} records in batches of {_BATCH:,}, no broker"
+    print(f"metrics: {title}; records a second of one processor\n")
     head = f"{'job':12} {'without':>10} {'INFO':>10} {'DEBUG':>10}   {'INFO costs':>10}"
     print(f"{head} {'us a batch':>10}")
     measured: dict[str, Any] = {}
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         seconds: dict[int | None, list[float]] = {None: [], 0: [], 1: []}
         for number in range(options.rounds or ROUNDS):
             levels = [None, 0, 1]
-            # Who comes first is not always the same.
+            # The order alternates between rounds.
             for level in levels if number % 2 else reversed(levels):
                 work = TasksAlone(topology(job), folder / f"{job}-{number}-{level}", level=level)
                 seconds[level].append(work.run(batches))

@@ -11,11 +11,11 @@ from arguments import parse
 from progress import Progress
 
 from millstream import KafkaStreams, StreamsConfig, TopicPartition
-from millstream.runtime.states import ClientState
+from millstream.runtime.states.thread_states import ClientState
 
 
-class Restored:
-    """Marks when each partition of a changelog begins and ends to be restored."""
+class RestoreMarks:
+    """Marks the start and end of the restoration of each partition."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -35,18 +35,18 @@ def main() -> None:
     job = workload.find(arguments.job)
     topology = job.topology(arguments, Progress(arguments, job.steps(arguments.records)))
     settings = dict(arguments.settings)
-    rate, asked = settings.pop(asking.RATE, None), settings.pop(asking.FILE, "")
+    rate, query_file = settings.pop(asking.RATE, None), settings.pop(asking.FILE, "")
     over_http = settings.pop(asking.OVER_HTTP, "") == "true"
     silent = settings.pop(asking.SILENT, "") == "true"
     streams = KafkaStreams(topology, StreamsConfig.from_properties(settings))
-    asks = None
+    query_load = None
     if rate is not None:
-        asks = asking.Asking(
+        query_load = asking.QueryLoad(
             streams,
             "counts",
             float(rate),
             Path(arguments.marks),
-            Path(asked),
+            Path(query_file),
             over_http=over_http,
             silent=silent,
         )
@@ -56,13 +56,13 @@ def main() -> None:
             marks.put(arguments.marks, "running")
 
     streams.set_state_listener(on_state)
-    streams.set_global_state_restore_listener(Restored(arguments.marks))
-    if asks is not None:
-        asks.start()
+    streams.set_global_state_restore_listener(RestoreMarks(arguments.marks))
+    if query_load is not None:
+        query_load.start()
     marks.put(arguments.marks, "starting")
     streams.run()
-    if asks is not None:
-        asks.close()
+    if query_load is not None:
+        query_load.close()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Tasks of a topic on Millstream: what `DecatonPeer.java` is on Decaton.
+"""Tasks of a topic on Millstream, like `DecatonPeer.java` on Decaton.
 
     ours_async.py PROGRAM BOOTSTRAP TOPIC GROUP CONCURRENCY WORK TASKS URL MARKS FOLDER
 
-PROGRAM is one of `PROGRAMS`. One thread, a Spark task of its own, reads the topic from its start.
-The marks (`marks.py`) get the nanoseconds between the start of the first task and the end of the
-last one. Runs until SIGTERM, then commits and ends.
+PROGRAM is one of `PROGRAMS`. One thread, in its own Spark task, reads the topic from its start. The
+marks (`marks.py`) contain the nanoseconds between the start of the first task and the end of the
+last one. The program runs until SIGTERM, then commits and ends.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
 from millstream.parallel import ProcessorSubscription, Properties, SubscriptionConfig
 from millstream.serdes import BYTES
 
-#: A subscription whose tasks are coroutines, one of plain functions, and `map_async`.
+#: A subscription with coroutines, one with plain functions, and `map_async`.
 PROGRAMS = ("async", "threads", "map_async")
 WORKS: tuple[Work, ...] = ("sleep", "noop", "http")
 SLEEP_S = 0.01
 
 
-class Timed:
-    """Counts tasks, and tells how long all of them took together.
+class TaskTimer:
+    """Counts tasks, and measures their total time.
 
     Args:
-        file: gets the mark.
-        expected: how many tasks there are.
+        file: for the mark.
+        expected: number of tasks.
     """
 
     def __init__(self, file: str, expected: int) -> None:
         self._file = file
         self._expected = expected
-        # Its `next` is one step for all threads.
+        # Its `next` is atomic for threads.
         self._started = itertools.count()
         self._done = itertools.count(1)
         self._first_ns = 0
 
     def begin(self) -> None:
-        """A task begins."""
+        """Count the start of a task."""
         if next(self._started) == 0:
             self._first_ns = time.perf_counter_ns()
 
     def end(self) -> None:
-        """A task has ended."""
+        """Count the end of a task."""
         if next(self._done) == self._expected:
             marks.put(self._file, f"took {time.perf_counter_ns() - self._first_ns}")
 
@@ -63,7 +63,7 @@ class Timed:
 class Connections:
     """Keeps connections to one HTTP server for coroutines, as many as are needed at a time.
 
-    No library: the clients of HTTP for Python cost more than all that is measured here.
+    Without a library: HTTP clients for Python cost more than everything measured here.
     """
 
     def __init__(self, url: str) -> None:
@@ -75,7 +75,7 @@ class Connections:
         self._free: deque[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = deque()
 
     async def get(self) -> None:
-        """One request, and its answer."""
+        """Send a request and read the response."""
         reader, writer = await self._connection()
         writer.write(self._request)
         head = await reader.readuntil(b"\r\n\r\n")
@@ -106,7 +106,7 @@ class ThreadConnections:
         self._mine = threading.local()
 
     def get(self) -> None:
-        """One request, and its answer."""
+        """Send a request and read the response."""
         connection = getattr(self._mine, "connection", None)
         if connection is None:
             connection = self._mine.connection = http.client.HTTPConnection(*self._at)
@@ -118,7 +118,7 @@ class ThreadConnections:
 
 
 async def _nothing() -> None:
-    """A task that has nothing to wait for."""
+    """A task without work."""
 
 
 async def _asleep() -> None:
@@ -126,20 +126,22 @@ async def _asleep() -> None:
 
 
 class Worker:
-    """Does the work of each task. It is shipped to the process of the thread, and begins there.
+    """Does the work of each task. It is pickled and initialized in the process of the thread.
 
     Args:
-        work: what it is.
-        url: what is called for "http".
-        timed: counts.
+        work: the kind of work.
+        url: for "http".
+        timed: creates the task timer.
     """
 
-    def __init__(self, work: Work, url: str, timed: Callable[[], Timed]) -> None:
+    def __init__(self, work: Work, url: str, timed: Callable[[], TaskTimer]) -> None:
         self._work = work
         self._url = url
         self._make_timed = timed
         self._lock = threading.Lock()
-        self._parts: tuple[Timed, Callable[[], Awaitable[None]], Callable[[], None]] | None = None
+        self._parts: tuple[TaskTimer, Callable[[], Awaitable[None]], Callable[[], None]] | None = (
+            None
+        )
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._work, self._url, self._make_timed
@@ -150,34 +152,34 @@ class Worker:
         self._parts = None
 
     async def task(self, _: Any, __: Any) -> None:
-        """Of a subscription, on the event loop."""
+        """A task of a subscription on the event loop."""
         timed, work, _plain = self._parts or self._begin()
         timed.begin()
         await work()
         timed.end()
 
     def plain_task(self, _: Any, __: Any) -> None:
-        """Of a subscription, on a thread."""
+        """A task of a subscription on a thread."""
         timed, _work, plain = self._parts or self._begin()
         timed.begin()
         plain()
         timed.end()
 
     async def value(self, value: bytes) -> bytes:
-        """Of `map_async`."""
+        """A record of `map_async`."""
         timed, work, _ = self._parts or self._begin()
         timed.begin()
         await work()
         timed.end()
         return value
 
-    def _begin(self) -> tuple[Timed, Callable[[], Awaitable[None]], Callable[[], None]]:
+    def _begin(self) -> tuple[TaskTimer, Callable[[], Awaitable[None]], Callable[[], None]]:
         with self._lock:
             if self._parts is None:
-                self._parts = (self._make_timed(), *self._ways())
+                self._parts = (self._make_timed(), *self._make_work())
             return self._parts
 
-    def _ways(self) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
+    def _make_work(self) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
         if self._work == "sleep":
             return _asleep, lambda: time.sleep(SLEEP_S)
         if self._work == "noop":
@@ -190,17 +192,19 @@ def _mapped(config: StreamsConfig, topic: str, worker: Worker, concurrency: int)
     (
         builder.stream(topic, key=BYTES, value=BYTES)
         .map_async(worker.value, concurrency=concurrency)
-        # A subscription writes nothing either.
+        # Subscriptions write nothing either.
         .for_each(lambda key, value: None)
     )
     return KafkaStreams(builder.build(), config)
 
 
 def main() -> None:
-    program, bootstrap, topic, group, told, kind, tasks, url, file, folder = sys.argv[1:]
-    concurrency, expected = int(told), int(tasks)
-    work = next(each for each in WORKS if each == kind)
-    worker = Worker(work, url, lambda: Timed(file, expected))
+    program, bootstrap, topic, group, concurrency_text, work_name, tasks, url, file, folder = (
+        sys.argv[1:]
+    )
+    concurrency, expected = int(concurrency_text), int(tasks)
+    work = next(each for each in WORKS if each == work_name)
+    worker = Worker(work, url, lambda: TaskTimer(file, expected))
     if program == "map_async":
         config = StreamsConfig(
             application_id=group,

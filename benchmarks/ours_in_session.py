@@ -1,4 +1,4 @@
-"""A workload on Millstream, in a Spark session of the program's own that is up before."""
+"""A workload on Millstream in an existing Spark session."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 def main() -> None:
     builder = SparkSession.builder.master("local[4]").appName("bench-in-session")
     session = builder.config("spark.ui.enabled", "false").getOrCreate()
-    # Whoever has a session has used it.
+    # Sessions are usually in use.
     session.range(1_000).count()
-    # Takes the session that is there.
+    # Uses the existing session.
     ours.main()
     session.stop()
 

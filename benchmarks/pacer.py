@@ -1,9 +1,9 @@
-"""Sends events at a steady pace, each at its time, however long earlier ones took.
+"""Send events at a steady rate, each at its due time, however long earlier ones took.
 
     pacer.py SERVERS TOPIC RATE SECONDS KEYS STATISTICS
 
-A record's timestamp is the time at which it was due. If the pacer is late, that counts as latency
-of the records, so nothing that holds it up is left out. At the end it writes its statistics.
+A record's timestamp is its due time. The lateness of the pacer is part of the latency of records,
+so that delays are not hidden. At the end, it writes its statistics.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from confluent_kafka import Producer
 from load import SEED, event_json, user_key
 from rules import PASS_ABOVE
 
-#: So many different records come again and again; a prime, so that keys and kinds go through.
-DIFFERENT = 99_991
-#: Shorter sleeps are not kept.
+#: The number of different records, which repeat; a prime, so that all keys and kinds combine.
+DISTINCT_RECORDS = 99_991
+#: Shorter sleeps are inaccurate.
 NAP_S = 0.0005
 FLUSH_DEADLINE_S = 60.0
 
 
 def pace(servers: str, topic: str, rate: int, seconds: float, keys: int) -> dict[str, object]:
-    """Sends them all; when it began, how many pass the filter of each, and how late it was."""
+    """Send all records; returns start time, count, lateness, and which records pass the filter."""
     producer = Producer(
         {
             "bootstrap.servers": servers,
@@ -36,9 +36,9 @@ def pace(servers: str, topic: str, rate: int, seconds: float, keys: int) -> dict
             "log_level": 3,
         }
     )
-    # The first contact with the broker is not part of the pace.
+    # Connecting to the broker is not part of the schedule.
     producer.list_topics(topic, timeout=30)
-    records, passes = _different(keys)
+    records, passes = _distinct_records(keys)
     total = int(rate * seconds)
     sent, latest_s = 0, 0.0
     began_ns = time.time_ns() + 100_000_000
@@ -50,7 +50,7 @@ def pace(servers: str, topic: str, rate: int, seconds: float, keys: int) -> dict
             continue
         latest_s = max(latest_s, (now_ns - began_ns) / 1e9 - sent / rate)
         for number in range(sent, due):
-            key, value = records[number % DIFFERENT]
+            key, value = records[number % DISTINCT_RECORDS]
             due_ms = (began_ns + number * 1_000_000_000 // rate) // 1_000_000
             producer.produce(topic, value, key, timestamp=due_ms)
         sent = due
@@ -60,11 +60,11 @@ def pace(servers: str, topic: str, rate: int, seconds: float, keys: int) -> dict
     return {"began_ns": began_ns, "sent": total, "late_ms": latest_s * 1000, "passes": passes}
 
 
-def _different(keys: int) -> tuple[list[tuple[bytes, bytes]], list[int]]:
+def _distinct_records(keys: int) -> tuple[list[tuple[bytes, bytes]], list[int]]:
     draw = random.Random(SEED).random
     records: list[tuple[bytes, bytes]] = []
     passes = []
-    for number in range(DIFFERENT):
+    for number in range(DISTINCT_RECORDS):
         user, amount = int(draw() * keys), int(draw() * 10_000) / 100
         records.append((user_key(user), event_json(number, user, amount)))
         passes.append(int(amount > PASS_ABOVE))
@@ -73,8 +73,8 @@ def _different(keys: int) -> tuple[list[tuple[bytes, bytes]], list[int]]:
 
 def main() -> None:
     servers, topic, rate, seconds, keys, statistics = sys.argv[1:]
-    said = pace(servers, topic, int(rate), float(seconds), int(keys))
-    Path(statistics).write_text(json.dumps(said))
+    result = pace(servers, topic, int(rate), float(seconds), int(keys))
+    Path(statistics).write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Two streams whose records come in turns, for workloads that join them: orders and payments."""
+"""Two streams with alternating records for workloads that join them: orders and payments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INPUT = "orders"
 
 
 def fill_pairs(load: Load) -> None:
-    """Writes the events in turns to the input and to the topic of payments."""
+    """Write the events alternately to the input and to the topic of payments."""
     writers = load.create(), load.create(PAYMENTS)
     for number, (timestamp, user, amount) in enumerate(load.events()):
         writer = writers[number % 2]
@@ -22,7 +22,7 @@ def fill_pairs(load: Load) -> None:
 
 
 def settled(order: dict[str, Any], payment: dict[str, Any]) -> dict[str, Any]:
-    """What both come to together."""
+    """The joined record."""
     return {
         "order": order["id"],
         "payment": payment["id"],

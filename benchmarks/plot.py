@@ -1,4 +1,4 @@
-"""A chart of horizontal bars as SVG text."""
+"""Charts of horizontal bars as SVG text."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from xml.sax.saxutils import escape
 
 WIDTH, LABELS, RIGHT = 760, 190, 70
 BAR, GAP, TOP, BOTTOM = 13, 12, 56, 34
-#: Told apart without seeing red and green.
-COLOURS = ("#0072b2", "#999999", "#e69f00", "#cc79a7", "#56b4e9", "#009e73")
+#: Distinguishable for color-blind readers.
+COLORS = ("#0072b2", "#999999", "#e69f00", "#cc79a7", "#56b4e9", "#009e73")
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One value, and its least and most."""
+    """A value with its minimum and maximum."""
 
     series: str
     value: float
@@ -24,12 +24,12 @@ class Bar:
 
 
 def chart(title: str, groups: Mapping[str, Sequence[Bar]], series: Sequence[str]) -> str:
-    """The bars of each group below one another, with a line at 1.
+    """A chart with the bars of each group below one another, and a line at 1.
 
     Args:
-        title: above all.
+        title: of the chart.
         groups: the bars by the label of their group.
-        series: what bars can be of, in the order of the colours.
+        series: all series, in the order of the colors.
     """
     highest = max((bar.most for bars in groups.values() for bar in bars), default=1.0)
     step = _step(highest)
@@ -40,7 +40,7 @@ def chart(title: str, groups: Mapping[str, Sequence[Bar]], series: Sequence[str]
         middle = y + len(bars) * BAR / 2 + 4
         body.append(_text(LABELS - 8, middle, label, "end"))
         for bar in bars:
-            body += _bar(bar, y, scale, COLOURS[series.index(bar.series) % len(COLOURS)])
+            body += _bar(bar, y, scale, COLORS[series.index(bar.series) % len(COLORS)])
             y += BAR
         y += GAP
     grid = []
@@ -65,17 +65,17 @@ def chart(title: str, groups: Mapping[str, Sequence[Bar]], series: Sequence[str]
 
 
 def _step(highest: float) -> float:
-    """A round distance of the grid's lines, of which there are four to ten."""
+    """A round distance between grid lines, for four to ten lines."""
     power: float = 10.0 ** math.floor(math.log10(highest))
     return next(part * power for part in (0.1, 0.2, 0.5, 1.0) if highest / (part * power) <= 10)
 
 
-def _bar(bar: Bar, y: float, scale: float, colour: str) -> list[str]:
+def _bar(bar: Bar, y: float, scale: float, color: str) -> list[str]:
     middle = y + BAR / 2
     most = LABELS + bar.most * scale
     return [
         f'<rect x="{LABELS}" y="{y + 1}" width="{bar.value * scale:.1f}" height="{BAR - 2}" '
-        f'fill="{colour}"/>',
+        f'fill="{color}"/>',
         _line(LABELS + bar.least * scale, middle, most, middle, "#000000"),
         _text(most + 5, middle + 4, f"{bar.value:.2f}", "start"),
     ]
@@ -87,15 +87,15 @@ def _legend(groups: Mapping[str, Sequence[Bar]], series: Sequence[str]) -> list[
     x = 8.0
     for number, name in enumerate(series):
         if name in there:
-            colour = COLOURS[number % len(COLOURS)]
-            parts.append(f'<rect x="{x:.0f}" y="29" width="10" height="10" fill="{colour}"/>')
+            color = COLORS[number % len(COLORS)]
+            parts.append(f'<rect x="{x:.0f}" y="29" width="10" height="10" fill="{color}"/>')
             parts.append(_text(x + 14, 38, name, "start"))
             x += 30 + 7 * len(name)
     return parts
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
+def _line(x1: float, y1: float, x2: float, y2: float, color: str) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}"/>'
 
 
 def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False) -> str:

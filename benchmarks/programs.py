@@ -1,8 +1,8 @@
-"""The programs under test: what starts them, and the settings that all of them get.
+"""The programs under test: their command lines and common settings.
 
-Every program is started with the same arguments: job, input topic, output topic, records
-expected, marks file, then settings as `key=value` in Kafka Streams' own names. It runs until it
-gets SIGTERM, then commits and ends.
+All programs are started with the same arguments: job, input topic, output topic, number of records,
+marks file, then settings as `key=value` with the names of Kafka Streams. They run until SIGTERM,
+then commit and end.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from contestants import interpreter
 HERE = Path(__file__).parent
 PEER = HERE / "peers" / "kafka-streams"
 
-#: The workloads.
+#: All workloads.
 JOBS = tuple(sorted(path.stem for path in (HERE / "workloads").glob("*.py")))
-#: In the order in which the table shows them.
+#: In the order of the table.
 PROGRAMS = ("ours", "java", "quix", "faust", "spark", "baseline")
 TITLES = {
     "ours": "millstream",
@@ -33,21 +33,21 @@ TITLES = {
     "spark": "Spark micro-batches",
     "baseline": "plain loop",
 }
-#: Python programs in folders of their own.
+#: Python programs in their own folders.
 CONTESTANTS = ("quix", "faust", "spark")
-#: What programs can do that cannot do everything.
+#: The jobs of programs that do not support all jobs.
 _SIX = frozenset({"stateless", "count", "sum", "rekeyed", "window", "wordcount"})
-CAN = {
+SUPPORTED_JOBS = {
     "baseline": frozenset({"stateless", "count", "window"}),
     "quix": _SIX,
-    # Of words it counts a few hundred lines a second: no run of the usual size would end.
+    # It counts a few hundred lines of words per second: a run of the usual size would not end.
     "faust": _SIX - {"wordcount"},
     "spark": _SIX,
 }
-#: Those that restore, rebalance and know transactions.
+#: Programs that restore, rebalance and support transactions.
 ENGINES = frozenset({"ours", "java"})
 
-#: What a user who looked at the settings once would set; identical for all programs.
+#: Reasonable settings after a single look; identical for all programs.
 SETTINGS = {
     "num.stream.threads": "1",
     "processing.guarantee": "at_least_once",
@@ -56,17 +56,17 @@ SETTINGS = {
     "replication.factor": "1",
     "consumer.auto.offset.reset": "earliest",
     "producer.acks": "all",
-    # Kafka Streams' defaults, said for all.
+    # Kafka Streams' defaults, set explicitly for all programs.
     "producer.compression.type": "none",
     "producer.linger.ms": "100",
-    # 16 KiB by default: room, so that nobody's requests are cut short by it.
+    # The default is 16 KiB; this does not limit the requests of any program.
     "producer.batch.size": "262144",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One start of one program; `settings` come on top of those that all get."""
+    """A start of a program; `settings` extend the common ones."""
 
     program: str
     job: str
@@ -79,14 +79,14 @@ class Run:
     folder: Path
     profile: Path | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    #: What is special about this one, for the table.
+    #: The variant, for the table.
     case: str = ""
-    #: The mark on which it is told to close.
+    #: The mark after which the program gets SIGTERM.
     closes_on: str = "last"
-    #: Further topics whose offsets the group commits.
-    also_read: tuple[str, ...] = ()
-    #: Whether all is done as soon as `records` are committed.
-    offsets_tell: bool = True
+    #: Further topics with committed offsets of the group.
+    other_topics: tuple[str, ...] = ()
+    #: Whether the run is complete as soon as `records` are committed.
+    is_complete_when_committed: bool = True
 
     @property
     def title(self) -> str:
@@ -94,8 +94,8 @@ class Run:
 
     @property
     def read_topics(self) -> list[str]:
-        """Topics whose offsets the group commits."""
-        return [self.input_topic, *self.also_read]
+        """The topics with committed offsets of the group."""
+        return [self.input_topic, *self.other_topics]
 
     @property
     def marks(self) -> Path:
@@ -106,7 +106,7 @@ class Run:
         return self.folder / "output.log"
 
     def arguments(self) -> list[str]:
-        """What every program is told."""
+        """The arguments of all programs."""
         settings = {
             "application.id": self.application_id,
             "bootstrap.servers": self.bootstrap_servers,
@@ -124,13 +124,13 @@ class Run:
         ]
 
     def environment(self) -> dict[str, str]:
-        """The environment variables that it gets."""
-        # The programs in other folders import what the programs here share.
+        """The environment variables of the program."""
+        # Programs in other folders import the shared modules of this folder.
         path = [str(HERE), os.environ.get("PYTHONPATH", "")]
         return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
     def command(self) -> list[str]:
-        """The command line that starts it."""
+        """The command line of the program."""
         if self.program == "java":
             quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
             return [
@@ -163,7 +163,7 @@ def tool(name: str) -> str:
 
 
 def build_peer() -> None:
-    """Builds the Java peer with Maven, unless its jar is newer than its sources.
+    """Build the Java peer with Maven, unless its jar is newer than its sources.
 
     Raises:
         SystemExit: java or mvn is missing, or the build failed.

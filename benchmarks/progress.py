@@ -1,4 +1,4 @@
-"""How a program of ours tells when it decodes its first record, and when the last was there."""
+"""Marks for the first and the last record of a Millstream program."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from millstream.serdes import Serde
 
 
 class Progress:
-    """Counts what a stream thread does, and marks the first and the last of it.
+    """Counts the work of a stream thread, and marks its start and end.
 
-    It works in the stream thread, a process of Spark's; the marks go to a file. If a profile is
-    asked for, it also profiles that thread between the two marks.
+    It runs in the stream thread, a process of Spark's, so the marks are in a file. If requested, it
+    also profiles the thread between the two marks.
 
     Args:
         arguments: of the program.
-        expected: how much there is to count.
+        expected: the count at the end.
     """
 
     def __init__(self, arguments: Arguments, expected: int) -> None:
@@ -32,7 +32,7 @@ class Progress:
         self._done = 0
 
     def begin(self) -> None:
-        """Marks the first record, the first time that it is called."""
+        """Mark the first record, on the first call."""
         if self._has_begun:
             return
         self._has_begun = True
@@ -42,7 +42,7 @@ class Progress:
             self._profiler.enable()
 
     def add(self, count: int = 1) -> None:
-        """Counts some more; marks the end when all that is expected was there."""
+        """Add to the count, and mark the end when the expected count is reached."""
         self._done += count
         if count == 0 or self._done != self._expected:
             return
@@ -53,8 +53,8 @@ class Progress:
             self._profiler = None
 
 
-class Reading(Serde[Any]):
-    """Another serde, which also tells that a first record is decoded."""
+class MarkingSerde(Serde[Any]):
+    """A wrapped serde that marks the first decoded record."""
 
     def __init__(self, inner: Serde[Any], progress: Progress) -> None:
         super().__init__(
@@ -64,32 +64,32 @@ class Reading(Serde[Any]):
         self.progress = progress
 
     def serialize_many(self, topic: str, values: Sequence[Any]) -> list[bytes | None]:
-        """Encodes a batch as the other one does."""
+        """Encode a batch with the wrapped serde."""
         return self.inner.serialize_many(topic, values)
 
-    def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[Any]:
-        """Decodes a batch."""
-        if datas:
+    def deserialize_many(self, topic: str, payloads: Sequence[bytes | None]) -> list[Any]:
+        """Decode a batch."""
+        if payloads:
             self.progress.begin()
-        return self.inner.deserialize_many(topic, datas)
+        return self.inner.deserialize_many(topic, payloads)
 
 
-class Counting(Reading):
-    """Another serde, which also counts what is decoded.
+class CountingSerde(MarkingSerde):
+    """A wrapped serde that also counts decoded records.
 
     Args:
-        inner: the other one.
-        progress: what counts.
-        topic: whose records count, as a store may decode with the same serde; all if not said.
+        inner: the wrapped serde.
+        progress: the counter.
+        topic: only count this topic, as a store may use the same serde.
     """
 
     def __init__(self, inner: Serde[Any], progress: Progress, topic: str | None = None) -> None:
         super().__init__(inner, progress)
         self.topic = topic
 
-    def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[Any]:
-        """Decodes a batch and counts it."""
-        values = super().deserialize_many(topic, datas)
+    def deserialize_many(self, topic: str, payloads: Sequence[bytes | None]) -> list[Any]:
+        """Decode a batch and count it."""
+        values = super().deserialize_many(topic, payloads)
         if self.topic in (None, topic):
-            self.progress.add(len(datas))
+            self.progress.add(len(payloads))
         return values

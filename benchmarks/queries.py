@@ -1,5 +1,5 @@
-"""What queries cost: the counting job without any, though with who would ask, with a thousand a
-second by a view, and with as many over HTTP, in turns."""
+"""The cost of queries: the counting job without queries but with the querying threads, with a
+thousand queries per second by a view, and with as many over HTTP, in turns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from throughput import Case, Throughput
 
 RATE = 1_000
 ROUNDS = 4
-#: Some ten seconds, beside which the first one of each run does not count.
+#: About ten seconds, so that the excluded first second is short.
 RECORDS = 6_000_000
 _JOB = "count"
 _ALONE, _BY_VIEW, _OVER_HTTP = "alone", "by view", "over HTTP"
@@ -24,22 +24,22 @@ _WARM_UP = "to warm up"
 _WAYS = (_ALONE, _BY_VIEW, _OVER_HTTP)
 
 
-class Queried:
-    """The rounds, on one broker with one loaded topic."""
+class QueryRounds:
+    """The rounds, on one broker with one filled topic."""
 
     def __init__(self, options: argparse.Namespace, cluster: Cluster, folder: Path) -> None:
         self._rounds: int = options.rounds or ROUNDS
-        #: A broker that has just been loaded takes a minute to settle, on the second of two cores.
+        #: After the load, a broker needs a minute to settle on the second of two cores.
         self._warm_ups = 0 if options.smoke else 3
         self._folder = folder / "queries"
         self._folder.mkdir()
         self._runs = Throughput(options, cluster, self._folder, [])
         if not (options.records or options.smoke):
             self._runs.records = RECORDS
-        self._asked: dict[str, list[asking.Asked]] = {_BY_VIEW: [], _OVER_HTTP: []}
+        self._results: dict[str, list[asking.QueryResults]] = {_BY_VIEW: [], _OVER_HTTP: []}
 
     def run(self) -> dict[str, Any]:
-        """Does every round, and prints what came out; what is to be saved."""
+        """Run all rounds and print results; returns the results to save."""
         runs = self._runs
         runs.load_for(_JOB)
         print(f"job {_JOB}, {runs.records:,} records, {RATE:,} queries/s of random keys")
@@ -47,27 +47,27 @@ class Queried:
             self._runs.one("ours", Case(_JOB, _WARM_UP), number)
         for number in range(1, self._rounds + 1):
             for way in _WAYS if number % 2 else reversed(_WAYS):
-                self._one(number, way)
+                self._run_once(number, way)
         return self._summary()
 
-    def _one(self, number: int, way: str) -> None:
-        file = self._folder / f"asked-{way}-{number}.json"
+    def _run_once(self, number: int, way: str) -> None:
+        file = self._folder / f"queries-{way}-{number}.json"
         settings = {asking.RATE: str(RATE), asking.FILE: str(file)}
         if way != _BY_VIEW:
             settings[asking.SILENT if way == _ALONE else asking.OVER_HTTP] = "true"
-        self._runs.one("ours", Case(_JOB, way, settings, "asked"), number)
+        self._runs.one("ours", Case(_JOB, way, settings, "queried"), number)
         if way == _ALONE:
             return
-        asked = asking.read(file)
-        if not asked.found:
-            raise RunFailedError(f"Round {number}: no query has found anything; {asked.messages}.")
-        self._asked[way].append(asked)
-        print(_line(asked), flush=True)
+        queried = asking.read(file)
+        if not queried.found:
+            raise RunFailedError(f"Round {number}: no query has found a key; {queried.messages}.")
+        self._results[way].append(queried)
+        print(_line(queried), flush=True)
 
     def _summary(self) -> dict[str, Any]:
         rates = {
             way: [
-                # Until the last one was decoded: what follows depends on when it is closed.
+                # Until the last record was decoded; the rest depends on the time of closing.
                 result.records / result.decoded_s
                 for result in self._runs.results
                 if result.job == f"{_JOB} {way}" and result.decoded_s
@@ -77,19 +77,19 @@ class Queried:
         print(f"\nmedians: {statistics.median(rates[_ALONE]):,.0f} records/s {_ALONE}")
         return {
             "rates": rates,
-            "queries": {way: self._summary_of(way, rates) for way in self._asked},
+            "queries": {way: self._summary_of(way, rates) for way in self._results},
             "runs": [result.to_dict() for result in self._runs.results],
         }
 
     def _summary_of(self, way: str, rates: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-        # Round by round, since a machine that is busy is not as busy all the time.
-        ratios = [asked / alone for asked, alone in zip(rates[way], rates[_ALONE], strict=True)]
+        # By round, since the load of the machine varies.
+        ratios = [queried / alone for queried, alone in zip(rates[way], rates[_ALONE], strict=True)]
         ratio = statistics.median(ratios)
         print(
-            f"asked {way}: {statistics.median(rates[way]):,.0f} records/s, {ratio:.3f} of it "
+            f"queries {way}: {statistics.median(rates[way]):,.0f} records/s, ratio {ratio:.3f} "
             f"({min(ratios):.3f} to {max(ratios):.3f} in a round)"
         )
-        every = asking.Asked.all_of(self._asked[way])
+        every = asking.QueryResults.all_of(self._results[way])
         print(_line(every))
         return {
             "ratio": ratio,
@@ -102,11 +102,12 @@ class Queried:
         }
 
 
-def _line(asked: asking.Asked) -> str:
-    failed = ", ".join(f"{count:,} {name}" for name, count in sorted(asked.failed.items()))
-    said = "".join(f"\n  {name} {message}" for name, message in sorted(asked.messages.items()))
+def _line(queried: asking.QueryResults) -> str:
+    failed = ", ".join(f"{count:,} {name}" for name, count in sorted(queried.failed.items()))
+    text = "".join(f"\n  {name} {message}" for name, message in sorted(queried.messages.items()))
     return (
-        f"{len(asked.latencies_ms):,} queries, {asked.found:,} found, failed: {failed or 'none'}"
-        f"{said}\nmedian {asked.at(0.5):.1f} ms, 99 of 100 within {asked.at(0.99):.1f} ms, "
-        f"all within {asked.latencies_ms[-1]:.1f} ms"
+        f"{len(queried.latencies_ms):,} queries, {queried.found:,} found, "
+        f"failed: {failed or 'none'}{text}\n"
+        f"median {queried.at(0.5):.1f} ms, 99 of 100 within {queried.at(0.99):.1f} ms, "
+        f"all within {queried.latencies_ms[-1]:.1f} ms"
     )

@@ -1,9 +1,9 @@
-"""Receives what comes out, and counts by how many milliseconds after its time each record came.
+"""Receive results, and count them by their latency in milliseconds.
 
     receiver.py SERVERS TOPIC STATISTICS
 
-It ends with SIGTERM, when nothing has come for a second, and writes its statistics: of each second
-in which records were due, how many came after how many milliseconds.
+It ends after SIGTERM when no record has come for a second, and writes its statistics: for each
+second of due times, the number of records by latency in milliseconds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-#: Taken at once, of what is there already.
+#: The maximum number of available records to take at once.
 DRAIN = 500
 
 
 def receive(servers: str, topic: str, stop: threading.Event) -> dict[int, Counter[int]]:
-    """Milliseconds, by the second in which the record was due."""
+    """Latencies in milliseconds, by the second of the due time."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -37,7 +37,7 @@ def receive(servers: str, topic: str, stop: threading.Event) -> dict[int, Counte
     consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
     latencies: defaultdict[int, Counter[int]] = defaultdict(Counter)
     while True:
-        # One is waited for, so that none waits until others have come.
+        # Wait for a single record, so that records do not wait for others.
         first = consumer.poll(1.0)
         if first is None:
             if stop.is_set():

@@ -1,12 +1,12 @@
-"""Writes docs/performance.md and its pictures, made of the results that are committed.
+"""Generate docs/performance.md and its pictures from the committed results.
 
     python benchmarks/report.py            # rewrite the page
     python benchmarks/report.py --check    # exit code 1 if it is not up to date
 
-Of each workload the newest result counts, of each pace of the part `latency`, each order of
-`restore`, and each line of `scaling`. A workload with another number of keys or partitions than
-usual is one of its own, and so is one in which more programs took part than Millstream and Kafka
-Streams: the slower ones among them bear fewer records.
+The page shows the newest result of each workload, of each rate of the part `latency`, each order of
+`restore`, and each line of `scaling`. Workloads with another number of keys or partitions are
+separate, and so are runs with more programs than Millstream and Kafka Streams: the slower programs
+are run with fewer records.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _FIGURES = ("Whole run, records/s", "Ratio", "Warm, records/s", "Ratio")
 
 _INTRODUCTION = """# Performance
 
-How fast Millstream is beside Kafka Streams and others that do the same work: same records, same
-broker, same settings, same machine, in turns within one run. This page is made of the results in
-`benchmarks/results`, by `benchmarks/report.py`; [benchmarks/README.md](../benchmarks/README.md)
-says what is measured and how to repeat it.
+This page compares Millstream with Kafka Streams and other programs. All programs process the same
+records with the same broker, settings and machine, and take turns within one run.
+`benchmarks/report.py` generates the page from the results in `benchmarks/results`;
+[benchmarks/README.md](../benchmarks/README.md) describes the measurements and how to repeat them.
 
-**Only ratios within one run mean something.** Broker and program share the processors, so a
-faster machine, or one with more of them, has other numbers. *Ratio* is the median of a program
-over the median of Kafka Streams: more than 1 is faster. Behind a median stand the least and the
-most of the rounds.
+**Only ratios within one run are meaningful.** Broker and programs share the processors, so absolute
+numbers differ on a faster machine, or on one with more processors. *Ratio* is the median of a
+program divided by the median of Kafka Streams: more than 1 is faster. The range in parentheses is
+the minimum and maximum over all rounds.
 """
 
 _NOTHING_YET = """
 ## No results yet
 
-None are committed. They come with
+No results are committed. To create them:
 
 ```sh
 make bench ARGS="--only throughput,guarantees,latency --save"
@@ -59,18 +59,18 @@ python benchmarks/report.py
 _THROUGHPUT = """
 ## Throughput
 
-Records per second that a thread reads, works on, writes and commits. *Whole run* is from the
-first record on, and has the JVM's warming up in it; *warm* begins with the first commit behind a
-quarter of the records, so compare by that.
+Records per second that a thread reads, processes, writes and commits. *Whole run* is measured from
+the first record and includes the warm-up of the JVM; *warm* is measured from the first commit after
+a quarter of the records. Use *warm* for comparisons.
 """
 
 _OTHERS = """
 ## Other programs
 
-The same work by others, in turns with Millstream and Kafka Streams, and what these did in the
-same run: records per second of whole runs, most of them of fewer records than those above, so that
-starting weighs more. A plain loop is one by hand, without state that survives: what Python could
-reach at most.
+The same jobs in other programs, in turns with Millstream and Kafka Streams: records per second of
+whole runs. Most of these runs have fewer records than those above, so startup weighs more. The last
+two columns are the results of Millstream and Kafka Streams in the same run. The plain loop is
+hand-written Python code without an engine and without persistent state.
 """
 
 _GUARANTEES = """
@@ -81,49 +81,50 @@ Records per second as above, and the ratio to Kafka Streams with the same guaran
 """
 
 _SCALING = """
-## More of everything
+## Scaling
 
-What a record costs one stream thread when there is more of everything, and what else grows.
-Without a broker it is the processor's time of the thread; with one it is the time that passes.
-*Ratio* is to the smallest size of the same, so 1 is what does not grow.
+How the cost of a record in one stream thread grows with operators, keys and partitions, and the
+memory of tasks and cache entries. Measurements without a broker are the CPU time of the thread;
+measurements with a broker are elapsed time. *Ratio* is relative to the smallest size: 1 means that
+the cost does not grow.
 """
 
 #: The lines of the part `scaling`, in the order of the page.
 _LINES = {
-    "depth": "Operators in a row, without a broker",
+    "depth": "Operators in a chain, without a broker",
     "keys": "Keys of a store, without a broker",
-    "tasks": "Tasks of a thread, without a broker: the records of a poll are shared among them",
-    "partitions": "Partitions, with a broker: as many tasks of one thread",
+    "tasks": "Tasks of a thread, without a broker: they share the records of each poll",
+    "partitions": "Partitions, with a broker (the thread has one task for each)",
     "task-memory": "Memory of a task (resident set)",
-    "entry-memory": "Memory of an entry of a record cache (resident set)",
-    "start": "Until the first record is decoded",
-    "idle": "With nothing to do, after some records: a count, with a store for each partition",
+    "entry-memory": "Memory of a record cache entry (resident set)",
+    "start": "Time until the first record is decoded",
+    "idle": "Idle, after some records: a count, with a store for each partition",
 }
 
 #: Millstream and Kafka Streams, among `PROGRAMS`.
 _BOTH = {"ours", "java"}
 
-#: Of the topics of throughput, if nothing is said.
+#: The default number of partitions of throughput topics.
 _PARTITIONS = 4
 
 _LATENCY = """
 ## Latency
 
-Milliseconds from the time at which a record was due to be sent until what came of it was received
-by another process, at a steady pace. Both programs commit as often; `count` has no cache, so that
-each record gives a result.
+Milliseconds from the due time of a record until another process has received its result, at a
+steady rate. Both programs have the same commit interval; `count` has no cache, so that each record
+has a result.
 
-The tails at some thousand records a second are those of librdkafka, which sends the records of
-each partition in a request of its own, where Kafka's Java client sends those of all partitions of a
-broker in one: `count` writes to eight partitions here, in 1,600 requests a second instead of 200.
+The tails at several thousand records per second are caused by librdkafka, which sends a request per
+partition, while Kafka's Java client combines all partitions of a broker into one request: `count`
+writes to eight partitions here, in 1,600 requests per second instead of 200.
 """
 
 
 _RESTORE = """
 ## Restoring
 
-Records per second that a thread reads from a changelog into a store, from the first one to the
-last, with the store ready to be used.
+Records per second that a thread restores from a changelog into a store, from the first record
+until the store is ready.
 """
 
 
@@ -145,26 +146,26 @@ class Saved:
 
 
 def saved(folder: Path = RESULTS) -> list[Saved]:
-    """All results, the oldest first."""
+    """All results, oldest first."""
     files = [Saved(path.name, json.loads(path.read_text())) for path in folder.glob("*.json")]
     return sorted(files, key=lambda one: (one.content["at"], one.name))
 
 
 def pages(results: Iterable[Saved]) -> dict[Path, str]:
-    """The page and its pictures, as they should be."""
+    """The page and its pictures, as generated from results."""
     known = list(results)
     made: dict[Path, str] = {}
     text = [_INTRODUCTION]
     throughput = _cases(known, "throughput")
     others = _others(known)
     guarantees = _cases(known, "guarantees")
-    latency = _paces(known)
+    latency = _latencies(known)
     restore = _orders(known)
     scaling = _lines(known)
     if throughput:
         made[PICTURE] = _picture(throughput)
         text.append(_THROUGHPUT)
-        text.append(f"\n![ratios to Kafka Streams]({PICTURE.relative_to(DOCS)})\n")
+        text.append(f"\n![Throughput as a ratio to Kafka Streams]({PICTURE.relative_to(DOCS)})\n")
         text += [_throughput_of(title, entries) for title, (entries, _) in throughput.items()]
     if others:
         text.append(_OTHERS)
@@ -190,8 +191,7 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
 
 
 def _cases(known: Iterable[Saved], part: str) -> dict[str, tuple[Mapping[str, Any], Saved]]:
-    """What Millstream and Kafka Streams did in each job, and the file that says so: the newest that
-    knows it, of runs in which no other program took part."""
+    """The newest results of each job with Millstream and Kafka Streams only, and their files."""
     found = {
         title: (entries, one)
         for title, entries, one in _jobs(known, part)
@@ -203,7 +203,7 @@ def _cases(known: Iterable[Saved], part: str) -> dict[str, tuple[Mapping[str, An
 def _others(
     known: Iterable[Saved],
 ) -> dict[tuple[str, str], tuple[Mapping[str, Any], Saved]]:
-    """What all did in each job in which another program took part: the newest run of each one."""
+    """The newest results of each job with each other program, and their files."""
     found = {
         (title, program): (entries, one)
         for title, entries, one in _jobs(known, "throughput")
@@ -213,8 +213,8 @@ def _others(
 
 
 def _jobs(known: Iterable[Saved], part: str) -> Iterator[tuple[str, Mapping[str, Any], Saved]]:
-    """All that the results have of a part, the oldest first: the job's title, with keys and
-    partitions where they are not the usual ones, what each program did, and the file."""
+    """All results of a part, oldest first: the job's title (with keys and partitions if they are
+    not the default), the results of each program, and the file."""
     for one in known:
         if one.part == part:
             keys = one.measured.get("keys", USERS)
@@ -226,28 +226,28 @@ def _jobs(known: Iterable[Saved], part: str) -> Iterator[tuple[str, Mapping[str,
 
 
 def _lines(known: Iterable[Saved]) -> dict[str, tuple[Mapping[str, Any], Saved]]:
-    """Each line of the part `scaling` by its title, and the file that says so: the newest that has
-    it, and where Kafka Streams took no part in that, the newest in which it did."""
+    """The newest results of each line of the part `scaling` by title, and their files. If Kafka
+    Streams is not included, also the newest ones with it."""
     found: dict[tuple[str, bool], tuple[Mapping[str, Any], Saved]] = {}
     for one in known:
         if one.part == "scaling":
             for name, line in one.measured["lines"].items():
-                beside = any(TITLES["java"] in row["what"] for row in line["rows"])
-                found[name, beside] = line, one
-                if beside:
+                with_kafka_streams = any(TITLES["java"] in row["what"] for row in line["rows"])
+                found[name, with_kafka_streams] = line, one
+                if with_kafka_streams:
                     found.pop((name, False), None)
     titled = {}
     for name, title in _LINES.items():
-        for beside, end in ((False, ""), (True, ", beside Kafka Streams")):
-            if (name, beside) in found:
-                titled[title + end] = found[name, beside]
+        for with_kafka_streams, end in ((False, ""), (True, ", with Kafka Streams")):
+            if (name, with_kafka_streams) in found:
+                titled[title + end] = found[name, with_kafka_streams]
     return titled
 
 
-def _paces(
+def _latencies(
     known: Iterable[Saved],
 ) -> dict[tuple[str, int], tuple[Sequence[Mapping[str, Any]], Saved]]:
-    """The latencies of each job at each pace, and the file that says so: the newest that has it."""
+    """The newest latencies of each job at each rate, and their files."""
     found: dict[tuple[str, int], tuple[list[Mapping[str, Any]], Saved]] = {}
     for one in known:
         if one.part == "latency":
@@ -259,7 +259,7 @@ def _paces(
 
 
 def _orders(known: Iterable[Saved]) -> dict[str, tuple[Mapping[str, Any], Saved]]:
-    """What each program restored from keys in each order, and the file that says so."""
+    """The newest restorations of each order of keys by each program, and their files."""
     found = {one.measured["order"]: (one.measured, one) for one in known if one.part == "restore"}
     return dict(sorted(found.items()))
 
@@ -283,7 +283,7 @@ def _scaling_table(title: str, line: Mapping[str, Any]) -> str:
 def _picture(cases: Mapping[str, tuple[Mapping[str, Any], Saved]]) -> str:
     groups: dict[str, list[Bar]] = {}
     for title, (entries, _) in cases.items():
-        # All of a group by the same measure: warm where all have it, else whole runs.
+        # The same measure for a group: warm if all have it, otherwise whole runs.
         ratio = (
             "steady_ratio" if all(_has(e, "steady_ratio") for e in entries.values()) else "ratio"
         )
@@ -294,7 +294,7 @@ def _picture(cases: Mapping[str, tuple[Mapping[str, Any], Saved]]) -> str:
         ]
         if bars:
             groups[title] = bars
-    title = "Throughput, as a ratio to Kafka Streams (more is faster); lines: least to most"
+    title = "Throughput, as a ratio to Kafka Streams (higher is faster); lines: min to max"
     return chart(title, groups, [TITLES[program] for program in PROGRAMS])
 
 
@@ -315,19 +315,19 @@ def _throughput_of(title: str, entries: Mapping[str, Any]) -> str:
 
 
 def _others_table(cases: Mapping[tuple[str, str], tuple[Mapping[str, Any], Saved]]) -> str:
-    head = ("Job", "Program", "Records", "Its records/s", "Millstream's", "Kafka Streams'")
+    head = ("Job", "Program", "Records", "Program's records/s", "Millstream's", "Kafka Streams'")
     rows = []
     for (title, program), (entries, one) in cases.items():
         job, comma, more = title.partition(", ")
         rate = entries[program]["rate"]
-        beside = [
+        rates = [
             f"{entries[other]['rate']:,.0f}, **{entries[other]['rate'] / rate:.1f}** times"
             if other in entries
             else "–"
             for other in ("ours", "java")
         ]
         records = f"{one.measured['records']:,}"
-        figures = (records, _rate(entries[program], "rate"), *beside)
+        figures = (records, _rate(entries[program], "rate"), *rates)
         rows.append((f"`{job}`{comma}{more}", TITLES[program], *figures))
     return "\n" + _table(head, rows)
 
@@ -427,10 +427,10 @@ def _conditions(used: Iterable[tuple[str, Saved]]) -> str:
                 one.content["at"][:10],
                 f"{machine['processors']} × {machine['cpu']}, {machine['memory_gb']} GB",
                 f"{records:,}" if records else "–",
-                # Of scaling each line has its own.
+                # In the part `scaling`, each line has its own number of rounds.
                 str(measured.get("rounds", "–")),
                 f"`{one.content['commit']}`",
-                ", ".join(f"{what} {version or 'none'}" for what, version in versions),
+                ", ".join(f"{name_of} {version or 'none'}" for name_of, version in versions),
             )
         )
     return f"\n## Conditions\n\n{_table(head, rows)}"
@@ -443,14 +443,14 @@ def _table(head: Row, rows: Iterable[Row]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
+    parser.add_argument("--check", action="store_true", help="only check whether it is up to date")
     check = parser.parse_args().check
     outdated = False
     for path, text in pages(saved()).items():
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         outdated = True
-        print(f"{path.relative_to(ROOT)} {'is out of date' if check else 'is written'}")
+        print(f"{path.relative_to(ROOT)} {'is out of date' if check else 'was written'}")
         if not check:
             path.write_text(text, encoding="utf-8")
     return int(check and outdated)

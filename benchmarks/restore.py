@@ -1,9 +1,9 @@
-"""How fast state comes back: one store in RocksDB, restored from a changelog that is there already.
+"""How fast state is restored: one store in RocksDB, from an existing changelog.
 
-The programs run the count job over an empty input and an empty state directory, so all that they
-have to do is to restore. The clock starts when the restore listener is told that the first
-partition begins, and stops when it is told that the last one has ended. Afterwards some keys are
-counted once more, which shows whether what came back is right.
+The programs run the count job with an empty input and an empty state directory, so they only
+restore. The clock starts when the restore listener is notified of the start of the first partition,
+and stops at the end of the last one. Afterwards, some keys are counted again to verify the restored
+counts.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _PROBE_DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
-    """The times of one run.
+class RestoreResult:
+    """The times of a run.
 
     Attributes:
-        start_s: from the start of the process to the beginning of the restoration.
+        start_s: from the start of the process to the start of the restoration.
         took_s: the restoration.
         rate: records per second.
-        megabytes_rate: of keys and values as they are in the changelog, 10^6 bytes per second.
+        megabytes_rate: of keys and values as in the changelog, 10^6 bytes per second.
     """
 
     program: str
@@ -56,8 +56,8 @@ class Restored:
     megabytes_rate: float
 
 
-class Restoring:
-    """The rounds on one broker, each with a changelog of its own that holds the same."""
+class RestoreRounds:
+    """The rounds on one broker, each with its own changelog of the same records."""
 
     def __init__(self, options: argparse.Namespace, cluster: Cluster, folder: Path) -> None:
         self.options = options
@@ -66,10 +66,10 @@ class Restoring:
         self.partitions: int = options.restore_partitions
         self.cluster = cluster
         self.folder = folder
-        self.results: list[Restored] = []
+        self.results: list[RestoreResult] = []
 
     def run(self) -> dict[str, Any]:
-        """Does every round, and prints what came out; what is to be saved."""
+        """Run all rounds and print results; returns the results to save."""
         print(
             f"restore: {self.records:,} records in {self.options.order} order on "
             f"{self.partitions} partitions\n\n"
@@ -92,7 +92,7 @@ class Restoring:
         }
 
     def one(self, program: str, number: int) -> None:
-        """One run of one program, on fresh topics, group and state; checks the restored counts."""
+        """Run a program with new topics, group and state, and verify the restored counts."""
         name = f"{self.cluster.prefix}-restore-{program}-{number}"
         run = Run(
             program=program,
@@ -104,7 +104,7 @@ class Restoring:
             output_topic=f"{name}-output",
             records=PROBES,
             folder=self.folder / name,
-            # The counts of the probes shall not wait.
+            # A short interval, for the counts of the probes.
             settings={"commit.interval.ms": "100"},
         )
         changelog = f"{name}-counts-changelog"
@@ -120,7 +120,7 @@ class Restoring:
         self.cluster.delete_topics(name)
         shutil.rmtree(run.folder)
         took_s = max(1, ended_ms - began_ms) / 1000
-        result = Restored(
+        result = RestoreResult(
             program=program,
             round=number,
             records=self.records,
@@ -137,11 +137,11 @@ class Restoring:
         )
 
     def _fill(self, changelog: str) -> int:
-        """Writes a count for each key; how many bytes of keys and values."""
+        """Write a count for each key; returns the bytes of keys and values."""
         numbers = list(range(self.records))
         if self.options.order == "random":
             random.Random(SEED).shuffle(numbers)
-        # Not compressed, as the programs write it.
+        # Uncompressed, as written by the programs.
         writer = Writer(self.cluster.servers, changelog, compression="none")
         pack = struct.Struct(">q").pack
         for number in numbers:
@@ -150,7 +150,8 @@ class Restoring:
         return self.records * (len(_key(0)) + 8)
 
     def _restored(self, run: Run, process: subprocess.Popen[bytes]) -> tuple[int, int]:
-        """Waits until all partitions are restored; when the first began and the last ended."""
+        """Wait until all partitions are restored; returns the start of the first and the end of the
+        last."""
 
         def done() -> tuple[int, int] | None:
             seen = marks.read(run.marks)
@@ -168,7 +169,7 @@ class Restoring:
         return wait_for(done, run, "did not restore in time", _RESTORE_DEADLINE_S)
 
     def _probe(self, run: Run) -> None:
-        """Counts some keys once more: the new counts tell the restored ones."""
+        """Count some keys again; the new counts depend on the restored ones."""
         numbers = random.Random(SEED).sample(range(self.records), PROBES)
         expected = {_key(number): _count(number) + 1 for number in numbers}
         writer = Writer(run.bootstrap_servers, run.input_topic)

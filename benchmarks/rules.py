@@ -1,13 +1,13 @@
-"""What the jobs compute with: also for programs whose Python has no Kafka client of ours."""
+"""Computations of the jobs, also for programs in environments without our Kafka client."""
 
 from __future__ import annotations
 
-#: The stateless job keeps amounts above this: three records in five.
+#: The stateless job keeps amounts above this: three in five records.
 PASS_ABOVE = 40.0
-#: Tumbling windows cut time by this.
+#: The size of tumbling windows.
 WINDOW_MS = 60_000
 
 
 def cents(amount: float) -> int:
-    """The price with a tax of 20 %: what one job adds as a field and others sum."""
+    """The price with a tax of 20 %: an additional field in one job, summed in others."""
     return int(amount * 120)

@@ -1,5 +1,5 @@
-"""How far it goes: the leader's part of a rebalance with up to 10,000 tasks and 500 threads, how
-large the group's data become, and the control connections of 1,000 threads. No broker, no Spark."""
+"""The cost of a rebalance for the leader with up to 10,000 tasks and 500 threads, the size of the
+group's data, and the control connections of 1,000 threads. No broker, no Spark."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import connections
 from groups import Rebalance, SimulatedGroup
 
 from millstream.assignment.task_assignor import AssignmentConfig
-from millstream.spark.worker.garbage import collecting_seldom
+from millstream.spark.worker.process_setup import infrequent_gc
 
-#: Tasks and stream threads.
+#: Numbers of tasks and stream threads.
 _SIZES: Final = ((100, 5), (1_000, 50), (1_000, 500), (10_000, 50), (10_000, 500))
 _SMOKE_SIZES: Final = ((100, 5),)
-#: Beyond that it takes minutes for all members to read where everything is.
-_MOST_TOLD: Final = 1_000, 50
-#: How tasks are placed near racks.
+#: With more, decoding the hosts takes minutes for all members.
+_MAX_WITH_HOSTS: Final = 1_000, 50
+#: Strategies for racks.
 _TITLES: Final = {"none": "", "min_traffic": "racks", "balance_subtopology": "balance"}
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A group of some size, and how its tasks are placed."""
+    """A group of some size, and its assignment strategy."""
 
     tasks: int
     threads: int
-    a_process: int
+    per_process: int
     standbys: int
     strategy: Literal["none", "min_traffic", "balance_subtopology"] = "none"
     has_hosts: bool = False
@@ -39,7 +39,7 @@ class _Case:
         """The start of its line."""
         extra = "hosts" if self.has_hosts else _TITLES[self.strategy]
         return (
-            f"{self.tasks:>7,} {self.threads:>8,} {self.threads // self.a_process:>10,} "
+            f"{self.tasks:>7,} {self.threads:>8,} {self.threads // self.per_process:>10,} "
             f"{self.standbys:>9} {extra:>7}"
         )
 
@@ -47,11 +47,11 @@ class _Case:
 def _cases(sizes: tuple[tuple[int, int], ...]) -> list[_Case]:
     cases: list[_Case] = []
     for tasks, threads in sizes:
-        for a_process in (5, 1):
-            cases += [_Case(tasks, threads, a_process, standbys) for standbys in (0, 1)]
+        for per_process in (5, 1):
+            cases += [_Case(tasks, threads, per_process, standbys) for standbys in (0, 1)]
         cases.append(_Case(tasks, threads, 5, 1, "min_traffic"))
         cases.append(_Case(tasks, threads, 5, 1, "balance_subtopology"))
-        if (tasks, threads) <= _MOST_TOLD:
+        if (tasks, threads) <= _MAX_WITH_HOSTS:
             cases.append(_Case(tasks, threads, 5, 1, has_hosts=True))
     return cases
 
@@ -62,7 +62,7 @@ def _measure(case: _Case) -> tuple[dict[str, list[Rebalance]], dict[str, Any]]:
     )
     group = SimulatedGroup(case.tasks, config, has_hosts=case.has_hosts)
     done: dict[str, list[Rebalance]] = {}
-    group.start(case.threads, a_process=case.a_process)
+    group.start(case.threads, per_process=case.per_process)
     done["first"] = _settled(group)
     done["stable"] = _settled(group)
     group.stop(1)
@@ -86,22 +86,22 @@ def _settled(group: SimulatedGroup) -> list[Rebalance]:
 
 
 def assignor(cases: list[_Case]) -> dict[str, Any]:
-    """What a rebalance costs the leader, and how large it is."""
+    """The cost and size of a rebalance for the leader."""
     print("assignor: seconds of one processor for one rebalance, the longest of each kind\n")
     head = f"{'tasks':>7} {'threads':>8} {'processes':>10} {'standbys':>9} {'':>7} {'first':>7}"
     print(
-        f"{head} {'stable':>7} {'a lost':>7} {'a new':>7}   {'joins B':>8} {'given B':>8} "
+        f"{head} {'stable':>7} {'a lost':>7} {'a new':>7}   {'joined B':>8} {'assigned B':>10} "
         f"{'group KB':>9}"
     )
     measured: dict[str, Any] = {}
     for case in cases:
-        # As in a stream thread, which the leader is.
-        with collecting_seldom():
+        # As in a stream thread; the leader is one.
+        with infrequent_gc():
             done, sizes = _measure(case)
         took = {what: max(each.took_s for each in rounds) for what, rounds in done.items()}
         seconds = " ".join(f"{took_s:>7.3f}" for took_s in took.values())
         print(
-            f"{case.title} {seconds}   {sizes['subscription']:>8,} {sizes['assignment']:>8,} "
+            f"{case.title} {seconds}   {sizes['subscription']:>8,} {sizes['assignment']:>10,} "
             f"{sizes['group'] / 1024:>9,.0f}",
             flush=True,
         )
@@ -110,6 +110,6 @@ def assignor(cases: list[_Case]) -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Measure all of it; what is to be saved."""
+    """Measure everything; returns the results to save."""
     cases = _cases(_SMOKE_SIZES if options.smoke else _SIZES)
     return {"assignor": assignor(cases), "connections": connections.run(options)}

@@ -1,7 +1,7 @@
-"""What a record costs one stream thread when there is more of everything, what memory that takes,
-how long the first record takes, and what no records cost.
+"""The cost of a record in one stream thread for growing sizes, the memory of tasks and entries, the
+time until the first record, and the cost of an idle thread.
 
-Lines are measured one after the other, those first that need no broker; each can be chosen alone.
+Lines are measured one after the other, first those without a broker; each can be selected.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import growing_partitions
 import growing_tasks
 from broker import Cluster, cluster
 from growing import Line, show
-from growing_memory import Memory
-from growing_partitions import Partitions
-from growing_tasks import Growing
-from growing_wait import Waiting
+from growing_memory import GrowingMemory
+from growing_partitions import GrowingPartitions
+from growing_tasks import GrowingTasks
+from growing_wait import GrowingWait
 
 ROUNDS = 5
-#: Of what takes a broker.
+#: For lines with a broker.
 ROUNDS_ON_BROKER = 3
-ALONE = ("depth", "keys", "tasks", "task-memory", "entry-memory")
-ON_BROKER = ("partitions", "start", "idle")
-LINES = (*ALONE, *ON_BROKER)
-#: What `--smoke` takes for sizes.
+WITHOUT_BROKER = ("depth", "keys", "tasks", "task-memory", "entry-memory")
+WITH_BROKER = ("partitions", "start", "idle")
+LINES = (*WITHOUT_BROKER, *WITH_BROKER)
+#: The sizes of `--smoke`.
 _SMOKE_KEYS, _SMOKE_TASKS, _SMOKE_PARTITIONS = (1_000, 10_000), (1, 5), (2,)
 
 
 class Scaling:
-    """The lines that are chosen."""
+    """The selected lines."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self._options = options
@@ -44,14 +44,14 @@ class Scaling:
         self._lines: dict[str, Line] = {}
 
     def run(self) -> dict[str, Any]:
-        """Measures all of them; what is to be saved."""
+        """Measure all selected lines; returns the results to save."""
         print(
             f"scaling: one thread; {self._records:,} records a round without a broker", flush=True
         )
-        self._measure(self._alone())
-        if any(name in ON_BROKER for name in self._options.lines):
-            with cluster(self._options.bootstrap_servers) as on:
-                self._measure(self._on_broker(on))
+        self._measure(self._without_broker())
+        if any(name in WITH_BROKER for name in self._options.lines):
+            with cluster(self._options.bootstrap_servers) as broker:
+                self._measure(self._with_broker(broker))
         return {"lines": {name: line.to_dict() for name, line in self._lines.items()}}
 
     def _sizes(
@@ -65,10 +65,10 @@ class Scaling:
                 self._lines[name] = measure()
                 show(name, self._lines[name])
 
-    def _alone(self) -> dict[str, Callable[[], Line]]:
+    def _without_broker(self) -> dict[str, Callable[[], Line]]:
         rounds = self._options.rounds or ROUNDS
-        memory = Memory(self._folder / "memory", rounds, smoke=self._options.smoke)
-        growing = Growing(self._folder, self._records, rounds)
+        memory = GrowingMemory(self._folder / "memory", rounds, smoke=self._options.smoke)
+        growing = GrowingTasks(self._folder, self._records, rounds)
         return {
             "depth": growing.depth,
             "keys": lambda: growing.keys(self._keys),
@@ -77,13 +77,13 @@ class Scaling:
             "entry-memory": memory.entries,
         }
 
-    def _on_broker(self, on: Cluster) -> dict[str, Callable[[], Line]]:
+    def _with_broker(self, broker: Cluster) -> dict[str, Callable[[], Line]]:
         rounds = self._options.rounds or ROUNDS_ON_BROKER
-        programs = self._options.beside
-        waiting = Waiting(self._options, on, self._folder, rounds=rounds, programs=programs)
-        partitions = Partitions(
+        programs = self._options.scaling_programs
+        waiting = GrowingWait(self._options, broker, self._folder, rounds=rounds, programs=programs)
+        partitions = GrowingPartitions(
             self._options,
-            on,
+            broker,
             self._folder,
             rounds=rounds,
             programs=programs,
@@ -93,5 +93,5 @@ class Scaling:
 
 
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Measure the lines that are chosen; what is to be saved."""
+    """Measure the selected lines; returns the results to save."""
     return Scaling(options, folder).run()

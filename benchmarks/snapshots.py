@@ -1,8 +1,9 @@
-"""How fast a store is a DataFrame: `millstream.lake`, beside Spark's Kafka source and SQL.
+"""How fast a store is read as a DataFrame: `millstream.lake`, compared with Spark's Kafka source
+and SQL.
 
-The changelog of a key-value store is there already: text keys, LONG values, one record in five an
-update of a key that came before. What is timed is an aggregate over all rows of the store. By hand
-that takes the last value of each key by its offset, and makes numbers of bytes.
+The changelog of a key-value store exists already: text keys, LONG values, one record in five an
+update of an earlier key. The timed operation is an aggregate over all rows of the store. The SQL
+takes the last value of each key by its offset, and converts bytes to numbers.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _BY_HAND = "kafka and SQL by hand"
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """One reading of the whole store.
+class ReadResult:
+    """A read of the whole store.
 
     Attributes:
         took_s: from the DataFrame to the aggregate.
@@ -59,10 +60,10 @@ class Snapshots:
         self.cluster = cluster
         self.application_id = f"{cluster.prefix}-snapshots"
         self.topic = f"{self.application_id}-{_STORE}-changelog"
-        self.results: list[Read] = []
+        self.results: list[ReadResult] = []
 
     def run(self) -> dict[str, Any]:
-        """Does every round, and prints what came out; what is to be saved."""
+        """Run all rounds and print results; returns the results to save."""
         from pyspark.sql import SparkSession
 
         from millstream.spark.sessions.connectors import session_settings
@@ -86,12 +87,12 @@ class Snapshots:
         spark.sparkContext.setLogLevel("ERROR")
         try:
             programs = {_OURS: self._ours, _BY_HAND: self._by_hand}
-            # What is loaded once is loaded before.
+            # Warm up: load classes and start workers.
             for program in programs.values():
                 _check(program(spark), (rows, total))
             for number in range(1, self.rounds + 1):
                 for name in list(programs)[:: 1 if number % 2 else -1]:
-                    self._one(name, programs[name], spark, number, (rows, total))
+                    self._run_once(name, programs[name], spark, number, (rows, total))
         finally:
             spark.stop()
         return {
@@ -103,7 +104,8 @@ class Snapshots:
         }
 
     def _fill(self) -> tuple[int, int]:
-        """Write the changelog; how many rows the store has, and the sum of their values."""
+        """Write the changelog; returns the number of rows of the store and the sum of their
+        values."""
         create_topic(self.cluster.servers, self.topic, self.partitions)
         writer = Writer(self.cluster.servers, self.topic)
         keys = self.records * 4 // 5
@@ -146,7 +148,7 @@ class Snapshots:
         assert row is not None
         return row[0], row[1]
 
-    def _one(
+    def _run_once(
         self,
         name: str,
         program: Callable[[SparkSession], tuple[int, int]],
@@ -157,7 +159,7 @@ class Snapshots:
         began = time.perf_counter()
         _check(program(spark), expected)
         took_s = time.perf_counter() - began
-        result = Read(name, number, took_s, expected[0] / took_s, self.records / took_s)
+        result = ReadResult(name, number, took_s, expected[0] / took_s, self.records / took_s)
         self.results.append(result)
         print(
             f"{number:>5}  {name:24} {result.rate:>11,.0f} {result.record_rate:>11,.0f} "
@@ -185,4 +187,4 @@ def _latest_value() -> Any:
 
 def _check(found: tuple[int, int], expected: tuple[int, int]) -> None:
     if found != expected:
-        raise RunFailedError(f"snapshots: {found} rows and sum, where {expected} are right")
+        raise RunFailedError(f"snapshots: rows and sum are {found}, expected {expected}")

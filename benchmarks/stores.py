@@ -1,7 +1,7 @@
-"""What one operation on a state store costs, in microseconds: no broker, no threads, no Spark.
+"""The cost of operations on state stores, in microseconds: no broker, no threads, no Spark.
 
-The stores are those that processors get, with text keys and LONG values, opened as in a task, over
-RocksDB in an empty directory. Their changes are counted instead of being sent to a changelog.
+The stores are those of processors, with text keys and LONG values, opened as in a task, with
+RocksDB in an empty directory. Changes are counted instead of sent to a changelog.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ SEED = 5
 _TASK = TaskId(0, 0)
 _CHANGELOG = TopicPartition("bench-store-changelog", 0)
 _MINUTE_MS = 60_000
-#: As many as a stream thread takes at a time.
+#: The batch size of a stream thread.
 _RESTORED_AT_ONCE = 10_000
-#: How many windows, sessions or versions a key gets.
-_EACH = 10
+#: The number of windows, sessions or versions per key.
+_PER_KEY = 10
 
 
 class _Changelog:
-    """Counts what would be logged, so that commits have an offset."""
+    """Counts changes, so that commits have an offset."""
 
     def __init__(self) -> None:
         self.logged = 0
@@ -67,8 +67,8 @@ class _Record:
     headers: Headers = ()
 
 
-class _Open:
-    """One store in a task of its own."""
+class _OpenStore:
+    """A store in its own task."""
 
     def __init__(self, builder: StoreBuilder, folder: Path) -> None:
         self.changelog = _Changelog()
@@ -81,30 +81,30 @@ class _Open:
             changelogs={builder.name: _CHANGELOG},
             writer=self.changelog,
             context=_Record(),
-            # Room for everything: what is cached stays so until it is flushed.
+            # Large enough for everything: entries stay cached until a flush.
             budget=CacheBudget(1 << 30),
         )
         self.stores.open()
         self.store: Any = self.stores.store(builder.name)
 
     def flush(self) -> None:
-        """Write what the cache holds back."""
+        """Flush the cache."""
         for name, cache in self.stores.caches().items():
             cache.flush()
-            self.stores.flush_silently(name)
+            self.stores.flush_cache(name)
 
     def commit(self) -> None:
-        """Move what was written to RocksDB."""
+        """Write uncommitted changes to RocksDB."""
         self.stores.commit({_CHANGELOG: self.changelog.logged - 1})
 
 
 class Operations:
-    """Every operation that is measured, each on stores that the ones before have filled.
+    """All measured operations, on stores filled by the preceding ones.
 
     Args:
-        count: how many keys.
+        count: number of keys.
         folder: an empty one.
-        note: takes the store, the operation and the seconds each one took.
+        note: gets the store, the operation and the seconds per operation.
     """
 
     def __init__(self, count: int, folder: Path, note: Callable[[str, str, float], None]) -> None:
@@ -113,11 +113,11 @@ class Operations:
         numbers = list(range(count))
         random.Random(SEED).shuffle(numbers)
         self.keys = [f"user-{number:08d}" for number in numbers]
-        #: Fewer keys for stores that keep several things for each.
-        self.few = self.keys[: max(1, count // _EACH)]
+        #: Fewer keys for stores with several entries per key.
+        self.fewer_keys = self.keys[: max(1, count // _PER_KEY)]
 
     def measure(self) -> None:
-        """All of them, once."""
+        """Measure all operations once."""
         self.key_value()
         self.cached()
         self.restored()
@@ -146,7 +146,7 @@ class Operations:
             self._time("cached", "commit, a change", len(keys), opened.commit)
 
     def restored(self) -> None:
-        """What it takes to write a changelog's records to a store; reading them is left out."""
+        """Write a changelog's records to a store, without reading them."""
         for size in (8, 200):
             supplier = Stores.persistent_key_value("store")
             builder = Stores.timestamped_key_value_builder(supplier, STRING, LONG)
@@ -167,16 +167,18 @@ class Operations:
         builder = Stores.window_builder(supplier, STRING, LONG)
         with self._opened(builder) as opened:
             store = opened.store
-            places = [(key, n * _MINUTE_MS) for n in range(_EACH) for key in self.few]
+            places = [(key, n * _MINUTE_MS) for n in range(_PER_KEY) for key in self.fewer_keys]
             self._time("window", "put", len(places), lambda: _window_puts(store, places))
             self._time(
                 "window", "fetch", len(places), lambda: [store.fetch(*place) for place in places]
             )
             self._time(
                 "window",
-                f"fetch of {_EACH} windows",
-                len(self.few),
-                lambda: [_drain(store.fetch(key, 0, _EACH * _MINUTE_MS)) for key in self.few],
+                f"fetch of {_PER_KEY} windows",
+                len(self.fewer_keys),
+                lambda: [
+                    _drain(store.fetch(key, 0, _PER_KEY * _MINUTE_MS)) for key in self.fewer_keys
+                ],
             )
             self._time("window", "commit, a change", len(places), opened.commit)
 
@@ -187,15 +189,17 @@ class Operations:
             store = opened.store
             sessions = [
                 Windowed(key, Window(n * _MINUTE_MS, n * _MINUTE_MS + 30_000))
-                for n in range(_EACH)
-                for key in self.few
+                for n in range(_PER_KEY)
+                for key in self.fewer_keys
             ]
             self._time("session", "put", len(sessions), lambda: _puts(store, sessions))
             self._time(
                 "session",
                 "find, one of 10 sessions",
-                len(self.few),
-                lambda: [_drain(store.find_sessions(key, 65_000, 70_000)) for key in self.few],
+                len(self.fewer_keys),
+                lambda: [
+                    _drain(store.find_sessions(key, 65_000, 70_000)) for key in self.fewer_keys
+                ],
             )
             self._time("session", "commit, a change", len(sessions), opened.commit)
 
@@ -204,7 +208,9 @@ class Operations:
         builder = Stores.versioned_builder(supplier, STRING, LONG)
         with self._opened(builder) as opened:
             store = opened.store
-            versions = [(key, n, n * _MINUTE_MS) for n in range(_EACH) for key in self.few]
+            versions = [
+                (key, n, n * _MINUTE_MS) for n in range(_PER_KEY) for key in self.fewer_keys
+            ]
             self._time(
                 "versioned",
                 "put",
@@ -214,21 +220,21 @@ class Operations:
             self._time(
                 "versioned",
                 "get, latest",
-                len(self.few),
-                lambda: [store.get(key) for key in self.few],
+                len(self.fewer_keys),
+                lambda: [store.get(key) for key in self.fewer_keys],
             )
-            asked = [(key, time) for key, _, time in versions]
+            queries = [(key, time) for key, _, time in versions]
             self._time(
                 "versioned",
                 "get, as of a time",
-                len(asked),
-                lambda: [store.get(key, time + 1) for key, time in asked],
+                len(queries),
+                lambda: [store.get(key, time + 1) for key, time in queries],
             )
             self._time("versioned", "commit, a change", len(versions), opened.commit)
 
     @contextmanager
-    def _opened(self, builder: StoreBuilder) -> Iterator[_Open]:
-        opened = _Open(builder, self.folder)
+    def _opened(self, builder: StoreBuilder) -> Iterator[_OpenStore]:
+        opened = _OpenStore(builder, self.folder)
         try:
             yield opened
         finally:
@@ -236,7 +242,7 @@ class Operations:
             opened.directory.remove_task_directory(_TASK)
 
     def _time(self, store: str, operation: str, count: int, work: Callable[[], object]) -> None:
-        # What a collection of garbage costs depends on what else is in memory, not on the store.
+        # The cost of a garbage collection depends on other objects in memory, not on the store.
         gc.collect()
         gc.disable()
         began = time.perf_counter()
@@ -247,7 +253,7 @@ class Operations:
 
 
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Measures every operation in some rounds, and prints the medians; what is to be saved."""
+    """Measure all operations in some rounds, and print the medians; returns the results to save."""
     count: int = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
     seconds: dict[tuple[str, str], list[float]] = {}
 
@@ -294,7 +300,7 @@ def _window_puts(store: Any, places: Sequence[tuple[str, int]]) -> None:
 
 
 def _update(table: Any, keys: Sequence[str]) -> None:
-    """What an aggregation does with each record: read, change, keep with the record's place."""
+    """Update a key as an aggregation does: read, change, and store with the record's position."""
     cache = table.cache
     entries, load, dirty = cache.entries, cache.load, cache.dirty
     for number, key in enumerate(table.encode_keys(keys)):

@@ -1,4 +1,4 @@
-"""Tasks of one stream thread at work, without a broker and without Spark."""
+"""The tasks of a stream thread, without a broker and without Spark."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from pathlib import Path
 
 from millstream import StreamsConfig, TaskId, TopicPartition, Topology
 from millstream.clock import SystemClock
-from millstream.kafka.data.record_columns import RecordColumns
-from millstream.kafka.data.watch import Watch
-from millstream.kafka.member.events import CommitOffset
-from millstream.metrics.frames import FrameWriter
-from millstream.metrics.registry import Recording
+from millstream.kafka.clients.delivery import RejectionHandler
+from millstream.kafka.clients.record_columns import RecordColumns
+from millstream.kafka.membership.member_events import CommitOffset
+from millstream.metrics.metric_frames import FrameWriter
+from millstream.metrics.registry import RecordingSettings
 from millstream.record import Headers
 from millstream.runtime.loop.thread_meters import ThreadMeters
-from millstream.runtime.rocksdb_tuning import rocksdb_storages
 from millstream.runtime.task.build_task import TaskServices, build_task
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.store_changelog import ChangelogWriter
 from millstream.state.directories.state_directory import StateDirectory
+from millstream.state.storage.rocksdb import rocksdb_storages
 
-#: What the tasks read, a partition each.
+#: The input topic of the tasks, with a partition for each.
 TOPIC = "in"
-#: As many records go through a task at once, and come with a poll, as in a stream thread.
-MOST_RECORDS = 5_000
+#: The number of records per step and per poll, as in a stream thread.
+MAX_RECORDS = 5_000
 
-#: The records of some partitions that a poll has brought.
+#: The records returned by a poll.
 Poll = Mapping[TopicPartition, RecordColumns]
 
 _COMMIT_S, _REPORT_S = 1.0, 0.5
 _CLOCK = SystemClock()
 
 
-class Nowhere:
-    """Takes outputs and changelogs, and forgets them. It is `Collector`."""
+class DiscardingCollector:
+    """A `RecordCollector` that discards outputs and changelog records."""
 
     def __init__(self) -> None:
         self._written: dict[TopicPartition, int] = {}
@@ -53,11 +53,11 @@ class Nowhere:
         timestamps: Sequence[int] | None,
         headers: Sequence[Headers] | None,
     ) -> None:
-        # Changelogs say which; to the one partition of an output all go.
+        # Changelogs have a partition; outputs have one partition.
         place = TopicPartition(topic, partitions if isinstance(partitions, int) else 0)
         self._written[place] = self._written.get(place, -1) + len(keys)
 
-    def send_watched(
+    def send_with_handler(
         self,
         topic: str,
         partitions: Sequence[int | None] | None,
@@ -65,7 +65,7 @@ class Nowhere:
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
         headers: Sequence[Headers] | None,
-        watch: Watch,
+        handler: RejectionHandler,
     ) -> None:
         self.send_many(topic, partitions, keys, values, timestamps, headers)
 
@@ -77,8 +77,10 @@ class Nowhere:
 
 
 class _Changelogs:
-    def __init__(self, nowhere: Nowhere, partition: int, topics: Mapping[str, str]) -> None:
-        self._nowhere = nowhere
+    def __init__(
+        self, sink: DiscardingCollector, partition: int, topics: Mapping[str, str]
+    ) -> None:
+        self._sink = sink
         self._partition = partition
         self._topics = topics
 
@@ -91,18 +93,18 @@ class _Changelogs:
         headers: Sequence[Headers] | None = None,
     ) -> None:
         topic = self._topics[store_name]
-        self._nowhere.send_many(topic, self._partition, keys, values, timestamps, headers)
+        self._sink.send_many(topic, self._partition, keys, values, timestamps, headers)
 
 
 class TasksAlone:
-    """The tasks of a topology that reads one topic, and what measures them.
+    """The tasks of a topology that reads one topic, for measurements.
 
     Args:
-        topology: what they compute; it reads `TOPIC`.
+        topology: reads `TOPIC`.
         folder: for their state.
-        tasks: how many, each with a partition.
-        level: of recording metrics; None for none at all.
-        cache_bytes: for the caches of all of them; by default as much as a thread has.
+        tasks: number of tasks, each with a partition.
+        level: of metrics recording; None without metrics.
+        cache_bytes: for the caches of all tasks; by default as in a thread.
     """
 
     def __init__(
@@ -113,40 +115,40 @@ class TasksAlone:
         level: int | None = 0,
         cache_bytes: int | None = None,
     ) -> None:
-        recording = Recording(-1 if level is None else level)
-        self._tells = level is not None
+        recording = RecordingSettings(-1 if level is None else level)
+        self._records_metrics = level is not None
         self._meters = ThreadMeters("thread", _CLOCK, recording)
         self._frames = FrameWriter(self._meters.scope)
-        self._nowhere = Nowhere()
+        self._sink = DiscardingCollector()
         config = StreamsConfig(application_id="bench", bootstrap_servers="not-used:9092")
         self.budget = CacheBudget(cache_bytes or config.statestore_cache_max_bytes)
         self._services = TaskServices(
             config=config,
             clock=_CLOCK,
-            collector=self._nowhere,
-            changelog_writer=self._nowhere.changelog_writer,
+            collector=self._sink,
+            changelog_writer=self._sink.changelog_writer,
             directory=StateDirectory(folder, "bench"),
             budget=self.budget,
             storages=rocksdb_storages(config),
             metrics=self._meters.scope,
-            of_thread=self._meters.of_tasks,
+            thread_sensors=self._meters.task_sensors,
         )
         (self._part,) = topology._subtopologies()
         self._tasks: dict[TopicPartition, StreamTask] = {}
         self.add(tasks)
 
     def add(self, tasks: int) -> None:
-        """Have so many tasks more, which have nothing to restore."""
+        """Add tasks without state to restore."""
         for number in range(len(self._tasks), len(self._tasks) + tasks):
             place = TopicPartition(TOPIC, number)
             task = build_task(self._part, TaskId(0, number), frozenset({place}), self._services)
             task.open_stores()
             task.start({place: None})
             self._tasks[place] = task
-        self._meters.tasks_are(list(self._tasks.values()))
+        self._meters.set_tasks(list(self._tasks.values()))
 
     def run(self, polls: Iterable[Poll]) -> float:
-        """Work on all of them, and commit; the seconds of the processor that it took."""
+        """Process all polls and commit; returns the processor time in seconds."""
         gc.collect()
         began = time.thread_time()
         committed = reported = time.perf_counter()
@@ -156,41 +158,41 @@ class TasksAlone:
             if now - committed > _COMMIT_S:
                 committed = now
                 self.commit()
-            if self._tells and now - reported > _REPORT_S:
+            if self._records_metrics and now - reported > _REPORT_S:
                 reported = now
                 self._frames.next()
         self.commit()
         return time.thread_time() - began
 
     def work(self, poll: Poll) -> None:
-        """Work on what a poll has brought."""
+        """Process the records of a poll."""
         meters = self._meters
-        meters.round_begins()
+        meters.begin_round()
         began_ms = _CLOCK.monotonic_ms()
-        if self._tells:
-            meters.polled(poll, began_ms)
+        if self._records_metrics:
+            meters.record_poll(poll, began_ms)
         for place, records in poll.items():
             self._tasks[place].add_records(place, records)
         for place in poll:
             task = self._tasks[place]
             while task.is_processable(lambda _: True, 0):
                 began_ms = _CLOCK.monotonic_ms()
-                done = task.step(MOST_RECORDS)
-                if self._tells:
+                done = task.step(MAX_RECORDS)
+                if self._records_metrics:
                     meters.processed(task, done, began_ms)
 
     def commit(self) -> None:
-        """Commit what was worked on."""
+        """Commit the processed records."""
         working = [task for task in self._tasks.values() if task.commit_needed]
         offsets: dict[TopicPartition, CommitOffset] = {}
         for task in working:
             task.prepare_commit()
             offsets |= task.offsets_to_commit()
-        acked = self._nowhere.acked()
+        acked = self._sink.acked()
         for task in working:
             task.post_commit(offsets, acked)
 
     def close(self) -> None:
-        """Give the tasks up."""
+        """Close the tasks."""
         for task in self._tasks.values():
             task.close(clean=False)

@@ -1,6 +1,6 @@
-"""Records per second of each job: the programs in turns, on one loaded topic.
+"""Records per second of each job: the programs in turns, with one filled topic.
 
-The part `guarantees` is the same for both processing guarantees and two commit intervals.
+The part `guarantees` does the same for both processing guarantees and two commit intervals.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from broker import Cluster
 from check import records_of
 from load import Load, create_topic
 from measure import Measured, RunFailedError, measure, records_on
-from programs import CAN, ENGINES, JOBS, PROGRAMS, TITLES, Run
+from programs import ENGINES, JOBS, PROGRAMS, SUPPORTED_JOBS, TITLES, Run
 
 RECORDS = 2_000_000
 ROUNDS = 5
 SMOKE_RECORDS = 100_000
 PROFILE_LINES = 10
-#: Of the part `guarantees`, if none are chosen.
-GUARANTEED = ("stateless", "count", "rekeyed")
+#: The default jobs of the part `guarantees`.
+GUARANTEE_JOBS = ("stateless", "count", "rekeyed")
 GUARANTEES = {"alo": "at_least_once", "eos": "exactly_once_v2"}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A job, and settings that it gets; `name` tells them from others. `closes_on`: see `Run`.
+    """A job with settings; `name` distinguishes it from others. `closes_on`: see `Run`.
 
-    The output has as many partitions as the input, unless `output_partitions` says otherwise.
+    By default, the output has as many partitions as the input.
     """
 
     job: str
@@ -55,7 +55,7 @@ def plain(options: argparse.Namespace) -> list[Case]:
 
 
 def guarantees(options: argparse.Namespace) -> list[Case]:
-    """Jobs under both guarantees, with short and with long commit intervals."""
+    """Jobs with both guarantees, and with short and long commit intervals."""
     return [
         Case(
             job,
@@ -63,18 +63,18 @@ def guarantees(options: argparse.Namespace) -> list[Case]:
             {
                 "processing.guarantee": guarantee,
                 "commit.interval.ms": str(interval_ms),
-                # Kafka Streams' default, as long as that outlives the interval.
+                # Kafka Streams' default, if it is longer than the interval.
                 "producer.transaction.timeout.ms": str(max(10_000, 2 * interval_ms)),
             },
         )
-        for job in options.jobs or GUARANTEED
+        for job in options.jobs or GUARANTEE_JOBS
         for interval_ms in options.commit_intervals
         for short, guarantee in GUARANTEES.items()
     ]
 
 
 class Throughput:
-    """The rounds of some cases on one broker; workloads that read the same share what is loaded."""
+    """The rounds of some cases on one broker; workloads with the same input share it."""
 
     def __init__(
         self, options: argparse.Namespace, cluster: Cluster, folder: Path, cases: list[Case]
@@ -90,14 +90,14 @@ class Throughput:
         self._answers: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
-        """Does every round, and prints what came out; what is to be saved."""
+        """Run all rounds and print results; returns the results to save."""
         for case in self.cases:
             self.load_for(case.job)
         print_head()
         for case in self.cases:
-            programs = [each for each in self.options.programs if _can(each, case)]
+            programs = [each for each in self.options.programs if _supports(each, case)]
             for number in range(1, self.rounds + 1):
-                # Turned round each time, so that nobody always runs on the warmer machine.
+                # The order alternates, so that no program always runs on the warmer machine.
                 for program in programs if number % 2 else reversed(programs):
                     self.one(program, case, number)
         table = summary(self.results, [case.title for case in self.cases])
@@ -113,33 +113,33 @@ class Throughput:
         }
 
     def load_for(self, job: str) -> Load:
-        """The input of a job, which is written when the first job asks for it."""
-        wanted = workload.find(job)
-        if wanted.input in self._loads:
-            return self._loads[wanted.input]
+        """The input of a job, written on first use."""
+        load_workload = workload.find(job)
+        if load_workload.input in self._loads:
+            return self._loads[load_workload.input]
         load = Load(
             self.cluster.servers,
-            f"{self.cluster.prefix}-{self.folder.name}-{wanted.input}",
+            f"{self.cluster.prefix}-{self.folder.name}-{load_workload.input}",
             self.records,
             self.options.keys,
             self.options.partitions,
         )
         began = time.monotonic()
-        wanted.fill(load)
-        topics = [load.topic, *(load.beside(name) for name in wanted.beside)]
+        load_workload.fill(load)
+        topics = [load.topic, *(load.other_topic(name) for name in load_workload.other_inputs)]
         loaded = sum(records_on(load.servers, topic) for topic in topics)
         if loaded != load.records:
             raise RunFailedError(f"{loaded:,} records were loaded, not {load.records:,}.")
         print(
-            f"loaded {loaded:,} records ({wanted.input}) on {load.partitions} partitions in "
+            f"loaded {loaded:,} records ({load_workload.input}) on {load.partitions} partitions in "
             f"{time.monotonic() - began:.1f} s",
             flush=True,
         )
-        self._loads[wanted.input] = load
+        self._loads[load_workload.input] = load
         return load
 
     def one(self, program: str, case: Case, number: int, profile: Path | None = None) -> None:
-        """One run of one program, on fresh topics, group and state; checks what came out."""
+        """Run a program with new topics, group and state, and verify its output."""
         job = workload.find(case.job)
         load = self.load_for(case.job)
         if case.job not in self._answers:
@@ -152,11 +152,11 @@ class Throughput:
             case=case.name,
             settings=case.settings,
             closes_on=case.closes_on,
-            also_read=(
-                *(load.beside(topic) for topic in job.beside),
-                *(f"{name}-{topic}" for topic in job.between),
+            other_topics=(
+                *(load.other_topic(topic) for topic in job.other_inputs),
+                *(f"{name}-{topic}" for topic in job.internal_topics),
             ),
-            offsets_tell=job.offsets_tell,
+            is_complete_when_committed=job.is_complete_when_committed,
             round=number,
             application_id=name,
             bootstrap_servers=load.servers,
@@ -179,23 +179,26 @@ class Throughput:
         print(_line(measured), flush=True)
 
     def profile(self) -> None:
-        """Another run of each job of ours under the profiler; prints where the time goes."""
+        """Run each job of Millstream again with the profiler, and print the most expensive
+        functions."""
         for case in self.cases:
             file = self.folder / f"{case.title}.prof"
             self.one("ours", case, 0, profile=file)
-            print(f"\n{case.title}: the functions of the stream thread with most own time")
+            print(f"\n{case.title}: the functions of the stream thread with the most own time")
             stats = pstats.Stats(str(file))
             stats.sort_stats(pstats.SortKey.TIME).print_stats(PROFILE_LINES)
 
 
-def _can(program: str, case: Case) -> bool:
-    """Whether a program can do that job with the guarantee that is asked for."""
+def _supports(program: str, case: Case) -> bool:
+    """Whether a program supports the job with the requested guarantee."""
     exactly_once = case.settings.get("processing.guarantee") == GUARANTEES["eos"]
-    return case.job in CAN.get(program, JOBS) and (program in ENGINES or not exactly_once)
+    return case.job in SUPPORTED_JOBS.get(program, JOBS) and (
+        program in ENGINES or not exactly_once
+    )
 
 
 def print_head() -> None:
-    """The head of the table that `Throughput.one` prints the lines of."""
+    """Print the head of the table of runs."""
     print(
         f"\n{'job':22} {'round':>5}  {'program':20} {'records/s':>11} {'steady':>11} "
         f"{'start s':>8} {'run s':>7}  output",
@@ -213,7 +216,7 @@ def _line(measured: Measured) -> str:
 
 
 def summary(results: list[Measured], jobs: list[str]) -> dict[str, dict[str, Any]]:
-    """Per job and program: medians, spreads, and how they compare with Kafka Streams."""
+    """Medians, spreads, and ratios to Kafka Streams, by job and program."""
     table: dict[str, dict[str, Any]] = {}
     for job in jobs:
         runs = {
@@ -234,7 +237,7 @@ def summary(results: list[Measured], jobs: list[str]) -> dict[str, dict[str, Any
 def _compared(
     rate: str, ratio: str, own: dict[int, Measured], java: dict[int, Measured]
 ) -> dict[str, Any]:
-    """A rate of some rounds, and its ratio to Kafka Streams': median, least and most of each."""
+    """A rate and its ratio to Kafka Streams: median, minimum and maximum of the rounds."""
     ours, theirs = (
         {number: value for number, one in runs.items() if (value := getattr(one, rate)) is not None}
         for runs in (own, java)
@@ -244,7 +247,7 @@ def _compared(
     entry = {rate: statistics.median(ours.values()), f"{rate}_spread": _spread(ours.values())}
     if theirs:
         entry[ratio] = entry[rate] / statistics.median(theirs.values())
-        # Round by round: what was beside each other had the same machine.
+        # By round: runs of the same round had similar conditions.
         both = [value / theirs[number] for number, value in ours.items() if number in theirs]
         if both:
             entry[f"{ratio}_spread"] = _spread(both)
@@ -257,9 +260,9 @@ def _spread(values: Iterable[float]) -> tuple[float, float]:
 
 
 def print_summary(table: dict[str, dict[str, Any]]) -> None:
-    """The medians with the least and the most, and their ratios to Kafka Streams."""
+    """Print medians with minimum and maximum, and ratios to Kafka Streams."""
     print(
-        f"\n{'medians':22} {'program':20} {'records/s':>11} {'least to most':>23} {'ratio':>6} "
+        f"\n{'medians':22} {'program':20} {'records/s':>11} {'min to max':>23} {'ratio':>6} "
         f"{'steady':>11} {'ratio':>6}"
     )
     for job, entries in table.items():
@@ -280,5 +283,5 @@ def print_summary(table: dict[str, dict[str, Any]]) -> None:
             steady = ours.get("steady_ratio")
             print(
                 f"{job}: Millstream / Kafka Streams = {ours['ratio']:.2f} over whole runs, "
-                f"{f'{steady:.2f}' if steady else 'not known'} once both are warm"
+                f"{f'{steady:.2f}' if steady else 'unknown'} once both are warm"
             )

@@ -1,4 +1,4 @@
-"""The table of users that some workloads join with: who lives in which town."""
+"""The table of users that some workloads join with, with the town of each user."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from load import Load, user_key
 
 USERS_TOPIC = "users"
 TOWNS = ("Oslo", "Bergen", "Lima", "Quito", "Accra", "Osaka", "Perth", "Turin")
-MOST_USERS = 10_000
+MAX_USERS = 10_000
 
 
 def users_of(records: int) -> int:
-    """How many users there are in a load of so many records, each of them one of the records."""
-    return min(MOST_USERS, records // 10)
+    """The number of users in a load of this number of records, each of which is one of the
+    records."""
+    return min(MAX_USERS, records // 10)
 
 
 def town_of(user: int) -> str:
@@ -20,7 +21,7 @@ def town_of(user: int) -> str:
 
 
 def fill_users(load: Load) -> int:
-    """Writes the table, as of before all events; how many users it has."""
+    """Write the table, with timestamps before all events; returns the number of users."""
     users = users_of(load.records)
     writer = load.create(USERS_TOPIC)
     for user in range(users):

@@ -1,4 +1,4 @@
-"""Tasks a second where tasks wait: subscriptions and `map_async`, beside Decaton 9.5."""
+"""The rate of waiting tasks: subscriptions and `map_async`, compared with Decaton 9.5."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import marks
-from answers import answering
+from answers import answer_server
 from broker import Cluster
 from decaton import DecatonUnavailable, Work, fill, run_decaton
 from measure import CLOSE_DEADLINE_S, Committed, RunFailedError, kill
 from ours_async import PROGRAMS
 
-#: As many as take a few seconds, if each task waits 10 ms and no more.
+#: The number of tasks takes a few seconds if each task only waits 10 ms.
 SECONDS = 5
-MOST_TASKS = 100_000
+MAX_TASKS = 100_000
 NOOP_TASKS = 500_000
 ROUNDS = 3
 _WAIT_S = 0.01
 _START_DEADLINE_S = 120.0
 _SLOWEST = 20
 _POLL_S = 0.02
-#: Where a program dies, so much of what it has told.
+#: The length of the output in error messages.
 _TAIL = 2_000
 PEER = "decaton"
 TITLES = {
@@ -42,7 +42,7 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What tasks do, on how many partitions, how many of each at a time."""
+    """The kind of work, the partitions, and the concurrency per partition."""
 
     work: Work
     partitions: int
@@ -52,19 +52,19 @@ class Case:
     def title(self) -> str:
         return f"{self.work} {self.partitions} x {self.concurrency}"
 
-    def tasks(self, most: int | None) -> int:
-        """How many there are."""
+    def tasks(self, maximum: int | None) -> int:
+        """The number of tasks."""
         if self.work == "noop":
-            return min(NOOP_TASKS, most or NOOP_TASKS)
-        wanted = int(SECONDS * self.partitions * self.concurrency / _WAIT_S)
-        return min(wanted, MOST_TASKS, most or MOST_TASKS)
+            return min(NOOP_TASKS, maximum or NOOP_TASKS)
+        task_count = int(SECONDS * self.partitions * self.concurrency / _WAIT_S)
+        return min(task_count, MAX_TASKS, maximum or MAX_TASKS)
 
 
 SPREADS = ((1, 1), (1, 20), (1, 100), (1, 300), (1, 1_000), (3, 20))
 WAITING: tuple[Work, ...] = ("sleep", "http")
 CASES = (
     *(Case(work, *spread) for work in WAITING for spread in SPREADS),
-    # At 1, plain functions are called in the loop.
+    # With a concurrency of 1, plain functions are called in the loop.
     *(Case("noop", partitions, at_a_time) for partitions in (1, 3) for at_a_time in (1, 100)),
 )
 SMOKE_CASES = (Case("http", 1, 20),)
@@ -72,8 +72,8 @@ SMOKE_TASKS = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Tasks a second of one run."""
+class TaskRate:
+    """Tasks per second of one run."""
 
     case: str
     program: str
@@ -82,7 +82,7 @@ class Measured:
     rate: float
 
 
-class Waiting:
+class AsyncRounds:
     """The rounds of all cases on one broker."""
 
     def __init__(self, options: argparse.Namespace, cluster: Cluster, folder: Path) -> None:
@@ -91,18 +91,18 @@ class Waiting:
         self.folder = folder / "async"
         self.rounds: int = options.rounds or ROUNDS
         self.cases = SMOKE_CASES if options.smoke else CASES
-        self.most = options.records or (SMOKE_TASKS if options.smoke else None)
+        self.maximum = options.records or (SMOKE_TASKS if options.smoke else None)
         self.programs = [*PROGRAMS] if "ours" in options.programs else []
         if "java" in options.programs:
             self.programs.append(PEER)
-        #: Why there are no numbers of Decaton; empty if there are.
+        #: The reason for missing results of Decaton; empty if there are results.
         self.no_peer = ""
-        self.results: list[Measured] = []
+        self.results: list[TaskRate] = []
 
     def run(self) -> dict[str, Any]:
-        """Does every round, and prints what came out; what is to be saved."""
+        """Run all rounds and print results; returns the results to save."""
         print(f"{'tasks':14} {'round':>5}  {'program':20} {'tasks/s':>11} {'tasks':>9}", flush=True)
-        with answering() as url:
+        with answer_server() as url:
             for case in self.cases:
                 self._run_case(case, url)
         table = self._medians()
@@ -110,16 +110,16 @@ class Waiting:
         return {"medians": table, "runs": [asdict(result) for result in self.results]}
 
     def _run_case(self, case: Case, url: str) -> None:
-        tasks = case.tasks(self.most)
+        tasks = case.tasks(self.maximum)
         topic = f"{self.cluster.prefix}-{case.title.replace(' ', '-')}"
         fill(self.cluster.servers, topic, case.partitions, tasks)
         for number in range(1, self.rounds + 1):
-            # Turned round each time, so that nobody always runs on the warmer machine.
+            # The order alternates, so that no program always runs on the warmer machine.
             for program in self.programs if number % 2 else reversed(self.programs):
                 rate = self._rate(program, case, topic, tasks, url)
                 if rate is None:
                     continue
-                self.results.append(Measured(case.title, program, number, tasks, rate))
+                self.results.append(TaskRate(case.title, program, number, tasks, rate))
                 print(
                     f"{case.title:14} {number:>5}  {TITLES[program]:20} {rate:>11,.0f} {tasks:>9,}",
                     flush=True,
@@ -141,19 +141,19 @@ class Waiting:
                 tasks=tasks,
                 url=url,
             )
-        except DecatonUnavailable as why:
-            self.no_peer = str(why)
-            print(f"Decaton is left out: {why}", flush=True)
+        except DecatonUnavailable as reason:
+            self.no_peer = str(reason)
+            print(f"Decaton is skipped: {reason}", flush=True)
             return None
 
     def _ours(self, program: str, case: Case, topic: str, tasks: int, url: str) -> float:
         group = f"{self.cluster.prefix}-{program}-{time.time_ns() // 1_000_000:x}"
         folder = self.folder / group
         folder.mkdir(parents=True)
-        told, log = folder / "marks.jsonl", folder / "output.log"
+        marks_file, log = folder / "marks.jsonl", folder / "output.log"
         line = [sys.executable, str(Path(__file__).with_name("ours_async.py")), program]
         line += [self.cluster.servers, topic, group, str(case.concurrency), case.work]
-        line += [str(tasks), url, str(told), str(folder)]
+        line += [str(tasks), url, str(marks_file), str(folder)]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 line,
@@ -163,7 +163,7 @@ class Waiting:
                 start_new_session=True,
             )
             try:
-                took_ns = _took_ns(process, told, _START_DEADLINE_S + tasks / _SLOWEST)
+                took_ns = _took_ns(process, marks_file, _START_DEADLINE_S + tasks / _SLOWEST)
                 process.send_signal(signal.SIGTERM)
                 code = process.wait(CLOSE_DEADLINE_S)
             except (TimeoutError, subprocess.TimeoutExpired) as error:
@@ -172,17 +172,19 @@ class Waiting:
                 kill(process)
         committed = Committed(self.cluster.servers, group, topic).total()
         if code or took_ns is None or committed != tasks:
-            why = f"ended with {code}, and {committed:,} of {tasks:,} tasks committed"
-            raise self._failed(program, case, why, log)
+            failure = f"ended with {code}, and {committed:,} of {tasks:,} tasks committed"
+            raise self._failed(program, case, failure, log)
         shutil.rmtree(folder)
         return tasks * 1e9 / took_ns
 
-    def _failed(self, program: str, case: Case, why: str, log: Path) -> RunFailedError:
+    def _failed(self, program: str, case: Case, failure: str, log: Path) -> RunFailedError:
         tail = log.read_text(errors="replace")[-_TAIL:]
-        return RunFailedError(f"{TITLES[program]} {why} ({case.title}). Its output ends:\n{tail}")
+        return RunFailedError(
+            f"{TITLES[program]} {failure} ({case.title}). Its output ends:\n{tail}"
+        )
 
     def _medians(self) -> dict[str, dict[str, Any]]:
-        """By case and program: the median, and its ratio to Decaton's."""
+        """By case and program: the median, and its ratio to Decaton."""
         table: dict[str, dict[str, Any]] = {}
         for case in self.cases:
             medians = {
@@ -209,22 +211,22 @@ class Waiting:
             cells.append(_number(entries.get(PEER, {}).get("rate"), 12))
             print(" ".join(cells))
         if self.no_peer:
-            print(f"\nThe column of Decaton is empty: {self.no_peer}")
+            print(f"\nThere are no results of Decaton: {self.no_peer}")
 
 
-def _took_ns(process: subprocess.Popen[bytes], told: Path, deadline_s: float) -> int | None:
-    """How long the tasks took; None if the program has ended before."""
+def _took_ns(process: subprocess.Popen[bytes], marks_file: Path, deadline_s: float) -> int | None:
+    """The total time of the tasks; None if the program has ended before."""
     deadline = time.monotonic() + deadline_s
     while time.monotonic() < deadline:
-        for mark in marks.read(told):
+        for mark in marks.read(marks_file):
             return int(mark.split()[1])
         if process.poll() is not None:
             return None
         time.sleep(_POLL_S)
-    raise TimeoutError(f"did not get all tasks done within {deadline_s:.0f} s")
+    raise TimeoutError(f"did not complete all tasks within {deadline_s:.0f} s")
 
 
-def _is_of(result: Measured, case: Case, program: str) -> bool:
+def _is_of(result: TaskRate, case: Case, program: str) -> bool:
     return (result.case, result.program) == (case.title, program)
 
 

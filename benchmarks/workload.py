@@ -1,8 +1,8 @@
-"""What a workload is: a file in `workloads/` with an object `WORKLOAD`, and a Java class.
+"""A workload: a file in `workloads/` with an object `WORKLOAD`, and a Java class.
 
-The file says what Millstream runs, which input it needs, and what a right output is. The class
-has the same name, in `peers/kafka-streams/src/main/java/workloads/`: `stream_table.py` and
-`StreamTable.java`. Nothing else knows which workloads there are.
+The file contains the topology for Millstream, the input, and the expected output. The class has the
+same name, in `peers/kafka-streams/src/main/java/workloads/`: `stream_table.py` and
+`StreamTable.java`. There is no list of workloads.
 """
 
 from __future__ import annotations
@@ -22,51 +22,52 @@ if TYPE_CHECKING:
     from millstream import Topology
 
 Answer = TypeVar("Answer")
-#: Key and value of each record on an output topic; no value is no bytes.
+#: Key and value of each record on an output topic; a missing value is empty.
 Records = Iterable[tuple[bytes, bytes]]
 
 
 class Workload(ABC, Generic[Answer]):
-    """One job. The first paragraph of its docstring is what the report says of it."""
+    """A job. The first paragraph of its docstring is used in the report."""
 
-    #: What the input is called: workloads that say the same share it, so they must fill it alike.
+    #: The name of the input. Workloads with the same name share it, so they must fill it
+    #: identically.
     input: ClassVar[str] = "events"
-    #: Input topics beside the first, by what comes behind its name.
-    beside: ClassVar[tuple[str, ...]] = ()
-    #: Internal topics that the group reads, by what comes behind the application's id.
-    between: ClassVar[tuple[str, ...]] = ()
-    #: Whether all is done as soon as the input is committed.
-    offsets_tell: ClassVar[bool] = True
+    #: Suffixes of additional input topics.
+    other_inputs: ClassVar[tuple[str, ...]] = ()
+    #: Internal topics that the group reads, without the application id.
+    internal_topics: ClassVar[tuple[str, ...]] = ()
+    #: Whether the run is complete as soon as the input is committed.
+    is_complete_when_committed: ClassVar[bool] = True
 
     @abstractmethod
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """What Millstream runs."""
+        """The topology for Millstream."""
 
     def steps(self, records: int) -> int:
-        """How much `Progress` counts until the last record was there."""
+        """The count of `Progress` at the end of the last record."""
         return records
 
     def fill(self, load_: load.Load) -> None:
-        """Makes the input topics and writes `load_.records` records to them."""
+        """Create the input topics and write `load_.records` records to them."""
         load.fill(load_)
 
     @abstractmethod
     def answer(self, load_: load.Load) -> Answer:
-        """What the output must say."""
+        """The expected output."""
 
     @abstractmethod
     def wrong(self, answer: Answer, records: Records) -> str | None:
-        """What is wrong with the output, in one sentence; None when nothing is."""
+        """A sentence about the first difference from the expected output; None if there is none."""
 
     @property
     def description(self) -> str:
-        """What it does, in a sentence or two."""
+        """The job in a sentence or two."""
         paragraph, _, _ = (inspect.getdoc(type(self)) or "").partition("\n\n")
         return " ".join(paragraph.split())
 
 
 def find(name: str) -> Workload[Any]:
-    """The workload of that name, which `programs.JOBS` lists."""
+    """The workload with this name, one of `programs.JOBS`."""
     found = importlib.import_module(f"workloads.{name}").WORKLOAD
     assert isinstance(found, Workload)
     return found

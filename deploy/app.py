@@ -1,9 +1,9 @@
-"""Counts the words of a topic on a cluster: the program that the files beside it submit.
+"""Counts the words of a topic on a cluster: the program for the other files in this folder.
 
     spark-submit ... app.py application.properties
 
-Settings are read from a file with Kafka's dotted names, so that they can be changed without the
-program. The token of the HTTP server comes from the environment, where secrets are.
+Settings are read from a file with Kafka's dotted names, so that they can change independently of
+the program. The token of the HTTP server is a secret and comes from the environment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millstream.serdes import LONG, STRING
 
 
 def topology() -> Topology:
-    """Lines of text in, the newest count of each word out."""
+    """Lines of text in, the latest count of each word out."""
     builder = StreamsBuilder()
     (
         builder.stream("lines", key=STRING, value=STRING)
@@ -32,17 +32,17 @@ def topology() -> Topology:
 
 
 def properties(text: str) -> dict[str, str]:
-    """What a file of Java's properties says: a name and a value on each line, or a comment."""
+    """Parse a Java properties file: lines with a name and a value, and comments."""
     lines = (line.strip() for line in text.splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def config(text: str, environment: Mapping[str, str]) -> StreamsConfig:
-    """The settings: those of the file, and the secret ones of the environment."""
-    told = StreamsConfig.from_properties(properties(text))
+    """Combine the settings of the file and the secrets of the environment."""
+    settings = StreamsConfig.from_properties(properties(text))
     token = environment.get("SERVER_TOKEN")
-    return told if token is None else told.replace(server_token=token)
+    return settings if token is None else settings.replace(server_token=token)
 
 
 def main() -> int:

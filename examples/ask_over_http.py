@@ -1,11 +1,11 @@
-"""Counts words, and tells the counts to whoever asks over HTTP.
+"""Counts words, and serves the counts over HTTP.
 
     python examples/ask_over_http.py --demo
     python examples/ask_over_http.py --bootstrap-servers localhost:9092 --port 8080
 
-It prints where it answers and the token that a request must show; what can be asked is in
-docs/operations/http.md. With --demo it brings its own broker along (Java 17 is needed), writes some
-lines, and asks itself for the counts as any program would: with nothing but HTTP.
+It prints the address and the token for requests; docs/operations/http.md describes the requests.
+With --demo it starts a broker (this requires Java 17), writes some lines, and queries the counts
+over HTTP.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEADLINE_S = 60.0
 
 
 def counting(topic: str) -> Topology:
-    """Words of lines, counted."""
+    """Counts the words of lines."""
     builder = StreamsBuilder()
     lines = builder.stream(topic, key=STRING, value=STRING)
     words = lines.flat_map_values(str.split).group_by(
@@ -43,8 +43,8 @@ def counting(topic: str) -> Topology:
     return builder.build()
 
 
-def ask(address: ServerAddress, path: str) -> Any:
-    """The document at a path; None if there is none, or not yet."""
+def get(address: ServerAddress, path: str) -> Any:
+    """The document at a path; None if it does not exist yet."""
     request = urllib.request.Request(address.url + path)
     request.add_header("Authorization", f"Bearer {address.token}")
     try:
@@ -57,11 +57,11 @@ def ask(address: ServerAddress, path: str) -> Any:
 
 
 def pages(address: ServerAddress, path: str) -> dict[str, int]:
-    """Keys and values of a range, page by page."""
+    """Read the keys and values of a range, page by page."""
     found: dict[str, int] = {}
     cursor = ""
     while True:
-        page = ask(address, f"{path}?limit=3{cursor}")
+        page = get(address, f"{path}?limit=3{cursor}")
         if page is None:
             return found
         found |= {entry["key"]: entry["value"] for entry in page["entries"]}
@@ -71,7 +71,7 @@ def pages(address: ServerAddress, path: str) -> dict[str, int]:
 
 
 def demo() -> int:
-    """Count the words of some lines, and ask for them; 0 if the answers are right."""
+    """Count the words of some lines, and query the counts; 0 if they are correct."""
     expected = Counter(word for line in LINES for word in line.split())
     with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory() as folder:
         kafka.create_topic(TOPIC, partitions=PARTITIONS)
@@ -88,25 +88,25 @@ def demo() -> int:
         with KafkaStreams(counting(TOPIC), config) as streams:
             address = streams.server_address
             assert address is not None
-            print(f"asking {address.url} for {len(expected)} words")
+            print(f"querying {len(expected)} words at {address.url}")
             deadline = time.monotonic() + DEADLINE_S
             found: dict[str, int] = {}
             while found != expected and time.monotonic() < deadline:
                 time.sleep(0.2)
                 found = pages(address, "/stores/counts/range")
-            one = ask(address, f"/stores/counts/keys/{quote('water/under', safe='')}")
+            one = get(address, f"/stores/counts/keys/{quote('water/under', safe='')}")
             print(f"GET /stores/counts/keys/water%2Funder: {json.dumps(one)}")
             streams.close(timedelta(seconds=30))
     ok = found == expected and one["value"] == expected["water/under"]
-    print("every answer is right" if ok else f"WRONG: {found}, {one}")
+    print("every result is correct" if ok else f"WRONG: {found}, {one}")
     return 0 if ok else 1
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Tells the counts of words over HTTP.")
+    parser = argparse.ArgumentParser(description="Serves the counts of words over HTTP.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; the topic must exist on it")
-    where.add_argument("--demo", action="store_true", help="bring a broker along, and check")
+    where.add_argument("--demo", action="store_true", help="start a broker, and check the results")
     parser.add_argument("--topic", default=TOPIC)
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()

@@ -1,13 +1,12 @@
-"""Joins the counts of a running application with a table of the lake, as in a notebook.
+"""Joins the counts of a running application with a Parquet table, as in a notebook.
 
     python examples/counts_in_a_notebook.py --demo
     python examples/counts_in_a_notebook.py --bootstrap-servers localhost:9092 --customers customers
 
-An application counts orders by customer. The cells below read its store `counts` as a DataFrame,
-from the changelog, and join it with a Parquet table of customers. They need the application's id
-and the serdes, and nothing of its code; it may run elsewhere, or not at all. With --demo the
-program brings a broker along (Java 17 is needed), counts some orders, and checks what the cells
-find.
+An application counts orders by customer. The cells below read its store `counts` from the changelog
+as a DataFrame, and join it with a Parquet table of customers. They need the application id and the
+serdes, but not its code; the application may run elsewhere, or not at all. With --demo the program
+starts a broker (this requires Java 17), counts some orders, and checks the results of the cells.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ ORDERS = [CUSTOMERS[number * number % 60][0] for number in range(2_000)]
 
 
 def counting(topic: str) -> Topology:
-    """Orders by customer."""
+    """Counts orders by customer."""
     builder = StreamsBuilder()
     builder.stream(topic, key=STRING, value=STRING).group_by_key().count(store="counts")
     return builder.build()
@@ -52,19 +51,19 @@ def counting(topic: str) -> Topology:
 
 
 def orders_by_customer(spark: SparkSession, bootstrap_servers: str) -> DataFrame:
-    """The store as it is now: a row for each customer who has ordered."""
+    """The current content of the store: a row for each customer with orders."""
     config = StreamsConfig(application_id=APPLICATION, bootstrap_servers=bootstrap_servers)
     return read_store(spark, config, "counts", key=STRING, value=LONG)
 
 
 def orders_by_country(counts: DataFrame, customers: DataFrame) -> DataFrame:
-    """Joined with what is known of the customers."""
+    """The number of orders by country, after a join with the customers."""
     joined = counts.join(customers, counts.key == customers.customer)
     return joined.groupBy("country").agg({"value": "sum"}).toDF("country", "orders")
 
 
 def orders_of_one(counts: DataFrame, customer: str) -> int:
-    """A filter on the key reads the one partition that can have it."""
+    """The number of orders of one customer. The filter on the key reads a single partition."""
     row = counts.where(counts.key == customer).first()
     return 0 if row is None else int(row.value)
 
@@ -73,7 +72,7 @@ def orders_of_one(counts: DataFrame, customer: str) -> int:
 
 
 def demo() -> int:
-    """Count some orders and ask the notebook's questions; 0 if the answers are right."""
+    """Count some orders and run the cells; 0 if their results are correct."""
     with tempfile.TemporaryDirectory() as folder, EmbeddedKafka() as kafka:
         kafka.create_topic(TOPIC, partitions=PARTITIONS)
         producer = Producer(
@@ -82,7 +81,7 @@ def demo() -> int:
         for customer in ORDERS:
             producer.produce(TOPIC, b"an order", customer.encode())
         producer.flush()
-        # The user's own session, which the application's threads share with the notebook.
+        # The session of the user, which the application shares with the notebook.
         spark = SparkSession.builder.master("local[6]").appName("notebook").getOrCreate()
         customers = str(Path(folder, "customers"))
         spark.createDataFrame(CUSTOMERS, "customer string, country string").write.parquet(customers)
@@ -96,27 +95,27 @@ def demo() -> int:
             deadline = time.monotonic() + DEADLINE_S
             while counted(streams) < len(ORDERS) and time.monotonic() < deadline:
                 time.sleep(0.2)
-        # It is closed, and everything it has counted is in the changelog.
-        found = ask(spark, kafka.bootstrap_servers, customers)
+        # The application is closed, and all counts are in the changelog.
+        found = run_cells(spark, kafka.bootstrap_servers, customers)
         spark.stop()
     country_of = dict(CUSTOMERS)
     expected = Counter(country_of[customer] for customer in ORDERS)
-    print("every answer is right" if found == expected else f"WRONG: {found}, not {expected}")
+    print("every result is correct" if found == expected else f"WRONG: {found}, not {expected}")
     return 0 if found == expected else 1
 
 
 def counted(streams: KafkaStreams) -> int:
-    """How many orders its threads have counted so far."""
+    """The number of orders that have been counted so far."""
     try:
         store = streams.store("counts", QueryableStoreTypes.key_value())
         return sum(count for _, count in store.all())
     except InvalidStateStoreError:
-        # Not all partitions are there yet.
+        # Not all partitions are available yet.
         return 0
 
 
-def ask(spark: SparkSession, bootstrap_servers: str, customers: str) -> dict[str, int]:
-    """The notebook from its first cell to its last."""
+def run_cells(spark: SparkSession, bootstrap_servers: str, customers: str) -> dict[str, int]:
+    """Run all cells of the notebook."""
     counts = orders_by_customer(spark, bootstrap_servers)
     print(f"counts at {position_of(counts)}")
     one = CUSTOMERS[1][0]
@@ -127,16 +126,16 @@ def ask(spark: SparkSession, bootstrap_servers: str, customers: str) -> dict[str
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Joins counts with a table of the lake.")
+    parser = argparse.ArgumentParser(description="Joins counts with a Parquet table.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker")
-    where.add_argument("--demo", action="store_true", help="bring a broker along, and check")
+    where.add_argument("--demo", action="store_true", help="start a broker, and check the results")
     parser.add_argument("--customers", help="your Parquet table of customers and countries")
     options = parser.parse_args()
     if options.demo:
         return demo()
     spark = SparkSession.builder.getOrCreate()
-    ask(spark, options.bootstrap_servers, options.customers)
+    run_cells(spark, options.bootstrap_servers, options.customers)
     return 0
 
 

@@ -1,12 +1,12 @@
-"""What do visitors of which segment look at? Spark SQL in the middle of a topology.
+"""Counts visits by product category, with Spark SQL in the middle of a topology.
 
     python examples/dataframe_enrich.py --demo
     python examples/dataframe_enrich.py --bootstrap-servers localhost:9092 --products p.parquet
 
-Visits come from Kafka and are cleaned by the topology. Spark SQL joins them with a table of
-products in a Parquet file, and the topology counts them by category, with state and exactly once.
-With --demo it needs no Kafka: the test driver feeds it, Spark joins one batch with a file of
-made-up products, and every count is checked against plain Python.
+The topology reads visits from Kafka and filters them, Spark SQL joins them with a Parquet table of
+products, and the topology counts them by category, exactly once. With --demo it runs in the test
+driver without Kafka: Spark joins one batch with generated products, and every count is compared
+with plain Python.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ CATEGORIES = ("books", "music", "games")
 
 
 class Visit(msgspec.Struct):
-    """Somebody has looked at a product."""
+    """A visit to the page of a product."""
 
     product: str
     seconds: int
 
 
-class Seen(msgspec.Struct):
-    """The same, with what the table of products knows."""
+class CategorizedVisit(msgspec.Struct):
+    """A visit with the category of the product."""
 
     product: str
     category: str
@@ -46,7 +46,7 @@ class Seen(msgspec.Struct):
 
 
 def enrichment(products: str) -> Topology:
-    """Visits by visitor in, how many there were of each category out.
+    """Visits by visitor; the number of visits of each category.
 
     Args:
         products: a Parquet file or folder with the columns `product` and `category`.
@@ -64,8 +64,10 @@ def enrichment(products: str) -> Topology:
     (
         builder.stream("visits", key=STRING, value=json_of(Visit))
         .filter(lambda visitor, visit: visit.seconds > 1)
-        .transform_dataframe(categorized, value=json_of(Seen), name="categorize")
-        .group_by(lambda visitor, seen: seen.category, key=STRING, value=json_of(Seen))
+        .transform_dataframe(categorized, value=json_of(CategorizedVisit), name="categorize")
+        .group_by(
+            lambda visitor, visit: visit.category, key=STRING, value=json_of(CategorizedVisit)
+        )
         .count(store="visits-by-category")
         .to_stream()
         .to("visits-by-category", key=STRING, value=LONG)
@@ -74,7 +76,7 @@ def enrichment(products: str) -> Topology:
 
 
 def demo() -> int:
-    """0 if every count is right."""
+    """Run in the test driver; 0 if every count is correct."""
     dice = random.Random(7)
     products = {f"product-{number}": dice.choice(CATEGORIES) for number in range(90)}
     expected: Counter[str] = Counter()
@@ -91,7 +93,7 @@ def demo() -> int:
         with TopologyTestDriver(enrichment(str(table))) as driver:
             visits = driver.create_input_topic("visits", key=STRING, value=json_of(Visit))
             for number in range(2_000):
-                # Some products are not in the table, and some visits are too short to count.
+                # Some products are not in the table, and some visits are too short.
                 visit = Visit(f"product-{dice.randrange(100)}", dice.randrange(30))
                 visits.pipe_input(f"visitor-{dice.randrange(40)}", visit, timestamp=number)
                 if visit.seconds > 1:
@@ -103,7 +105,7 @@ def demo() -> int:
     if found != dict(expected):
         print(f"WRONG: {found}, expected {dict(expected)}")
         return 1
-    print(f"{count} visits went through Spark SQL, and every count is right")
+    print(f"Spark SQL processed {count} visits, and every count is correct")
     return 0
 
 
@@ -111,8 +113,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Counts visits by category.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; both topics must exist on it")
-    where.add_argument("--demo", action="store_true", help="bring broker and records along")
-    parser.add_argument("--products", default="products.parquet", help="the table of products")
+    where.add_argument("--demo", action="store_true", help="generate the input, without a broker")
+    parser.add_argument(
+        "--products", default="products.parquet", help="the Parquet table of products"
+    )
     options = parser.parse_args()
     if options.demo:
         return demo()

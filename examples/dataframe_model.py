@@ -1,12 +1,12 @@
-"""Which payments look odd? A model in a pandas UDF of Spark, between two stateful steps.
+"""Detects unusual payments with a model in a pandas UDF, between two stateful steps.
 
     python examples/dataframe_model.py --demo
     python examples/dataframe_model.py --bootstrap-servers localhost:9092
 
-The topology keeps what each card usually pays, Spark scores each payment against that by a pandas
-UDF, thousands at a time, and the topology counts the alarms of each card. With --demo it needs no
-Kafka: the test driver feeds it, Spark scores one batch, and every alarm is checked against plain
-Python. It needs pandas beside Millstream, below 3 for Spark 4.2.
+The topology aggregates the payments of each card, a pandas UDF of Spark scores thousands of
+payments at a time, and the topology counts the alarms of each card. With --demo it runs in the test
+driver without Kafka: Spark scores one batch, and every alarm is compared with plain Python. It
+requires pandas, below version 3 for Spark 4.2.
 """
 
 from __future__ import annotations
@@ -27,56 +27,56 @@ from millstream import KafkaStreams, Materialized, StreamsBuilder, StreamsConfig
 from millstream.serdes import DOUBLE, LONG, STRING, json_of
 from millstream.testing import TopologyTestDriver
 
-#: In place of a model that was trained: a logistic regression on two features.
+#: Stands for a trained model: a logistic regression with two features.
 WEIGHTS, BIAS = np.array([2.0, 0.05]), -4.0
 ALARM = 0.9
 
 
-class Habit(msgspec.Struct):
-    """What a card has paid: how often, how much on average, and the last time."""
+class History(msgspec.Struct):
+    """The payments of a card: their number, their average, and the last amount."""
 
     count: int = 0
     mean: float = 0.0
     last: float = 0.0
 
 
-def paid(card: str, amount: float, habit: Habit) -> Habit:
-    """The habit after one more payment; the mean is that of the payments before it."""
-    seen = habit.count
-    mean = amount if seen == 0 else habit.mean + (habit.last - habit.mean) / seen
-    return Habit(seen + 1, mean, amount)
+def with_payment(card: str, amount: float, history: History) -> History:
+    """Add a payment. The mean covers the payments before it."""
+    count = history.count
+    mean = amount if count == 0 else history.mean + (history.last - history.mean) / count
+    return History(count + 1, mean, amount)
 
 
-def odds(mean: Any, last: Any, count: Any) -> Any:
-    """How odd payments are, from 0 to 1: columns of pandas, or numbers."""
+def score(mean: Any, last: Any, count: Any) -> Any:
+    """How unusual payments are, from 0 to 1. The arguments are pandas columns or numbers."""
     features = WEIGHTS[0] * (last / mean - 1) + WEIGHTS[1] * np.minimum(count, 20)
     return 1 / (1 + np.exp(-(features + BIAS)))
 
 
 def scores(mean: pd.Series, last: pd.Series, count: pd.Series) -> pd.Series:
-    """The model over columns of some thousand payments."""
-    return odds(mean, last, count)
+    """Score columns of thousands of payments."""
+    return score(mean, last, count)
 
 
-def scored(habits: DataFrame) -> DataFrame:
-    """How odd each card's last payment is."""
+def scored(histories: DataFrame) -> DataFrame:
+    """Score the last payment of each card."""
     functions: Any = f
     model = functions.pandas_udf(scores, "double")
     columns = (f.col(f"value.{name}") for name in ("mean", "last", "count"))
-    return habits.select("key", model(*columns).alias("value"), "timestamp")
+    return histories.select("key", model(*columns).alias("value"), "timestamp")
 
 
 def alarms() -> Topology:
-    """Payments by card in, how many alarms each card had out."""
+    """Payments by card; the number of alarms of each card."""
     builder = StreamsBuilder()
     (
         builder.stream("payments", key=STRING, value=DOUBLE)
         .group_by_key()
         .aggregate(
-            Habit,
-            paid,
-            # Each payment is scored, so no change is left out by a cache.
-            store=Materialized("habits", key=STRING, value=json_of(Habit), caching=False),
+            History,
+            with_payment,
+            # Without a cache, so that every payment is scored.
+            store=Materialized("histories", key=STRING, value=json_of(History), caching=False),
         )
         .to_stream()
         .transform_dataframe(scored, value=DOUBLE, name="score")
@@ -90,9 +90,9 @@ def alarms() -> Topology:
 
 
 def demo() -> int:
-    """0 if every alarm is right."""
+    """Run in the test driver; 0 if every alarm is correct."""
     dice = random.Random(7)
-    habits: dict[str, Habit] = {}
+    histories: dict[str, History] = {}
     expected: Counter[str] = Counter()
     spark = (
         SparkSession.builder.master("local[1]")
@@ -106,8 +106,9 @@ def demo() -> int:
             card = f"card-{dice.randrange(30)}"
             amount = dice.uniform(10, 20) * (8 if dice.random() < 0.02 else 1)
             payments.pipe_input(card, amount, timestamp=number)
-            habit = habits[card] = paid(card, amount, habits.get(card, Habit()))
-            expected[card] += int(odds(habit.mean, habit.last, habit.count) > ALARM)
+            history = with_payment(card, amount, histories.get(card, History()))
+            histories[card] = history
+            expected[card] += int(score(history.mean, history.last, history.count) > ALARM)
         count = driver.run_dataframes(spark)
         out = driver.create_output_topic("alarms", key=STRING, value=LONG)
         found = out.read_key_values_to_map()
@@ -115,15 +116,15 @@ def demo() -> int:
     if found != {card: times for card, times in expected.items() if times}:
         print(f"WRONG: {found}, expected {dict(expected)}")
         return 1
-    print(f"Spark scored {count} payments; every alarm of {len(found)} cards is right")
+    print(f"Spark scored {count} payments; every alarm of {len(found)} cards is correct")
     return 0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Counts odd payments.")
+    parser = argparse.ArgumentParser(description="Counts unusual payments.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; both topics must exist on it")
-    where.add_argument("--demo", action="store_true", help="bring records along")
+    where.add_argument("--demo", action="store_true", help="generate the input, without a broker")
     options = parser.parse_args()
     if options.demo:
         return demo()

@@ -1,11 +1,11 @@
-"""Lets each event of a Kafka topic through once: a small program with the Processor API.
+"""Forwards each event of a Kafka topic once: a small program with the Processor API.
 
     python examples/deduplicate.py --demo
     python examples/deduplicate.py --bootstrap-servers localhost:9092
 
-Producers that retry write some events twice. Here an event is its key; one that comes again within
-ten minutes of event time is dropped. With --demo it needs neither Kafka nor Spark: it runs in the
-test driver, feeds itself events with duplicates among them, and checks what comes out.
+Producers that retry write some events twice. In this program, the key identifies an event, and
+duplicates within ten minutes of event time are dropped. With --demo it runs in the test driver,
+without Kafka and Spark: it generates events with duplicates, and checks the output.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from millstream import (
 from millstream.serdes import BYTES, LONG, STRING
 from millstream.testing import TopologyTestDriver
 
-REMEMBER = timedelta(minutes=10)
-REMEMBER_MS = REMEMBER // timedelta(milliseconds=1)
+RETENTION = timedelta(minutes=10)
+RETENTION_MS = RETENTION // timedelta(milliseconds=1)
 
 
 class Deduplicate(Processor[str, bytes, str, bytes]):
-    """Remembers when each key was seen last, and forgets those that are too old to come again."""
+    """Stores the time of the last event of each key, and deletes old keys."""
 
     def init(self, context: ProcessorContext[str, bytes]) -> None:
         super().init(context)
         self.seen = context.get_state_store("seen")
-        # By stream time: replayed from its beginning, the topic gives the same result.
-        context.schedule(REMEMBER, PunctuationType.STREAM_TIME, self.forget)
+        # With stream time, a replay of the topic gives the same result.
+        context.schedule(RETENTION, PunctuationType.STREAM_TIME, self.expire)
 
     def process(self, record: Record[str, bytes]) -> None:
         if record.key is None:
             return
         last = self.seen.get(record.key)
         self.seen.put(record.key, max(record.timestamp, last or 0))
-        if last is None or abs(record.timestamp - last) > REMEMBER_MS:
+        if last is None or abs(record.timestamp - last) > RETENTION_MS:
             self.context.forward(record)
 
-    def forget(self, stream_time_ms: int) -> None:
+    def expire(self, stream_time_ms: int) -> None:
         with self.seen.all() as entries:
-            old = [key for key, last in entries if last < stream_time_ms - REMEMBER_MS]
+            old = [key for key, last in entries if last < stream_time_ms - RETENTION_MS]
         for key in old:
             self.seen.delete(key)
 
 
 def deduplicated(input_topic: str, output_topic: str) -> Topology:
-    """Events in, each once out."""
+    """Events; the first event of each key."""
     builder = StreamsBuilder()
     seen = Stores.key_value_builder(Stores.persistent_key_value("seen"), STRING, LONG)
     builder.add_state_store(seen)
@@ -68,7 +68,7 @@ def deduplicated(input_topic: str, output_topic: str) -> Topology:
 
 
 def demo(topology: Topology, input_topic: str, output_topic: str) -> int:
-    """Feed a thousand events, every third one twice; 0 if each came out once."""
+    """Process a thousand events, every third one twice; 0 if each is forwarded once."""
     numbers = random.Random(7)
     events = [f"event-{number}" for number in range(1_000)]
     with TopologyTestDriver(topology) as driver:
@@ -83,23 +83,23 @@ def demo(topology: Topology, input_topic: str, output_topic: str) -> int:
         for number, event in enumerate(events):
             inputs.pipe_input(event, b"")
             if number % 3 == 0:
-                # Again, after some others at most: the producer was not sure.
+                # A duplicate of this event or a recent one, like a retry of the producer.
                 inputs.pipe_input(events[max(0, number - numbers.randrange(9))], b"")
             written = number + 1 + number // 3 + 1
         out = driver.create_output_topic(output_topic, key=STRING, value=BYTES)
         found = [key for key, _ in out.read_key_values()]
-        remembered = driver.get_state_store("seen").approximate_num_entries()
-    ok = found == events and remembered < len(events)
-    print(f"{written} events in, {len(found)} out, {remembered} of them still remembered")
-    print("every event came out once" if ok else "WRONG: events are missing or came twice")
+        stored = driver.get_state_store("seen").approximate_num_entries()
+    ok = found == events and stored < len(events)
+    print(f"{written} events in, {len(found)} out, {stored} keys in the store")
+    print("every event was forwarded once" if ok else "WRONG: missing or duplicate events")
     return 0 if ok else 1
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Lets each event of a Kafka topic through once.")
+    parser = argparse.ArgumentParser(description="Forwards each event of a Kafka topic once.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; both topics must exist on it")
-    where.add_argument("--demo", action="store_true", help="run in the test driver, and check")
+    where.add_argument("--demo", action="store_true", help="generate the input, without a broker")
     parser.add_argument("--application-id", default="deduplicate")
     parser.add_argument("--input-topic", default="events")
     parser.add_argument("--output-topic", default="unique-events")

@@ -1,10 +1,10 @@
-"""Who buys what, and where? Joins orders with their customers and the names of countries.
+"""Joins orders with their customers and the names of countries.
 
     python examples/enrich_orders.py --demo
     python examples/enrich_orders.py --bootstrap-servers localhost:9092
 
-With --demo it needs neither Kafka nor Spark: it invents a day of a shop, sends it through the
-topology in the test driver, prints what each country spent, and checks that against plain Python.
+With --demo it runs in the test driver, without Kafka and Spark: it generates a day of a shop,
+prints the sales of each country, and compares them with plain Python.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millstream import KafkaStreams, Materialized, StreamsBuilder, StreamsConfig
 from millstream.serdes import JSON, LONG, STRING, Serde
 from millstream.testing import TopologyTestDriver
 
-#: Customer → country code; country code → name; customer → amount; the three results.
+#: Country codes by customer, names by country code, amounts by customer; the three results.
 CUSTOMERS, COUNTRIES, ORDERS = "customers", "countries", "orders"
 ENRICHED, SPENT, RESIDENTS = "enriched-orders", "spent-by-country", "customers-by-country"
 
@@ -26,23 +26,23 @@ NAMES = {"no": "Norway", "pt": "Portugal", "jp": "Japan"}
 
 
 def placed(amount: int, code: str | None) -> tuple[int, str]:
-    """An order of a customer, who may not be known."""
+    """An order, and the country of its customer."""
     return amount, code or "?"
 
 
 def named(order: tuple[int, str], country: str | None) -> dict[str, Any]:
-    """An order from a country, which may not be known."""
+    """An order, and the name of its country."""
     return {"amount": order[0], "country": country or "somewhere"}
 
 
 def enrichment() -> Topology:
-    """Orders with the names of their countries; what each country spent, and its customers."""
+    """Orders with the names of their countries; the sales and the customers of each country."""
     builder = StreamsBuilder()
     customers = builder.table(CUSTOMERS, key=STRING, value=STRING, store="customers")
     countries = builder.global_table(COUNTRIES, key=STRING, value=STRING, store="countries")
     orders = builder.stream(ORDERS, key=STRING, value=LONG)
 
-    # Each order is joined with the country that its customer lives in at that moment.
+    # Each order is joined with the current country of its customer.
     enriched = orders.left_join(customers, placed, name="place").left_join(
         countries, named, key_selector=lambda customer, order: order[1], name="name"
     )
@@ -59,7 +59,7 @@ def enrichment() -> Topology:
         .to_stream()
         .to(SPENT, key=STRING, value=LONG)
     )
-    # A customer who moves leaves one country and enters another.
+    # A customer who moves is removed from one country and added to another.
     (
         customers.group_by(
             lambda customer, code: (code, customer), key=STRING, value=STRING, name="residents"
@@ -71,8 +71,8 @@ def enrichment() -> Topology:
     return builder.build()
 
 
-def invented() -> list[tuple[str, str, Any]]:
-    """A day of a shop: (topic, key, value), in the order in which it happens."""
+def sample_events() -> list[tuple[str, str, Any]]:
+    """A day of a shop: (topic, key, value), in order of time."""
     dice = random.Random(7)
     events: list[tuple[str, str, Any]] = [(COUNTRIES, code, name) for code, name in NAMES.items()]
     for number in range(2_000):
@@ -85,7 +85,7 @@ def invented() -> list[tuple[str, str, Any]]:
 
 
 def expected(events: list[tuple[str, str, Any]]) -> tuple[dict[str, int], dict[str, int]]:
-    """What each country spent, and how many customers it has at the end, by plain Python."""
+    """The sales and the final number of customers of each country, in plain Python."""
     lives_in: dict[str, str] = {}
     spent: Counter[str] = Counter()
     for topic, key, value in events:
@@ -97,8 +97,8 @@ def expected(events: list[tuple[str, str, Any]]) -> tuple[dict[str, int], dict[s
 
 
 def demo() -> int:
-    """Send a day through the topology; 0 if the results are right."""
-    events = invented()
+    """Process a day in the test driver; 0 if the results are correct."""
+    events = sample_events()
     with TopologyTestDriver(enrichment(), initial_wall_clock_ms=0) as driver:
         serdes: dict[str, Serde[Any]] = {CUSTOMERS: STRING, COUNTRIES: STRING, ORDERS: LONG}
         for time_ms, (topic, key, value) in enumerate(events):
@@ -116,10 +116,12 @@ def demo() -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Orders with their customers' countries.")
+    parser = argparse.ArgumentParser(
+        description="Joins orders with the countries of their customers."
+    )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; the six topics must exist on it")
-    where.add_argument("--demo", action="store_true", help="invent the input, without a broker")
+    where.add_argument("--demo", action="store_true", help="generate the input, without a broker")
     options = parser.parse_args()
     if options.demo:
         return demo()

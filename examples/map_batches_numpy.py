@@ -1,12 +1,12 @@
-"""Asks a small neural network about every record, with numpy, many records at a time.
+"""Scores records with a small neural network in numpy, many records at a time.
 
     python examples/map_batches_numpy.py --demo
     python examples/map_batches_numpy.py --bootstrap-servers localhost:9092
 
-A value is 64 floats of 32 bits; the network makes a score of them. numpy needs as long for one
-record as for a hundred, so `map_batches` hands it many, and numpy sees the memory of the Arrow
-column without a copy. With --demo it needs no Kafka: it brings a broker along, scores records one
-by one and in batches, compares the scores, and tells the speed-up.
+A value consists of 64 floats of 32 bits, from which the network computes a score. numpy takes as
+long for one record as for a hundred, so `map_batches` passes many records, and numpy uses the
+memory of the Arrow column without a copy. With --demo it starts a broker, scores records one by one
+and in batches, compares the scores, and prints the speedup.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millstream.serdes import BYTES, DOUBLE, STRING
 
 FEATURES = 64
 
-# In place of a network that was trained: what it expects of features, its layers, and its output.
+# Stands for a trained network: the distribution of its features, its layers, and its output.
 _dice = np.random.default_rng(7)
 MEAN, SPREAD = _dice.normal(size=(2, FEATURES)).astype(np.float32) ** 2 + 0.5
 LAYERS = _dice.normal(scale=FEATURES**-0.5, size=(3, FEATURES, FEATURES)).astype(np.float32)
@@ -38,22 +38,22 @@ def scores(features: Any) -> Any:
 
 
 def scores_of_batch(batch: pa.RecordBatch) -> Any:
-    """The scores of a batch with the features in its one column."""
+    """The scores of a batch with a single column of features."""
     memory = batch["value"].buffers()[1]
     return scores(np.frombuffer(memory, dtype=np.float32).reshape(batch.num_rows, FEATURES))
 
 
-def score_of_one(value: bytes) -> float:
+def score_of_record(value: bytes) -> float:
     """The score of one record."""
     return float(scores(np.frombuffer(value, dtype=np.float32)))
 
 
 def in_batches(input_topic: str = "features", output_topic: str = "scores") -> Topology:
-    """Features in, scores out."""
+    """Features; scores."""
     builder = StreamsBuilder()
     (
         builder.stream(input_topic, key=STRING, value=BYTES)
-        # All of one length, so that they lie one behind the other.
+        # All values have the same length, so they are contiguous in memory.
         .map_batches(scores_of_batch, schema=pa.binary(4 * FEATURES), max_records=2_000)
         .to(output_topic, key=STRING, value=DOUBLE)
     )
@@ -64,7 +64,7 @@ def one_by_one(input_topic: str, output_topic: str) -> Topology:
     """The same without batches."""
     builder = StreamsBuilder()
     features = builder.stream(input_topic, key=STRING, value=BYTES)
-    features.map_values(score_of_one).to(output_topic, key=STRING, value=DOUBLE)
+    features.map_values(score_of_record).to(output_topic, key=STRING, value=DOUBLE)
     return builder.build()
 
 
@@ -72,13 +72,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Scores records with numpy.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; both topics must exist on it")
-    where.add_argument("--demo", action="store_true", help="bring broker and records along")
+    where.add_argument("--demo", action="store_true", help="start a broker, and check the results")
     options = parser.parse_args()
     if options.demo:
         from map_batches_numpy_demo import Demo
 
-        ways = {"one by one": one_by_one, "in batches": in_batches}
-        return Demo(ways, FEATURES, scores).run()
+        topologies = {"one by one": one_by_one, "in batches": in_batches}
+        return Demo(topologies, FEATURES, scores).run()
     config = StreamsConfig(
         application_id="map-batches-numpy", bootstrap_servers=options.bootstrap_servers
     )

@@ -1,4 +1,4 @@
-"""What `map_batches_numpy.py --demo` adds: a broker, records, and a check of every score."""
+"""The demo of `map_batches_numpy.py`: a broker, records, and a check of every score."""
 
 from __future__ import annotations
 
@@ -18,42 +18,45 @@ from millstream.testing import EmbeddedKafka
 
 COUNT, WARM = 50_000, 1_000
 DEADLINE_S = 60.0
-Way = Callable[[str, str], Topology]
+TopologyFactory = Callable[[str, str], Topology]
 
 
 class Demo:
-    """Scores the same records in several ways on local Spark, against a broker of its own.
+    """Scores the same records with several topologies, on local Spark and an embedded broker.
 
     Args:
-        ways: each under a name for the screen, of the names of the topics; of the last one is told
-            how many times as fast it is as the first.
-        features: how many a record has.
-        scores: the scores of all rows at once, to compare with.
+        topologies: by name; each function takes the names of the topics. The demo compares the
+            speed of the last one with that of the first.
+        features: the number of features of a record.
+        scores: computes the expected scores of all rows.
     """
 
     def __init__(
-        self, ways: Mapping[str, Way], features: int, scores: Callable[[Any], Any]
+        self,
+        topologies: Mapping[str, TopologyFactory],
+        features: int,
+        scores: Callable[[Any], Any],
     ) -> None:
-        self._ways = ways
+        self._topologies = topologies
         self._features = features
         self._scores = scores
 
     def run(self) -> int:
-        """0 if all ways give the scores that numpy gives for all records at once."""
+        """Run the demo; 0 if all topologies give the expected scores."""
         dice = np.random.default_rng(8)
         features = dice.normal(size=(COUNT, self._features)).astype(np.float32)
         expected = self._scores(features)
         print("Starting an Apache Kafka broker and Spark …", flush=True)
         with EmbeddedKafka() as kafka:
             rates: list[float] = []
-            for name, make in self._ways.items():
+            for name, make in self._topologies.items():
                 found, rate = run(kafka, name.replace(" ", "-"), make, features)
                 if len(found) != COUNT or not np.allclose(found, expected, atol=1e-5):
-                    print(f"WRONG: {len(found)} of {COUNT} scores, or others than expected")
+                    print(f"WRONG: {len(found)} of {COUNT} scores, or incorrect ones")
                     return 1
                 print(f"{name}: {rate:8,.0f} records a second", flush=True)
                 rates.append(rate)
-        print(f"{rates[-1] / rates[0]:.1f} times as fast in batches; every score is right")
+        print(f"{rates[-1] / rates[0]:.1f} times as fast in batches; every score is correct")
         return 0
 
 
@@ -67,8 +70,10 @@ def send(bootstrap_servers: str, topic: str, features: Any) -> None:
     producer.flush()
 
 
-def run(kafka: EmbeddedKafka, name: str, make: Way, features: Any) -> tuple[list[float], float]:
-    """The scores in the order of the records, and how many a second there were."""
+def run(
+    kafka: EmbeddedKafka, name: str, make: TopologyFactory, features: Any
+) -> tuple[list[float], float]:
+    """The scores in the order of the records, and the number of scores per second."""
     inputs, outputs = f"features-{name}", f"scores-{name}"
     for topic in (inputs, outputs):
         kafka.create_topic(topic, 1)
@@ -84,7 +89,7 @@ def run(kafka: EmbeddedKafka, name: str, make: Way, features: Any) -> tuple[list
             streams.start()
             try:
                 streams.wait_for_state("RUNNING", timedelta(seconds=DEADLINE_S))
-                # The first records are not measured, for the producer and numpy begin with them.
+                # The first records warm up the producer and numpy, and are not measured.
                 send(kafka.bootstrap_servers, inputs, features[:WARM])
                 found = scored.take(WARM)
                 began = time.monotonic()
@@ -105,7 +110,7 @@ class Scores:
         self._consumer.assign([TopicPartition(topic, 0, 0)])
 
     def take(self, count: int) -> list[float]:
-        """The next scores, or what there is when it takes too long."""
+        """The next scores; fewer after a timeout."""
         found: list[float] = []
         deadline = time.monotonic() + DEADLINE_S
         while len(found) < count and time.monotonic() < deadline:

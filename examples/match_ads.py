@@ -1,10 +1,10 @@
-"""Which ads were clicked? Joins impressions with clicks, and counts both per ad and ten minutes.
+"""Click rates: joins impressions with clicks, and counts both per ad and ten minutes.
 
     python examples/match_ads.py --demo
     python examples/match_ads.py --bootstrap-servers localhost:9092
 
-With --demo it needs neither Kafka nor Spark: it invents an hour of a web site, sends it through the
-topology in the test driver, prints the final rates, and checks them against plain Python.
+With --demo it runs in the test driver, without Kafka and Spark: it generates an hour of a website,
+prints the final rates, and compares them with plain Python.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from millstream import (
 from millstream.serdes import JSON, STRING
 from millstream.testing import TopologyTestDriver
 
-#: A click belongs to an impression for so long; clicks may arrive a minute late.
-PATIENCE = timedelta(minutes=5)
-LATENESS = timedelta(minutes=1)
-COUNTED_OVER = timedelta(minutes=10)
+#: A click within this time belongs to the impression; clicks may arrive a minute late.
+CLICK_TIME = timedelta(minutes=5)
+GRACE = timedelta(minutes=1)
+WINDOW_SIZE = timedelta(minutes=10)
 
 IMPRESSIONS, CLICKS, RATES = "impressions", "clicks", "click-rates"
 
@@ -43,27 +43,27 @@ def outcome(ad: str, button: str | None) -> tuple[str, int]:
 
 
 def count(ad: str, clicked: int, rate: dict[str, int]) -> dict[str, int]:
-    """One more outcome of an ad."""
+    """Add the outcome of an impression."""
     return {"shown": rate["shown"] + 1, "clicked": rate["clicked"] + clicked}
 
 
 def click_rates() -> Topology:
-    """Impressions and clicks in, both under the id of an impression; final rates of each ad out."""
+    """Impressions and clicks, both by impression id; the final rates of each ad."""
     builder = StreamsBuilder()
     impressions = builder.stream(IMPRESSIONS, key=STRING, value=STRING)
     clicks = builder.stream(CLICKS, key=STRING, value=STRING)
     outcomes = impressions.left_join(
         clicks,
         outcome,
-        JoinWindows(PATIENCE, before=timedelta(0), grace=LATENESS),
+        JoinWindows(CLICK_TIME, before=timedelta(0), grace=GRACE),
         name="match",
         store_name="match",
     )
     (
         outcomes.map(lambda _, ad_and_clicked: ad_and_clicked)
         .group_by_key(key=STRING, value=JSON, name="by-ad")
-        # An unmatched impression comes when its window has closed, or up to as much later.
-        .windowed_by(TimeWindows(COUNTED_OVER, grace=2 * (PATIENCE + LATENESS)))
+        # An unmatched impression is forwarded when its window has closed, or up to as much later.
+        .windowed_by(TimeWindows(WINDOW_SIZE, grace=2 * (CLICK_TIME + GRACE)))
         .aggregate(
             lambda: {"shown": 0, "clicked": 0}, count, store=Materialized("rates", value=JSON)
         )
@@ -74,8 +74,8 @@ def click_rates() -> Topology:
     return builder.build()
 
 
-def invented() -> list[tuple[int, str, str, str]]:
-    """An hour of a web site: (time in ms, topic, impression, ad or button), in order of time."""
+def sample_events() -> list[tuple[int, str, str, str]]:
+    """An hour of a website: (time in ms, topic, impression, ad or button), in order of time."""
     dice = random.Random(7)
     events = []
     for number in range(2_000):
@@ -89,19 +89,19 @@ def invented() -> list[tuple[int, str, str, str]]:
 
 
 def expected(events: list[tuple[int, str, str, str]]) -> dict[str, Any]:
-    """The same rates by plain Python."""
+    """The same rates, in plain Python."""
     clicked_at = {impression: time for time, topic, impression, _ in events if topic == CLICKS}
     rates: dict[str, Counter[str]] = {}
-    patience_ms = PATIENCE // timedelta(milliseconds=1)
-    over_ms = COUNTED_OVER // timedelta(milliseconds=1)
+    max_ms = CLICK_TIME // timedelta(milliseconds=1)
+    size_ms = WINDOW_SIZE // timedelta(milliseconds=1)
     for shown_ms, topic, impression, ad in events:
         if topic == IMPRESSIONS:
-            clicked_ms = clicked_at.get(impression, shown_ms + patience_ms + 1)
-            matched = clicked_ms <= shown_ms + patience_ms
+            clicked_ms = clicked_at.get(impression, shown_ms + max_ms + 1)
+            matched = clicked_ms <= shown_ms + max_ms
             # A match has the time of the click.
             time_ms = clicked_ms if matched else shown_ms
             rate = rates.setdefault(
-                f"{ad} from {time_ms // over_ms * over_ms // 60_000} min",
+                f"{ad} from {time_ms // size_ms * size_ms // 60_000} min",
                 Counter(shown=0, clicked=0),
             )
             rate.update(shown=1, clicked=int(matched))
@@ -109,8 +109,8 @@ def expected(events: list[tuple[int, str, str, str]]) -> dict[str, Any]:
 
 
 def demo() -> int:
-    """Send an hour through the topology; 0 if the rates are right."""
-    events = invented()
+    """Process an hour in the test driver; 0 if the rates are correct."""
+    events = sample_events()
     with TopologyTestDriver(click_rates(), initial_wall_clock_ms=0) as driver:
         for time_ms, topic, impression, value in events:
             driver.advance_wall_clock_time(timedelta(seconds=1))
@@ -132,10 +132,10 @@ def demo() -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Click rates of ads.")
+    parser = argparse.ArgumentParser(description="Computes the click rates of ads.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; the three topics must exist on it")
-    where.add_argument("--demo", action="store_true", help="invent the input, without a broker")
+    where.add_argument("--demo", action="store_true", help="generate the input, without a broker")
     options = parser.parse_args()
     if options.demo:
         return demo()

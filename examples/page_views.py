@@ -1,11 +1,10 @@
-"""How often is each page viewed? Counts views per page and minute, and the visits of each user.
+"""Counts views per page and minute, and the visits of each user.
 
     python examples/page_views.py --demo
     python examples/page_views.py --bootstrap-servers localhost:9092
 
-With --demo it needs neither Kafka nor Spark: it invents ten minutes of a web site whose events come
-out of order, sends them through the topology in the test driver, prints what comes out, and checks
-it against plain Python.
+With --demo it runs in the test driver, without Kafka and Spark: it generates ten minutes of a
+website with out-of-order events, prints the results, and compares them with plain Python.
 """
 
 from __future__ import annotations
@@ -27,42 +26,42 @@ from millstream import (
 from millstream.serdes import LONG, STRING
 from millstream.testing import TopologyTestDriver
 
-COUNTED_OVER = timedelta(minutes=1)
-#: Views that come later than this after their minute are not counted.
-LATENESS = timedelta(seconds=10)
-#: A user who does nothing for so long has left.
-PATIENCE = timedelta(seconds=30)
+WINDOW_SIZE = timedelta(minutes=1)
+#: Views that arrive later than this after their minute are dropped.
+GRACE = timedelta(seconds=10)
+#: A visit ends after this time without a view.
+VISIT_GAP = timedelta(seconds=30)
 
 VIEWS, PER_MINUTE, VISITS = "page-views", "views-per-minute", "visits"
 
-#: A view: its time in milliseconds, who, and which page.
+#: A view: its time in milliseconds, the user, and the page.
 View = tuple[int, str, str]
 
 
 def minute(page: Windowed[str], count: int) -> str:
-    """The name of a page's minute."""
+    """The name of a minute of a page."""
     return f"{page.key} at minute {page.window.start_ms // 60_000}"
 
 
 def visit(user: Windowed[str], pages: int | None) -> str:
-    """The name of a user's visit, from the first view to the last."""
+    """The name of a visit, with the times of its first and last view."""
     return f"{user.key} from {user.window.start_ms} to {user.window.end_ms}"
 
 
 def page_views() -> Topology:
-    """Views in, pages under the name of a user; counts per page and minute and visits out."""
+    """Views (pages by user); counts per page and minute, and visits."""
     builder = StreamsBuilder()
     views = builder.stream(VIEWS, key=STRING, value=STRING)
     (
         views.group_by(lambda user, page: page, key=STRING, name="by-page")
-        .windowed_by(TimeWindows(COUNTED_OVER, grace=LATENESS))
+        .windowed_by(TimeWindows(WINDOW_SIZE, grace=GRACE))
         .count(store="views-per-minute")
         .to_stream(minute)
         .to(PER_MINUTE, key=STRING)
     )
     (
         views.group_by_key()
-        .windowed_by(SessionWindows(PATIENCE, grace=LATENESS))
+        .windowed_by(SessionWindows(VISIT_GAP, grace=GRACE))
         .count(store="visits")
         .to_stream(visit)
         .to(VISITS, key=STRING)
@@ -70,8 +69,8 @@ def page_views() -> Topology:
     return builder.build()
 
 
-def invented() -> list[View]:
-    """Ten minutes of a web site, in the order of arrival: up to 25 seconds late."""
+def sample_views() -> list[View]:
+    """Ten minutes of a website, in order of arrival, up to 25 seconds late."""
     dice = random.Random(3)
     arrivals = []
     for _ in range(3_000):
@@ -83,15 +82,15 @@ def invented() -> list[View]:
 
 
 def expected(views: list[View]) -> tuple[Counter[str], int]:
-    """The counts by plain Python, and how many views came too late."""
-    over_ms, lateness_ms = (each // timedelta(milliseconds=1) for each in (COUNTED_OVER, LATENESS))
+    """The counts in plain Python, and the number of views that are too late."""
+    size_ms, grace_ms = (each // timedelta(milliseconds=1) for each in (WINDOW_SIZE, GRACE))
     counts: Counter[str] = Counter()
     newest_ms = late = 0
     for viewed_ms, _, page in views:
-        # Time passes for all pages together: they are in one partition here.
+        # All pages are in one partition here, so they have the same stream time.
         newest_ms = max(newest_ms, viewed_ms)
-        start_ms = viewed_ms // over_ms * over_ms
-        if start_ms + over_ms + lateness_ms > newest_ms:
+        start_ms = viewed_ms // size_ms * size_ms
+        if start_ms + size_ms + grace_ms > newest_ms:
             counts[f"{page} at minute {start_ms // 60_000}"] += 1
         else:
             late += 1
@@ -99,8 +98,8 @@ def expected(views: list[View]) -> tuple[Counter[str], int]:
 
 
 def demo() -> int:
-    """Send ten minutes through the topology; 0 if the counts are right."""
-    views = invented()
+    """Process ten minutes in the test driver; 0 if the counts are correct."""
+    views = sample_views()
     with TopologyTestDriver(page_views()) as driver:
         inputs = driver.create_input_topic(VIEWS, key=STRING, value=STRING)
         for viewed_ms, user, page in views:
@@ -111,19 +110,19 @@ def demo() -> int:
     right, late = expected(views)
     for key, count in sorted(counts.items()):
         print(f"{key:20} {count:4}")
-    # A visit that has grown is known under its new name; the old one has no value any more.
+    # When a visit grows, its name changes, and the old name has no value any more.
     lengths = [pages for pages in visits.values() if pages is not None]
-    print(f"{late} of {len(views)} views came too late for their minute")
+    print(f"{late} of {len(views)} views were too late for their minute")
     print(f"{len(lengths)} visits, the longest of {max(lengths)} pages")
     print("as expected" if counts == right else "NOT as expected")
     return 0 if counts == right else 1
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Counts page views by the minute.")
+    parser = argparse.ArgumentParser(description="Counts page views by minute.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; the three topics must exist on it")
-    where.add_argument("--demo", action="store_true", help="invent the input, without a broker")
+    where.add_argument("--demo", action="store_true", help="generate the input, without a broker")
     options = parser.parse_args()
     if options.demo:
         return demo()

@@ -1,12 +1,12 @@
-"""Sends the emails of a topic: many at a time, with retries, no faster than a file says.
+"""Sends the emails of a topic concurrently, with retries and a dynamic rate limit.
 
     python examples/subscription.py --demo
     python examples/subscription.py --bootstrap-servers localhost:9092 --mail-server localhost:2525
 
-The mail server is busy now and then, and knows nobody of some names: such emails are tried again
-through a retry topic, and those that fail for the third time go to a dead-letter topic. How many
-leave in a second is in a file that may change meanwhile. With --demo it needs no Kafka: it brings a
-broker and a mail server along, changes the file after some seconds, and checks what became of each.
+If the mail server is busy or rejects an address, the email is retried through a retry topic, and
+after the third failure it is written to a dead-letter topic. The rate limit is in a file that can
+be changed at run time. With --demo it starts a broker and a mail server, changes the file after
+some seconds, and checks the outcome of every email.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOPIC, RETRIES, DEAD = "emails", "emails-retry", "emails-dead"
 
 
 class Mailer:
-    """Hands emails to a mail server, which answers each with a line.
+    """The client of a mail server, which answers each email with a line.
 
     Args:
         address: `host:port`.
@@ -41,7 +41,7 @@ class Mailer:
         self.host, _, self.port = address.rpartition(":")
 
     async def send(self, context: ProcessingContext, email: str) -> None:
-        """Send an email; what it raises makes it be tried again."""
+        """Send an email. The subscription retries it after an exception."""
         reader, writer = await asyncio.open_connection(self.host, int(self.port))
         try:
             writer.write(f"{email}\n".encode())
@@ -49,11 +49,11 @@ class Mailer:
         finally:
             writer.close()
         if answer != "250 OK":
-            raise OSError(f"the mail server says {answer!r}")
+            raise OSError(f"the mail server answered {answer!r}")
 
 
 def mailer(config: SubscriptionConfig, mail_server: str, properties: Path) -> ProcessorSubscription:
-    """The subscription: emails in, sent through the server."""
+    """The subscription, which sends emails through the server."""
     return ProcessorSubscription(
         "mailer",
         topics=TOPIC,
@@ -75,9 +75,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Sends the emails of a topic.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; the three topics must exist on it")
-    where.add_argument("--demo", action="store_true", help="bring broker and mail server along")
-    parser.add_argument("--mail-server", default="localhost:2525", help="its host:port")
-    parser.add_argument("--properties", type=Path, default=Path("mailer.toml"), help="the file")
+    where.add_argument(
+        "--demo",
+        action="store_true",
+        help="start a broker and a mail server, and check the results",
+    )
+    parser.add_argument("--mail-server", default="localhost:2525", help="host:port")
+    parser.add_argument(
+        "--properties", type=Path, default=Path("mailer.toml"), help="the file with the rate limit"
+    )
     options = parser.parse_args()
     if options.demo:
         from subscription_demo import demo

@@ -1,4 +1,4 @@
-"""What `subscription.py --demo` adds: a broker, a mail server with moods, emails, and a check."""
+"""The demo of `subscription.py`: a broker, an unreliable mail server, emails, and a check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millstream.testing import EmbeddedKafka
 
 TOPIC, RETRIES, DEAD = "emails", "emails-retry", "emails-dead"
 EMAILS, PARTITIONS = 3_000, 2
-#: So many go to an address that nobody has, and so many find the server busy at first.
+#: One email in so many has an unknown address, and one in so many is rejected at first.
 UNKNOWN_EVERY, BUSY_EVERY = 100, 20
 SLOW, FAST = 100, 1_000
 SLOW_S = 4
@@ -28,13 +28,13 @@ DEADLINE_S = 60.0
 
 
 class MailServer:
-    """Takes emails, one a connection, on a thread of its own, and answers after 10 ms."""
+    """A server on its own thread that takes one email per connection and answers after 10 ms."""
 
     def __init__(self) -> None:
         self.address = ""
-        #: How often each email was tried, and those that were taken.
-        self.tries: Counter[str] = Counter()
-        self.taken: set[str] = set()
+        #: The number of attempts of each email, and the accepted emails.
+        self.attempts: Counter[str] = Counter()
+        self.accepted: set[str] = set()
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mail-server", daemon=True)
@@ -62,32 +62,32 @@ class MailServer:
         with closing(writer):
             email = (await reader.readline()).decode().strip()
             await asyncio.sleep(0.010)
-            self.tries[email] += 1
+            self.attempts[email] += 1
             answer = self._answer(email)
             if answer == "250 OK":
-                self.taken.add(email)
+                self.accepted.add(email)
             writer.write(f"{answer}\n".encode())
 
     def _answer(self, email: str) -> str:
         if is_unknown(email):
-            return "550 nobody of that name"
-        if number_of(email) % BUSY_EVERY == 0 and self.tries[email] == 1:
+            return "550 unknown address"
+        if number_of(email) % BUSY_EVERY == 0 and self.attempts[email] == 1:
             return "450 busy, try again later"
         return "250 OK"
 
 
 def number_of(email: str) -> int:
-    """Its number, which it has before its text."""
+    """The number at the beginning of an email."""
     return int(email.partition(" ")[0])
 
 
 def is_unknown(email: str) -> bool:
-    """Whether nobody has its address."""
+    """Whether the address of an email is unknown."""
     return number_of(email) % UNKNOWN_EVERY == 1
 
 
 def demo(mailer: Callable[[SubscriptionConfig, str, Path], ProcessorSubscription]) -> int:
-    """0 if every email was taken, or is in the dead-letter topic after three attempts."""
+    """0 if every email was accepted, or is in the dead-letter topic after three attempts."""
     emails = [f"{number} hello, reader {number % 500}!" for number in range(EMAILS)]
     print("Starting an Apache Kafka broker, a mail server, and Spark …", flush=True)
     with (
@@ -116,38 +116,39 @@ def demo(mailer: Callable[[SubscriptionConfig, str, Path], ProcessorSubscription
         try:
             subscription.wait_for_state("RUNNING", timedelta(seconds=DEADLINE_S))
             follow(server, properties)
-            dead = given_up(kafka.bootstrap_servers, sum(map(is_unknown, emails)))
+            dead = dead_letters(kafka.bootstrap_servers, sum(map(is_unknown, emails)))
         finally:
             subscription.close(timedelta(seconds=30))
-    return verdict(emails, server, dead)
+    return check(emails, server, dead)
 
 
 def limit(properties: Path, rate: int) -> None:
-    """Write how many emails of a partition may leave in a second."""
+    """Write the number of emails per second of a partition."""
     properties.write_text(f"processing_rate_per_partition = {rate}\n")
     print(f"mailer.toml: processing_rate_per_partition = {rate}", flush=True)
 
 
 def follow(server: MailServer, properties: Path) -> None:
-    """Tell each second how many emails left, until all have; change the file meanwhile."""
+    """Print the progress every second until all emails are processed; change the file meanwhile."""
     before, since = 0, time.monotonic()
     deadline = since + DEADLINE_S
     for second in range(1, int(DEADLINE_S)):
         time.sleep(1)
-        tried, now = server.tries.total(), time.monotonic()
-        rate = (tried - before) / (now - since)
-        print(f"{second:3} s: {rate:5.0f} attempts a second, {len(server.taken):5} emails taken")
-        before, since = tried, now
+        attempts, now = server.attempts.total(), time.monotonic()
+        rate = (attempts - before) / (now - since)
+        accepted = len(server.accepted)
+        print(f"{second:3} s: {rate:5.0f} attempts per second, {accepted:5} emails accepted")
+        before, since = attempts, now
         if second == SLOW_S:
             limit(properties, FAST)
-        refused = sum(count == 3 for email, count in server.tries.items() if is_unknown(email))
-        if len(server.taken) + refused == EMAILS or now > deadline:
+        given_up = sum(count == 3 for email, count in server.attempts.items() if is_unknown(email))
+        if accepted + given_up == EMAILS or now > deadline:
             return
 
 
-def given_up(bootstrap_servers: str, count: int) -> list[str]:
-    """The emails in the dead-letter topic, once there are so many: the server has refused them for
-    the last time a moment before."""
+def dead_letters(bootstrap_servers: str, count: int) -> list[str]:
+    """Wait for the given number of emails in the dead-letter topic, which are written shortly after
+    their last attempt, and return them."""
     deadline = time.monotonic() + DEADLINE_S / 4
     while len(found := values_of(bootstrap_servers, DEAD)) < count and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -155,14 +156,14 @@ def given_up(bootstrap_servers: str, count: int) -> list[str]:
 
 
 def values_of(bootstrap_servers: str, topic: str) -> list[str]:
-    """What is in a topic."""
+    """The values in a topic."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": "results", "log_level": 3}
     )
     with closing(consumer):
-        places = [TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
-        count = sum(consumer.get_watermark_offsets(place, timeout=10)[1] for place in places)
-        consumer.assign(places)
+        partitions = [TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
+        count = sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in partitions)
+        consumer.assign(partitions)
         found: list[str] = []
         deadline = time.monotonic() + DEADLINE_S
         while len(found) < count and time.monotonic() < deadline:
@@ -170,16 +171,16 @@ def values_of(bootstrap_servers: str, topic: str) -> list[str]:
     return found
 
 
-def verdict(emails: list[str], server: MailServer, dead: list[str]) -> int:
-    """Compare what became of each email with what should have."""
-    again = sum(count > 1 for count in server.tries.values())
-    print(f"{len(server.taken)} emails taken, {again} tried again, {len(set(dead))} given up")
+def check(emails: list[str], server: MailServer, dead: list[str]) -> int:
+    """Compare the outcome of each email with the expected one."""
+    retried = sum(count > 1 for count in server.attempts.values())
+    print(f"{len(server.accepted)} emails accepted, {retried} retried, {len(set(dead))} given up")
     unknown = {email for email in emails if is_unknown(email)}
-    if server.taken == set(emails) - unknown and set(dead) == unknown:
+    if server.accepted == set(emails) - unknown and set(dead) == unknown:
         print("every email was sent, or given up after three attempts")
         return 0
-    missing = set(emails) - server.taken - set(dead)
+    missing = set(emails) - server.accepted - set(dead)
     print(
-        f"WRONG: {len(missing)} emails are nowhere, {len(set(dead) - unknown)} given up too early"
+        f"WRONG: {len(missing)} emails are missing, {len(set(dead) - unknown)} given up too early"
     )
     return 1

@@ -1,6 +1,8 @@
-"""What tests with real parts share: one broker (from the plugin) and one Spark session a module.
+"""Fixtures of tests with real components: one broker (from the plugin), one Spark session per
+module.
 
-In continuous integration nothing may be skipped that the machine can do (`support.strictness`).
+In continuous integration, tests that the machine can run must not be skipped
+(`support.strictness`).
 """
 
 from __future__ import annotations
@@ -16,17 +18,19 @@ from pyspark.sql import SparkSession
 from support.machine.spark_classes import SHORT_LIVED, start_options
 from support.strictness import forbid_skip, is_strict
 
-from millstream.embedded import home
+from millstream.embedded import broker_home
 
 
 def pytest_configure() -> None:
-    """Let programs that tests start heed Ctrl-C, also where the tests run in the background of a
-    shell, which has its children ignore it; let Spark start with a third of the work, and brokers
-    do without the JVM's second compiler, which takes more of a processor than they would in their
-    short lives; and let no example of a property fail for its time, which others who use the
-    processors decide."""
+    """Set up the environment of the tests and of the programs that they start.
+
+    Programs react to Ctrl-C even if the tests run in the background of a shell, whose children
+    ignore it. Spark starts with a third of the work, and brokers run without the JVM's second
+    compiler, which costs more processor time than it saves in their short lives. Examples of
+    properties have no time limit, because other users of the processors would decide about it.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    home._JVM_OPTIONS = (*home._JVM_OPTIONS, "-XX:TieredStopAtLevel=1")
+    broker_home._JVM_OPTIONS = (*broker_home._JVM_OPTIONS, "-XX:TieredStopAtLevel=1")
     os.environ.setdefault("SPARK_SUBMIT_OPTS", start_options())
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
     settings.register_profile("unhurried", deadline=None)
@@ -35,7 +39,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What skips itself or is skipped by a mark."""
+    """Check skips in tests and by marks."""
     report = yield
     if is_strict():
         forbid_skip(report)
@@ -44,7 +48,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """What skips a whole module."""
+    """Check skips of whole modules."""
     report = yield
     if is_strict():
         forbid_skip(report)
@@ -53,8 +57,8 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Let the collector of garbage pass over the tests: each worker has all of them, and looking
-    through them again and again takes a quarter of what tests without processes compute."""
+    """Exclude the tests from garbage collection: each worker has all of them, and repeated scans
+    take a quarter of the processor time of tests without processes."""
     gc.disable()
     collected = yield
     gc.freeze()
@@ -64,7 +68,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """A plain `local[8]` session: no retries by Spark, workers used again for other tasks.
+    """A plain `local[8]` session: no retries by Spark, workers are reused for other tasks.
 
     Stopped after each module, because a process has one session and some modules need others.
     """

@@ -7,7 +7,7 @@ from array import array
 from arguments import Arguments
 from check import counts_of_users, wrong_users
 from load import Load
-from progress import Counting, Progress
+from progress import CountingSerde, Progress
 from workload import Records, Workload
 
 from millstream import StreamsBuilder, Topology
@@ -16,13 +16,12 @@ from millstream.serdes import BYTES, LONG, STRING
 
 class Count(Workload["array[int]"]):
     """Counts by key into a persistent, cached, changelogged store; new counts to a topic. The
-    values are not looked at, so they stay bytes."""
+    values are not decoded."""
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """A count."""
         builder = StreamsBuilder()
         (
-            builder.stream(arguments.input_topic, key=STRING, value=Counting(BYTES, progress))
+            builder.stream(arguments.input_topic, key=STRING, value=CountingSerde(BYTES, progress))
             .group_by_key(key=STRING, value=BYTES)
             .count(store="counts")
             .to_stream()
@@ -35,7 +34,7 @@ class Count(Workload["array[int]"]):
         return counts_of_users(load_)
 
     def wrong(self, answer: array[int], records: Records) -> str | None:
-        """Compares the last count of each user."""
+        """Compare the last count of each user."""
         return wrong_users(answer, records)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from arguments import Arguments
 from load import Load, event_json
-from progress import Progress, Reading
+from progress import MarkingSerde, Progress
 from users import TOWNS, USERS_TOPIC, fill_users, town_of, users_of
 from workload import Records, Workload
 
@@ -18,29 +18,31 @@ NAME = "located"
 
 
 class ForeignKey(Workload[list[int]]):
-    """Joins a table of orders, each with a key of its own, with a table of 10,000 users by the user
-    that the order names. There and back through two internal topics; the rows of both tables count
-    as records. The users are not cached."""
+    """Joins a table of orders, each with its own key, with a table of 10,000 users by the user in
+    the order, through two internal topics. The rows of both tables count as records. The users are
+    not cached."""
 
     input = "orders-of-users"
-    beside = (USERS_TOPIC,)
-    between = (
+    other_inputs = (USERS_TOPIC,)
+    internal_topics = (
         f"{NAME}-subscription-registration-topic",
         f"{NAME}-subscription-response-topic",
     )
-    offsets_tell = False
+    is_complete_when_committed = False
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """A join by foreign key. The end is the last row that was joined."""
+        """A foreign-key join. The last joined row is the end."""
         builder = StreamsBuilder()
         users = builder.table(
             f"{arguments.input_topic}-{USERS_TOPIC}",
             key=STRING,
             value=JSON,
-            # With a cache, users would be told once more when it is flushed, and rows joined again.
+            # A cache would forward users again when it is flushed, and join rows again.
             store=Materialized("users", key=STRING, value=JSON, caching=False),
         )
-        orders = builder.table(arguments.input_topic, key=STRING, value=Reading(JSON, progress))
+        orders = builder.table(
+            arguments.input_topic, key=STRING, value=MarkingSerde(JSON, progress)
+        )
 
         def located(order: dict[str, Any], user: dict[str, Any]) -> dict[str, Any]:
             progress.add()
@@ -52,11 +54,11 @@ class ForeignKey(Workload[list[int]]):
         return builder.build()
 
     def steps(self, records: int) -> int:
-        """Orders."""
+        """The number of orders."""
         return records - users_of(records)
 
     def fill(self, load_: Load) -> None:
-        """Writes both tables."""
+        """Write both tables."""
         users = fill_users(load_)
         writer = load_.create()
         for number, (timestamp, user, amount) in enumerate(load_.events(load_.records - users)):
@@ -71,7 +73,7 @@ class ForeignKey(Workload[list[int]]):
         return [TOWNS.index(town_of(user % users)) for _, user, _ in events]
 
     def wrong(self, answer: list[int], records: Records) -> str | None:
-        """Compares the last row of each order."""
+        """Compare the last row of each order."""
         found = [-1] * len(answer)
         for key, value in records:
             found[int(key[6:])] = TOWNS.index(orjson.loads(value)["town"]) if value else -1

@@ -1,4 +1,4 @@
-"""Sums of windows that overlap."""
+"""Sums of overlapping windows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from workloads.window import TumblingSums
 
 
 class HoppingSums(TumblingSums):
-    """Sums an amount by key in windows of a minute that begin each 20 seconds, so each record is in
-    three; no grace."""
+    """Sums an amount by key in windows of a minute that begin every 20 seconds, so each record is
+    in three windows; no grace period."""
 
     advance_ms = 20_000
 

@@ -1,4 +1,4 @@
-"""A processor that tells what came in each minute."""
+"""A processor that forwards sums every minute."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from arguments import Arguments
 from check import wrong_users
 from load import Load, event_json, user_key
-from progress import Progress, Reading
+from progress import MarkingSerde, Progress
 from rules import cents
 from workload import Records, Workload
 
@@ -25,61 +25,63 @@ from millstream import (
 )
 from millstream.serdes import JSON, LONG, STRING
 
-#: The kind of the record that ends each partition: so late that all before it is told.
+#: The kind of the last record of each partition, which is late enough to forward everything before
+#: it.
 TICK = "tick"
 TICK_AFTER_MS = 180_000
 
 
-class Minutes(Processor[str, dict[str, Any], str, int]):
-    """Adds amounts up, and once a minute tells those of each user and forgets them."""
+class MinuteSums(Processor[str, dict[str, Any], str, int]):
+    """Sums amounts, and forwards and deletes the sum of each user every minute."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._untold = 0
+        self._pending = 0
 
     def init(self, context: ProcessorContext[str, int]) -> None:
-        """Finds the store, and asks to be called each minute of stream time."""
+        """Get the store, and schedule a punctuation for each minute of stream time."""
         super().init(context)
         self._sums: KeyValueStore[str, int] = context.get_state_store("sums")
-        context.schedule(timedelta(minutes=1), PunctuationType.STREAM_TIME, self._tell)
+        context.schedule(timedelta(minutes=1), PunctuationType.STREAM_TIME, self._forward_sums)
 
     def process(self, record: Record[str, dict[str, Any]]) -> None:
-        """Adds one amount."""
+        """Add an amount."""
         event = record.value
-        self._untold += 1
+        self._pending += 1
         if event["kind"] != TICK:
             key = record.key
             self._sums.put(key, (self._sums.get(key) or 0) + cents(event["amount"]))
 
-    def _tell(self, time_ms: int) -> None:
+    def _forward_sums(self, time_ms: int) -> None:
         for user, total in self._sums.all():
             self.context.forward(Record(user, total, time_ms))
             self._sums.delete(user)
-        self._progress.add(self._untold)
-        self._untold = 0
+        self._progress.add(self._pending)
+        self._pending = 0
 
 
 class Punctuated(Workload["array[int]"]):
-    """A processor that adds amounts up in a store without a cache, and with each minute of stream
-    time forwards all sums and deletes them."""
+    """A processor that sums amounts in a store without a cache, and forwards and deletes all sums
+    with each minute of stream time."""
 
     input = "ticked"
-    offsets_tell = False
+    is_complete_when_committed = False
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """The processor and its store. The end is when the last record was told."""
+        """The processor and its store. The end is when the last record is included in forwarded
+        sums."""
         builder = StreamsBuilder()
         sums = Stores.persistent_key_value("sums")
         builder.add_state_store(Stores.key_value_builder(sums, STRING, LONG))
         (
-            builder.stream(arguments.input_topic, key=STRING, value=Reading(JSON, progress))
-            .process(lambda: Minutes(progress), stores=["sums"])
+            builder.stream(arguments.input_topic, key=STRING, value=MarkingSerde(JSON, progress))
+            .process(lambda: MinuteSums(progress), stores=["sums"])
             .to(arguments.output_topic, key=STRING, value=LONG)
         )
         return builder.build()
 
     def fill(self, load_: Load) -> None:
-        """Writes the events, and as the last record of each partition one that ends it."""
+        """Write the events, and a final record to each partition."""
         writer = load_.create()
         events = load_.events(load_.records - load_.partitions)
         for number, (timestamp, user, amount) in enumerate(events):
@@ -97,8 +99,8 @@ class Punctuated(Workload["array[int]"]):
         return sums
 
     def wrong(self, answer: array[int], records: Records) -> str | None:
-        """Compares what was told of each user, added up."""
-        return wrong_users(answer, records, added_up=True)
+        """Compare the total of forwarded sums of each user."""
+        return wrong_users(answer, records, sums_up=True)
 
 
 WORKLOAD = Punctuated()

@@ -1,4 +1,4 @@
-"""Count by something else than the key."""
+"""Count by something other than the key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from array import array
 from arguments import Arguments
 from check import counts_of_users, wrong_users
 from load import Load
-from progress import Counting, Progress, Reading
+from progress import CountingSerde, MarkingSerde, Progress
 from workload import Records, Workload
 
 from millstream import StreamsBuilder, Topology
@@ -15,20 +15,20 @@ from millstream.serdes import JSON, LONG, STRING
 
 
 class Rekeyed(Workload["array[int]"]):
-    """Counts by the user that the value names: through a repartition topic."""
+    """Counts by the user in the value, through a repartition topic."""
 
-    between = ("counts-repartition",)
-    offsets_tell = False
+    internal_topics = ("counts-repartition",)
+    is_complete_when_committed = False
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """A group by a field, and a count. The end is the last record behind the repartition."""
+        """Grouping by a field, and a count. The last record after the repartitioning is the end."""
         builder = StreamsBuilder()
         (
-            builder.stream(arguments.input_topic, key=STRING, value=Reading(JSON, progress))
+            builder.stream(arguments.input_topic, key=STRING, value=MarkingSerde(JSON, progress))
             .group_by(
                 lambda _, event: event["user"],
                 key=STRING,
-                value=Counting(JSON, progress),
+                value=CountingSerde(JSON, progress),
                 name="counts",
             )
             .count(store="counted")
@@ -42,7 +42,7 @@ class Rekeyed(Workload["array[int]"]):
         return counts_of_users(load_)
 
     def wrong(self, answer: array[int], records: Records) -> str | None:
-        """Compares the last count of each user."""
+        """Compare the last count of each user."""
         return wrong_users(answer, records)
 
 

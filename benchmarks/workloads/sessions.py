@@ -9,7 +9,7 @@ from datetime import timedelta
 from arguments import Arguments
 from check import Numbers
 from load import Load, user_key
-from progress import Counting, Progress
+from progress import CountingSerde, Progress
 from rules import cents
 from workload import Records, Workload
 
@@ -20,14 +20,14 @@ GAP_MS = 5_000
 
 
 class SessionSums(Workload[Numbers]):
-    """Sums an amount by key and session, which 5 seconds without a record end; no grace. A user
-    has a record each 10 seconds on average, so about two records make a session."""
+    """Sums an amount by key and session; a session ends after 5 seconds without a record; no grace
+    period. A user has a record every 10 seconds on average, so a session consists of about two
+    records."""
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """An aggregate of sessions."""
         builder = StreamsBuilder()
         (
-            builder.stream(arguments.input_topic, key=STRING, value=Counting(JSON, progress))
+            builder.stream(arguments.input_topic, key=STRING, value=CountingSerde(JSON, progress))
             .group_by_key(key=STRING, value=JSON)
             .windowed_by(SessionWindows(timedelta(milliseconds=GAP_MS)))
             .aggregate(
@@ -42,8 +42,8 @@ class SessionSums(Workload[Numbers]):
         return builder.build()
 
     def answer(self, load_: Load) -> Numbers:
-        """The sum of each session, by the bytes of its key: of the user, the end, the start."""
-        #: Start, end and sum of those that may get more. Not of all users: there may be millions.
+        """The sum of each session, by the bytes of its key: user, end, start."""
+        #: Start, end and sum of open sessions only: there may be millions of users.
         sessions: dict[int, tuple[int, int, int]] = {}
         recent: deque[tuple[int, int]] = deque()
         sums = Numbers()
@@ -63,7 +63,7 @@ class SessionSums(Workload[Numbers]):
         return sums
 
     def wrong(self, answer: Numbers, records: Records) -> str | None:
-        """Compares the sums of the sessions that were not merged into others."""
+        """Compare the sums of the sessions that were not merged into others."""
         return answer.wrong(records, "sessions")
 
 

@@ -1,11 +1,11 @@
-"""Keep and extend: no state."""
+"""Filter and extend, without state."""
 
 from __future__ import annotations
 
 import orjson
 from arguments import Arguments
 from load import Load
-from progress import Counting, Progress
+from progress import CountingSerde, Progress
 from rules import PASS_ABOVE, cents
 from workload import Records, Workload
 
@@ -14,14 +14,13 @@ from millstream.serdes import JSON, STRING
 
 
 class Stateless(Workload[tuple[int, int]]):
-    """Keeps amounts above 40 (three in five) and adds a field: JSON in, JSON out, as dicts (Java:
-    a class with public fields)."""
+    """Keeps amounts above 40 (three in five) and adds a field: JSON in, JSON out, as dicts (Java: a
+    class with public fields)."""
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """A filter and a map."""
         builder = StreamsBuilder()
         (
-            builder.stream(arguments.input_topic, key=STRING, value=Counting(JSON, progress))
+            builder.stream(arguments.input_topic, key=STRING, value=CountingSerde(JSON, progress))
             .filter(lambda _, event: event["amount"] > PASS_ABOVE)
             .map_values(lambda event: {**event, "cents": cents(event["amount"])})
             .to(arguments.output_topic, key=STRING, value=JSON)
@@ -29,7 +28,7 @@ class Stateless(Workload[tuple[int, int]]):
         return builder.build()
 
     def answer(self, load_: Load) -> tuple[int, int]:
-        """How many events pass, and the sum of their cents."""
+        """The number of events that pass, and the sum of their cents."""
         passed = total = 0
         for _, _, amount in load_.events():
             if amount > PASS_ABOVE:
@@ -38,7 +37,7 @@ class Stateless(Workload[tuple[int, int]]):
         return passed, total
 
     def wrong(self, answer: tuple[int, int], records: Records) -> str | None:
-        """Compares number and sum."""
+        """Compare number and sum."""
         passed = total = 0
         for _, value in records:
             passed += 1
@@ -46,8 +45,8 @@ class Stateless(Workload[tuple[int, int]]):
         if (passed, total) == answer:
             return None
         return (
-            f"{passed:,} records with {total:,} cents came out, {answer[0]:,} with {answer[1]:,} "
-            "should have"
+            f"{passed:,} records with {total:,} cents were written, expected {answer[0]:,} with "
+            f"{answer[1]:,} cents"
         )
 
 

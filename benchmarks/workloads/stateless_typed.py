@@ -1,10 +1,10 @@
-"""Keep and extend, with declared types."""
+"""Filter and extend, with declared types."""
 
 from __future__ import annotations
 
 import msgspec
 from arguments import Arguments
-from progress import Counting, Progress
+from progress import CountingSerde, Progress
 from rules import PASS_ABOVE, cents
 from workloads.stateless import Stateless
 
@@ -13,7 +13,7 @@ from millstream.serdes import STRING, json_of
 
 
 class Event(msgspec.Struct):
-    """What is on the input topic."""
+    """A record of the input topic."""
 
     id: int
     user: str
@@ -37,14 +37,13 @@ def billed(event: Event) -> Bill:
 
 
 class StatelessTyped(Stateless):
-    """The same as `stateless` with typed structs, `json_of` of msgspec's (Java: the same classes
-    as there)."""
+    """The same as `stateless` with typed structs (`json_of` for msgspec; Java: the same
+    classes)."""
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """A filter and a map."""
         builder = StreamsBuilder()
         events = builder.stream(
-            arguments.input_topic, key=STRING, value=Counting(json_of(Event), progress)
+            arguments.input_topic, key=STRING, value=CountingSerde(json_of(Event), progress)
         )
         (
             events.filter(lambda _, event: event.amount > PASS_ABOVE)

@@ -9,7 +9,7 @@ import orjson
 from arguments import Arguments
 from load import Load
 from pairs import INPUT, PAYMENTS, fill_pairs, settled
-from progress import Counting, Progress
+from progress import CountingSerde, Progress
 from rules import cents
 from workload import Records, Workload
 
@@ -19,21 +19,20 @@ from millstream.serdes import JSON, STRING
 BEFORE_MS = AFTER_MS = 5_000
 GRACE_MS = 60_000
 
-#: How many pairs, and the sums of what is in them.
+#: The number of pairs, and the sums of their fields.
 Sums = tuple[int, int, int, int]
 
 
 class StreamStream(Workload[Sums]):
-    """Joins orders with the payments of the same user within 5 seconds before and after; two
-    topics, whose records come in turns. Every second order finds a payment."""
+    """Joins orders with the payments of the same user within 5 seconds before and after; two topics
+    with alternating records. Every second order finds a payment."""
 
     input = INPUT
-    beside = (PAYMENTS,)
+    other_inputs = (PAYMENTS,)
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """An inner join of streams."""
         builder = StreamsBuilder()
-        counted = Counting(JSON, progress)
+        counted = CountingSerde(JSON, progress)
         orders = builder.stream(arguments.input_topic, key=STRING, value=counted)
         payments = builder.stream(f"{arguments.input_topic}-{PAYMENTS}", key=STRING, value=counted)
         windows = JoinWindows(
@@ -45,13 +44,13 @@ class StreamStream(Workload[Sums]):
         return builder.build()
 
     def fill(self, load_: Load) -> None:
-        """Writes both topics."""
+        """Write both topics."""
         fill_pairs(load_)
 
     def answer(self, load_: Load) -> Sums:
-        """The pairs of each record with what came before it."""
-        #: Number and price by side and user, of what may still find a partner, and when that came.
-        #: Not of all users: there may be millions.
+        """The pairs of each record with earlier ones."""
+        #: Number and price by side and user of records that may still find a partner, and their
+        #: times. Not of all users: there may be millions.
         recent: tuple[dict[int, list[tuple[int, int]]], ...] = {}, {}
         times: deque[tuple[int, int, int]] = deque()
         pairs = orders = payments = due = 0
@@ -72,7 +71,7 @@ class StreamStream(Workload[Sums]):
         return pairs, orders, payments, due
 
     def wrong(self, answer: Sums, records: Records) -> str | None:
-        """Compares number and sums."""
+        """Compare number and sums."""
         pairs = orders = payments = due = 0
         for _, value in records:
             pair = orjson.loads(value)
@@ -81,7 +80,7 @@ class StreamStream(Workload[Sums]):
             payments += pair["payment"]
             due += pair["due"]
         found = pairs, orders, payments, due
-        return None if found == answer else f"sums are {found}, they should be {answer}"
+        return None if found == answer else f"sums are {found}, expected {answer}"
 
 
 WORKLOAD = StreamStream()

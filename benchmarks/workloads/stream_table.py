@@ -7,7 +7,7 @@ from collections import Counter
 import orjson
 from arguments import Arguments
 from load import Load, event_json, user_key
-from progress import Counting, Progress
+from progress import CountingSerde, Progress
 from users import USERS_TOPIC, fill_users, town_of, users_of
 from workload import Records, Workload
 
@@ -20,25 +20,24 @@ class StreamTable(Workload[dict[str, int]]):
     before; JSON in, JSON out. The rows of the table count as records."""
 
     input = "events-of-users"
-    beside = (USERS_TOPIC,)
+    other_inputs = (USERS_TOPIC,)
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """An inner join."""
         builder = StreamsBuilder()
         users = builder.table(f"{arguments.input_topic}-{USERS_TOPIC}", key=STRING, value=JSON)
         (
-            builder.stream(arguments.input_topic, key=STRING, value=Counting(JSON, progress))
+            builder.stream(arguments.input_topic, key=STRING, value=CountingSerde(JSON, progress))
             .join(users, lambda event, user: {**event, "town": user["town"]})
             .to(arguments.output_topic, key=STRING, value=JSON)
         )
         return builder.build()
 
     def steps(self, records: int) -> int:
-        """Events."""
+        """The number of events."""
         return records - users_of(records)
 
     def fill(self, load_: Load) -> None:
-        """Writes the table, then the events of its users."""
+        """Write the table, then the events of its users."""
         users = fill_users(load_)
         writer = load_.create()
         for number, (timestamp, user, amount) in enumerate(load_.events(load_.records - users)):
@@ -47,15 +46,15 @@ class StreamTable(Workload[dict[str, int]]):
         writer.flush()
 
     def answer(self, load_: Load) -> dict[str, int]:
-        """How many events come from each town."""
+        """The number of events from each town."""
         users = users_of(load_.records)
         events = load_.events(load_.records - users)
         return dict(Counter(town_of(user % users) for _, user, _ in events))
 
     def wrong(self, answer: dict[str, int], records: Records) -> str | None:
-        """Compares the numbers."""
+        """Compare the numbers."""
         found = dict(Counter(orjson.loads(value)["town"] for _, value in records))
-        return None if found == answer else f"{found} came out, {answer} should have"
+        return None if found == answer else f"the counts are {found}, expected {answer}"
 
 
 WORKLOAD = StreamTable()

@@ -7,7 +7,7 @@ from array import array
 from arguments import Arguments
 from check import wrong_users
 from load import Load
-from progress import Counting, Progress
+from progress import CountingSerde, Progress
 from rules import cents
 from workload import Records, Workload
 
@@ -20,10 +20,9 @@ class Sum(Workload["array[int]"]):
     sums to a topic."""
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """An aggregate."""
         builder = StreamsBuilder()
         (
-            builder.stream(arguments.input_topic, key=STRING, value=Counting(JSON, progress))
+            builder.stream(arguments.input_topic, key=STRING, value=CountingSerde(JSON, progress))
             .group_by_key(key=STRING, value=JSON)
             .aggregate(
                 lambda: 0,
@@ -43,7 +42,7 @@ class Sum(Workload["array[int]"]):
         return sums
 
     def wrong(self, answer: array[int], records: Records) -> str | None:
-        """Compares the last sum of each user."""
+        """Compare the last sum of each user."""
         return wrong_users(answer, records)
 
 

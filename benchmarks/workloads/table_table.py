@@ -8,34 +8,36 @@ import orjson
 from arguments import Arguments
 from load import Load
 from pairs import INPUT, PAYMENTS, fill_pairs, settled
-from progress import Counting, Progress
+from progress import CountingSerde, Progress
 from rules import cents
 from workload import Records, Workload
 
 from millstream import StreamsBuilder, Topology
 from millstream.serdes import JSON, STRING
 
-#: Order, payment and what is due, each by the user's number: of millions they are small.
+#: Order, payment and amount due, by user number: compact for millions of users.
 Rows = tuple["array[int]", "array[int]", "array[int]"]
-#: Stands for no row: no number and nothing that is due comes near it.
+#: Stands for a missing row; ids and amounts do not come near it.
 _NONE = -(1 << 63)
 _NO_ROW = {"order": _NONE, "payment": _NONE, "due": _NONE}
 
 
 class TableTable(Workload[Rows]):
-    """Joins two tables by key, the last order and the last payment of each user; two topics, whose
-    records come in turns. Each table is in a cached, changelogged store."""
+    """Joins two tables by key, the last order and the last payment of each user; two topics with
+    alternating records. Each table is in a cached, changelogged store."""
 
     input = INPUT
-    beside = (PAYMENTS,)
+    other_inputs = (PAYMENTS,)
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """An inner join of tables."""
         builder = StreamsBuilder()
         topics = arguments.input_topic, f"{arguments.input_topic}-{PAYMENTS}"
         orders, payments = (
             builder.table(
-                topic, key=STRING, value=Counting(JSON, progress, topic), store=f"table-{number}"
+                topic,
+                key=STRING,
+                value=CountingSerde(JSON, progress, topic),
+                store=f"table-{number}",
             )
             for number, topic in enumerate(topics)
         )
@@ -45,11 +47,11 @@ class TableTable(Workload[Rows]):
         return builder.build()
 
     def fill(self, load_: Load) -> None:
-        """Writes both topics."""
+        """Write both topics."""
         fill_pairs(load_)
 
     def answer(self, load_: Load) -> Rows:
-        """The ids of the last order and payment of each user that has both, and what is due."""
+        """The ids of the last order and payment of each user that has both, and the amount due."""
         rows = _no_rows(load_.keys)
         orders, payments, due = rows
         prices = array("q", bytes(8 * load_.keys)), array("q", bytes(8 * load_.keys))
@@ -64,7 +66,7 @@ class TableTable(Workload[Rows]):
         return rows
 
     def wrong(self, answer: Rows, records: Records) -> str | None:
-        """Compares the last row of each user."""
+        """Compare the last row of each user."""
         found = _no_rows(len(answer[0]))
         orders, payments, due = found
         for key, value in records:

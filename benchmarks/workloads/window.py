@@ -9,7 +9,7 @@ from typing import ClassVar
 from arguments import Arguments
 from check import Numbers
 from load import Load, user_key
-from progress import Counting, Progress
+from progress import CountingSerde, Progress
 from rules import WINDOW_MS, cents
 from workload import Records, Workload
 
@@ -18,20 +18,19 @@ from millstream.serdes import JSON, LONG, STRING
 
 
 class TumblingSums(Workload[Numbers]):
-    """Sums an amount by key and minute (tumbling, no grace) into a cached, changelogged store;
-    new sums to a topic."""
+    """Sums an amount by key and minute (tumbling, no grace period) into a cached, changelogged
+    store; new sums to a topic."""
 
     #: From the start of a window to that of the next one.
     advance_ms: ClassVar[int] = WINDOW_MS
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """A windowed aggregate."""
         builder = StreamsBuilder()
         windows = TimeWindows(
             timedelta(milliseconds=WINDOW_MS), advance=timedelta(milliseconds=self.advance_ms)
         )
         (
-            builder.stream(arguments.input_topic, key=STRING, value=Counting(JSON, progress))
+            builder.stream(arguments.input_topic, key=STRING, value=CountingSerde(JSON, progress))
             .group_by_key(key=STRING, value=JSON)
             .windowed_by(windows)
             .aggregate(
@@ -45,7 +44,7 @@ class TumblingSums(Workload[Numbers]):
         return builder.build()
 
     def answer(self, load_: Load) -> Numbers:
-        """The sum of each window, by the bytes of its key: those of the user, then the start."""
+        """The sum of each window, by the bytes of its key: user, start."""
         sums = Numbers()
         pack = struct.Struct(">q").pack
         for timestamp, user, amount in load_.events():
@@ -56,7 +55,7 @@ class TumblingSums(Workload[Numbers]):
         return sums
 
     def wrong(self, answer: Numbers, records: Records) -> str | None:
-        """Compares the last sum of each window."""
+        """Compare the last sum of each window."""
         return answer.wrong(records, "windows")
 
 

@@ -1,4 +1,4 @@
-"""The words of lines."""
+"""Counts of words."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import random
 from arguments import Arguments
 from check import Numbers
 from load import Load, user_key
-from progress import Counting, Progress, Reading
+from progress import CountingSerde, MarkingSerde, Progress
 from workload import Records, Workload
 
 from millstream import StreamsBuilder, Topology
 from millstream.serdes import LONG, STRING
 
 WORDS_OF_A_LINE = 8
-#: So many different lines come again and again.
+#: The number of different lines, which repeat.
 LINES = 10_000
 VOCABULARY = 10_000
 
@@ -24,17 +24,19 @@ class Wordcount(Workload[Numbers]):
     the 10,000 words are frequent, most are rare. A record is a line."""
 
     input = "lines"
-    between = ("counts-repartition",)
-    offsets_tell = False
+    internal_topics = ("counts-repartition",)
+    is_complete_when_committed = False
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """Words, a group, and a count."""
         builder = StreamsBuilder()
         (
-            builder.stream(arguments.input_topic, key=STRING, value=Reading(STRING, progress))
+            builder.stream(arguments.input_topic, key=STRING, value=MarkingSerde(STRING, progress))
             .flat_map_values(lambda line: line.split(" "))
             .group_by(
-                lambda _, word: word, key=STRING, value=Counting(STRING, progress), name="counts"
+                lambda _, word: word,
+                key=STRING,
+                value=CountingSerde(STRING, progress),
+                name="counts",
             )
             .count(store="counted")
             .to_stream()
@@ -43,11 +45,11 @@ class Wordcount(Workload[Numbers]):
         return builder.build()
 
     def steps(self, records: int) -> int:
-        """Words."""
+        """The number of words."""
         return records * WORDS_OF_A_LINE
 
     def fill(self, load_: Load) -> None:
-        """Writes the lines, each under the key of a user."""
+        """Write the lines, each with a user as key."""
         lines = [line.encode() for line in _lines(load_.seed)]
         writer = load_.create()
         for number, (timestamp, user, _) in enumerate(load_.events()):
@@ -55,7 +57,7 @@ class Wordcount(Workload[Numbers]):
         writer.flush()
 
     def answer(self, load_: Load) -> Numbers:
-        """How often each word comes."""
+        """The count of each word."""
         counts = Numbers()
         times, more = divmod(load_.records, LINES)
         for number, line in enumerate(_lines(load_.seed)):
@@ -65,7 +67,7 @@ class Wordcount(Workload[Numbers]):
         return counts
 
     def wrong(self, answer: Numbers, records: Records) -> str | None:
-        """Compares the last count of each word."""
+        """Compare the last count of each word."""
         return answer.wrong(records, "words")
 
 

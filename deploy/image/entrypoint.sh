@@ -1,9 +1,10 @@
 #!/bin/bash
-# The first process of a container: with `executor`, as Spark on Kubernetes calls it, Spark's
-# executor; with anything else, that command.
+# The first process of a container: Spark's executor if called with `executor`, as Spark on Kubernetes
+# does, or else the given command.
 #
-# When an executor ends, its stream threads commit and leave their group, which takes some seconds.
-# They are no children of Java's, and a container ends with its first process: so it waits for them.
+# When an executor ends, its stream threads commit and leave their group, which takes a few seconds.
+# They are not children of Java, and a container ends with its first process, so this script waits for
+# them.
 set -euo pipefail
 
 STREAM_THREADS_END_S=${STREAM_THREADS_END_S:-15}
@@ -12,7 +13,7 @@ if [ "${1:-}" != executor ]; then
     exec "$@"
 fi
 
-# Spark gives Java's options one by one.
+# Spark passes each Java option in its own variable.
 options=()
 for name in "${!SPARK_JAVA_OPT_@}"; do
     options+=("${!name}")
@@ -34,7 +35,7 @@ executor=$!
 trap 'kill -TERM "$executor" 2>/dev/null || true' TERM INT
 code=0
 wait "$executor" || code=$?
-# A signal ends the waiting, not the executor.
+# A signal interrupts `wait`, not the executor.
 while kill -0 "$executor" 2>/dev/null; do
     wait "$executor" || code=$?
 done

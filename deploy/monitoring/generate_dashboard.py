@@ -1,9 +1,9 @@
-"""Writes dashboard.json for Grafana: what a running application tells Prometheus.
+"""Writes dashboard.json for Grafana: the Prometheus metrics of running applications.
 
     python deploy/monitoring/generate_dashboard.py            # rewrite it
     python deploy/monitoring/generate_dashboard.py --check    # exit code 1 if it is not up to date
 
-A test compares its metrics, and those of alerts.yaml, with what an application really tells.
+A test compares its metrics, and those of alerts.yaml, with those that an application reports.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NODE = "kafka_streams_stream_processor_node_metrics_"
 _OWN = "kafka_streams_millstream_thread_metrics_"
 _LAG = "kafka_streams_consumer_fetch_manager_metrics_records_lag"
 
-#: Applications and instances that are chosen at the top.
-_CHOSEN = '{job=~"$job",instance=~"$instance"}'
+#: The applications and instances selected at the top.
+_SELECTOR = '{job=~"$job",instance=~"$instance"}'
 _COLUMNS, _WIDE, _HIGH = 24, 8, 8
 
 
@@ -36,10 +36,10 @@ class Panel:
     """A chart.
 
     Attributes:
-        title: above it.
-        queries: PromQL by the legend of its lines.
-        unit: Grafana's name of it.
-        about: what to look for.
+        title: the heading.
+        queries: legends and PromQL queries.
+        unit: Grafana's name of the unit.
+        about: the description.
     """
 
     title: str
@@ -49,29 +49,29 @@ class Panel:
 
 
 def _of(metric: str) -> str:
-    return f"{metric}{_CHOSEN}"
+    return f"{metric}{_SELECTOR}"
 
 
-#: The rows of the page and their charts, from what users feel to what causes it.
+#: The rows of the page and their charts, from symptoms to causes.
 ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
     (
-        "Is it well?",
+        "Health",
         (
             Panel(
-                "Stream threads that run",
+                "Stream threads",
                 [
                     ("alive", f"sum({_of(_CLIENT + 'alive_stream_threads')})"),
                     ("failed", f"sum({_of(_CLIENT + 'failed_stream_threads')})"),
                 ],
-                about="Failed ones are those since the start of the instance.",
+                about="Failed threads are counted since the start of the instance.",
             ),
             Panel(
-                "Records that wait",
+                "Lag",
                 [("{{topic}}", f"sum by (topic) ({_of(_LAG)})")],
                 about="Runbook: lag grows.",
             ),
             Panel(
-                "Time until that is worked off, at the present rate",
+                "Time to process the lag at the current rate",
                 [
                     (
                         "all",
@@ -81,16 +81,16 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                 unit="s",
             ),
             Panel(
-                "Age of records when they are done",
+                "End-to-end latency",
                 [
-                    ("most", f"max({_of(_NODE + 'record_e2e_latency_max')})"),
+                    ("maximum", f"max({_of(_NODE + 'record_e2e_latency_max')})"),
                     ("average", f"avg({_of(_NODE + 'record_e2e_latency_avg')})"),
                 ],
                 unit="ms",
-                about="From the record's timestamp to the node that has seen it.",
+                about="From the record's timestamp to its arrival at a node.",
             ),
             Panel(
-                "Records left out",
+                "Dropped records",
                 [
                     (
                         "task {{task_id}}",
@@ -98,10 +98,10 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                     )
                 ],
                 unit="cps",
-                about="Too late, without a key, or as a handler decided.",
+                about="Too late, without a key, or by a handler.",
             ),
             Panel(
-                "Threads that hang",
+                "Hanging threads",
                 [("{{thread_id}}", _of(_OWN + "stalled_ms"))],
                 unit="ms",
                 about="Runbook: a thread hangs.",
@@ -109,7 +109,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         ),
     ),
     (
-        "What threads do",
+        "Processing",
         (
             Panel(
                 "Records processed",
@@ -122,29 +122,29 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                 unit="cps",
             ),
             Panel(
-                "Where the time goes",
+                "Time by activity",
                 [
                     (name, f"avg({_of(f'{_THREAD}{name}_ratio')})")
                     for name in ("process", "commit", "poll", "punctuate")
                 ],
                 unit="percentunit",
-                about="Near 1 for process: more threads. High for commit: longer intervals.",
+                about="If process is near 1, add threads. If commit is high, use longer intervals.",
             ),
             Panel(
                 "Commits",
                 [
                     ("average", f"avg({_of(_THREAD + 'commit_latency_avg')})"),
-                    ("most", f"max({_of(_THREAD + 'commit_latency_max')})"),
+                    ("maximum", f"max({_of(_THREAD + 'commit_latency_max')})"),
                 ],
                 unit="ms",
             ),
             Panel(
-                "Tasks that came and went",
+                "Tasks created and closed",
                 [
-                    ("came", f"sum(increase({_of(_THREAD + 'task_created_total')}[5m]))"),
-                    ("went", f"sum(increase({_of(_THREAD + 'task_closed_total')}[5m]))"),
+                    ("created", f"sum(increase({_of(_THREAD + 'task_created_total')}[5m]))"),
+                    ("closed", f"sum(increase({_of(_THREAD + 'task_closed_total')}[5m]))"),
                 ],
-                about="Many, again and again: runbook: rebalances do not end.",
+                about="If both stay high, see the runbook: rebalances do not end.",
             ),
             Panel(
                 "Records read and written",
@@ -173,7 +173,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                     )
                 ],
                 unit="percentunit",
-                about="One near 1 beside others near 0: a hot key or partition.",
+                about="One task near 1 and others near 0: a hot key or partition.",
             ),
         ),
     ),
@@ -181,7 +181,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         "State",
         (
             Panel(
-                "Records to be restored",
+                "Records to restore",
                 [
                     (
                         "{{thread_id}}",
@@ -196,11 +196,11 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                 unit="cps",
             ),
             Panel(
-                "State thrown away and rebuilt",
+                "State rebuilds",
                 [("{{thread_id}}", f"increase({_of(_OWN + 'state_rebuilt_total')}[1h])")],
             ),
             Panel(
-                "On disk",
+                "Size on disk",
                 [
                     (
                         "{{rocksdb_state_id}}",
@@ -211,7 +211,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                 about="Runbook: the disk is full.",
             ),
             Panel(
-                "Keys in RocksDB, about",
+                "Estimated keys in RocksDB",
                 [
                     (
                         "{{rocksdb_state_id}}",
@@ -220,7 +220,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                 ],
             ),
             Panel(
-                "Compactions that wait",
+                "Pending compactions",
                 [
                     (
                         "{{rocksdb_state_id}}",
@@ -236,7 +236,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
 
 
 def dashboard() -> dict[str, Any]:
-    """The document that Grafana imports."""
+    """Return the document that Grafana imports."""
     panels: list[dict[str, Any]] = []
     y = 0
     for title, charts in ROWS:
@@ -316,8 +316,8 @@ def _chart(number: int, panel: Panel, x: int, y: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Writes the dashboard for Grafana.")
-    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
+    parser = argparse.ArgumentParser(description="Write the dashboard for Grafana.")
+    parser.add_argument("--check", action="store_true", help="only check whether it is up to date")
     check = parser.parse_args().check
     text = json.dumps(dashboard(), indent=2) + "\n"
     if DASHBOARD.exists() and DASHBOARD.read_text(encoding="utf-8") == text:

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Runs the program beside on a Spark standalone cluster: submit.sh spark://master:7077
+# Runs ../app.py on a Spark standalone cluster: submit.sh spark://master:7077
 #
-# environment.tar.gz has the Python packages for the executors, docs/operations/cluster.md says how it is made.
-# Python programs cannot be submitted with --deploy-mode cluster here, so --supervise is not for
-# them: let systemd, or whatever keeps programs running, start this script again.
+# environment.tar.gz contains the Python packages for the executors; docs/operations/cluster.md explains
+# how to create it. Standalone clusters do not support --deploy-mode cluster for Python programs, and so
+# not --supervise: let systemd or another process manager restart this script.
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs the program beside on YARN: submit.sh. HADOOP_CONF_DIR names the cluster.
+# Runs ../app.py on YARN: submit.sh. HADOOP_CONF_DIR selects the cluster.
 #
-# The driver runs in the application master, which YARN starts again when it dies: as often as
-# yarn.resourcemanager.am.max-attempts of the cluster allows within the interval below.
-# state.dir must be a folder on every node that the containers' user may write to and that outlives
-# containers: not one of YARN's own local folders.
+# The driver runs in the application master, which YARN restarts when it fails, as often as
+# yarn.resourcemanager.am.max-attempts of the cluster allows within the interval below. state.dir must
+# be a folder on every node that is writable for the containers' user and outlives containers: not one
+# of YARN's local folders.
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,11 +1,11 @@
-"""Writes docs/api.txt: every public name with its parameters, one a line.
+"""Writes docs/api.txt: every public name with its parameters, one per line.
 
     python docs/generators/generate_api.py                  # rewrite the list
-    python docs/generators/generate_api.py --check          # exit code 1 if it is not up to date
-    python docs/generators/generate_api.py --release 0.2.0  # keep it as that of a release
+    python docs/generators/generate_api.py --check          # exit code 1 if it is out of date
+    python docs/generators/generate_api.py --release 0.2.0  # also save it for a release
 
-What a release had is kept in docs/released; a test compares the list with the newest one there, and
-wants what has gone or changed to stand in CHANGELOG.md.
+The lists of releases are in docs/released. A test compares the list with the newest one there;
+CHANGELOG.md must mention all removed and changed names.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ MODULES = (
 
 
 def listed() -> list[str]:
-    """The lines of the list, sorted."""
+    """Return the lines of the list, sorted."""
     return sorted({line for name in MODULES for line in _of_module(importlib.import_module(name))})
 
 
 def _of_module(module: Any) -> Iterator[str]:
     names = getattr(module, "__all__", None)
     if names is None:
-        # Errors have no list: all that the module itself defines.
+        # millstream.errors has no __all__: list all classes that it defines.
         names = [
             name
             for name, value in vars(module).items()
@@ -63,7 +63,7 @@ def _of(name: str, value: Any) -> Iterator[str]:
 
 
 def _members(name: str, value: type) -> Iterator[str]:
-    """Those that this package defines: Python's own are other ones in each version of it."""
+    """List the members that this package defines; those of Python differ between its versions."""
     own = {
         member: inside
         for owner in reversed(value.__mro__)
@@ -94,7 +94,7 @@ def _signature(function: Any) -> str:
     except (TypeError, ValueError):
         return "(…)"
     parameters = [
-        # Types are mypy's concern; a default that is an object would tell its address.
+        # mypy checks the types; the repr of an object as default would contain its address.
         each.replace(
             annotation=inspect.Parameter.empty,
             default=each.default if _is_plain(each.default) else ...,
@@ -113,7 +113,7 @@ def _is_plain(default: Any) -> bool:
 
 
 def newest_release() -> Path | None:
-    """The list of the newest release, if there was one."""
+    """Return the list of the newest release, or None before the first one."""
     found = sorted(
         RELEASED.glob("*.txt"), key=lambda path: [int(part) for part in path.stem.split(".")]
     )
@@ -121,7 +121,7 @@ def newest_release() -> Path | None:
 
 
 def missing() -> list[str]:
-    """What the newest release had that is gone, or is another one by now."""
+    """Return the lines of the newest release that are no longer in the list."""
     released = newest_release()
     if released is None:
         return []
@@ -131,7 +131,7 @@ def missing() -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--release", metavar="VERSION", help="keep the list as that of a release")
+    parser.add_argument("--release", metavar="VERSION", help="also save the list for this release")
     options, others = parser.parse_known_args()
     text = "\n".join(listed()) + "\n"
     kept = [(RELEASED / f"{options.release}.txt", text)] if options.release else []

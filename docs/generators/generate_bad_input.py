@@ -1,4 +1,4 @@
-"""Writes docs/build/bad-input.md from the cases that the tests try.
+"""Writes docs/build/bad-input.md from the test cases in tests/bad_inputs.
 
 python docs/generators/generate_bad_input.py
 """
@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[1] / "build" / "bad-input.md"
 if str(TESTS) not in sys.path:
     sys.path.insert(0, str(TESTS))
 
-from bad_inputs.case import Accepted, Dropped, Family, Filtered, Letter, Outcome, Refused  # noqa: E402
+from bad_inputs.case import Accepted, DeadLettered, Dropped, Family, Filtered, Outcome, Raises  # noqa: E402
 from bad_inputs.families import FAMILIES  # noqa: E402
 from bad_inputs.on_kafka import FAMILY as ON_KAFKA  # noqa: E402
 from generated import written  # noqa: E402
@@ -23,53 +23,55 @@ _LONGEST = 100
 
 _START = """# Bad input
 
-What becomes of {count} kinds of bad input: records, functions, settings and topologies. A test
-tries each row, and this page is made of the same cases by
-`python docs/generators/generate_bad_input.py`.
+The outcomes of {count} kinds of bad input: records, functions, settings and topologies. A test
+verifies each row. `python docs/generators/generate_bad_input.py` generates this page from the same
+cases.
 
-- An *error* names its class and some of what it says. While records are processed it ends the
-  stream thread, unless a [handler](errors.md#records-that-fail) says otherwise; before, it stands
-  where the mistake was made.
-- *Left out* means that the record is logged and counted (`dropped-records-total`).
-- *Dead letter* means that it is left out and goes to the
+- An *error* is shown with its class and a part of its message. During processing, an error ends the
+  stream thread, unless a [handler](errors.md#exception-handlers) decides otherwise. Before, it is
+  raised at the line with the mistake.
+- *Dropped* means that the record is logged and counted (`dropped-records-total`).
+- *Dead letter* means that the record is dropped and written to the
   [dead-letter queue](errors.md#the-dead-letter-queue).
-- *Filtered out* means that it goes no further, and is not counted, as in Kafka Streams.
-- *Accepted* means that it is no mistake for Millstream.
+- *Filtered out* means that the record is not forwarded, and not counted, as in Kafka Streams.
+- *Accepted* means that Millstream does not treat the input as a mistake.
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     count = sum(len(family.cases) for family in _ALL)
     return _START.format(count=count) + "".join(map(_part, _ALL))
 
 
 def _part(family: Family) -> str:
-    rows = "".join(f"| {_cell(case.what)} | {told(case.outcome)} |\n" for case in family.cases)
-    return f"\n## {family.title}\n\n{family.about}\n\n| What | Outcome |\n|---|---|\n{rows}"
+    rows = "".join(
+        f"| {_cell(case.description)} | {described(case.outcome)} |\n" for case in family.cases
+    )
+    return f"\n## {family.title}\n\n{family.about}\n\n| Input | Outcome |\n|---|---|\n{rows}"
 
 
-def told(outcome: Outcome) -> str:
-    """An outcome in words."""
+def described(outcome: Outcome) -> str:
+    """Describe an outcome."""
     match outcome:
-        case Refused(error, text):
+        case Raises(error, text):
             parts = [text] if isinstance(text, str) else text
-            # Where it was declared is a line of the tests.
-            said = " … ".join(part for part in parts if "bad_inputs/" not in part)
-            return f"`{error.__name__}`: “{_cell(said)}”"
+            # Omit the place of the declaration, which is a line of the tests.
+            message = " … ".join(part for part in parts if "bad_inputs/" not in part)
+            return f"`{error.__name__}`: “{_cell(message)}”"
         case Dropped(count, out):
-            return f"left out{_but(count, out)}"
-        case Letter(count, out):
-            return f"dead letter{_but(count, out)}"
+            return f"dropped{_with_output(count, out)}"
+        case DeadLettered(count, out):
+            return f"dead letter{_with_output(count, out)}"
         case Filtered(out):
-            return f"filtered out{_but(1, out)}"
+            return f"filtered out{_with_output(1, out)}"
         case Accepted(out):
             return f"accepted: {_code(out)}" if out else "accepted"
 
 
-def _but(count: int, out: object) -> str:
+def _with_output(count: int, out: object) -> str:
     several = f" ({count} records)" if count > 1 else ""
-    return f"{several}; out comes {_code(out)}" if out else several
+    return f"{several}; output: {_code(out)}" if out else several
 
 
 def _code(out: object) -> str:

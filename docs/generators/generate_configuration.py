@@ -1,11 +1,10 @@
-"""Writes the tables of the pages about settings and properties, made of the tables in the code.
+"""Writes the tables of settings and properties in the documentation from the tables in the code.
 
     python docs/generators/generate_configuration.py          # rewrite the pages
     python docs/generators/generate_configuration.py --check  # exit code 1 if they are outdated
 
-A table stands between `<!-- table: NAME -->` and `<!-- end -->`; what is around is written by hand.
-Whether a setting has an effect is found out by looking for it in the code, so the page follows when
-one is wired up.
+Each table is between `<!-- table: NAME -->` and `<!-- end -->`; the other text is written by hand.
+A setting counts as having an effect if the code reads it: the generator searches the source for it.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from typing import Any
 from generated import written
 
 from millstream import StreamsConfig
-from millstream.config_clients import (
+from millstream.config.client_settings import (
     CLIENT_SETTINGS,
     DICTIONARIES_OF,
     SECURITY,
     ClientSetting,
     Role,
-    Scope,
+    SettingScope,
 )
-from millstream.config_fields import Setting
-from millstream.kafka.settings.clients import librdkafka_settings
+from millstream.config.fields import Setting
+from millstream.kafka.settings.librdkafka_settings import librdkafka_settings
 from millstream.parallel import Properties
 
 DOCS = Path(__file__).parents[1]
@@ -41,7 +40,7 @@ PAGES = (
 )
 SOURCE = DOCS.parent / "src" / "millstream"
 
-#: The section of each table of settings, by the setting that it begins with.
+#: The first setting of each section.
 SECTIONS = {
     "threads": "num_stream_threads",
     "state": "state_dir",
@@ -55,23 +54,23 @@ SECTIONS = {
     "dictionaries": "clients",
 }
 
-#: What the table in the code does not tell.
+#: Remarks in addition to the metadata in the code.
 REMARKS = {
-    "buffered_records_per_partition": "Bounds a thread: no poll while more than 10 × this, or "
-    "2 × `max.poll.records` if that is more, wait in all its tasks.",
-    "topology_optimization": "Must be what `StreamsBuilder(optimize=...)` was given.",
-    "ensure_explicit_internal_resource_naming": "The test driver checks it; else call "
+    "buffered_records_per_partition": "Limits each thread: it does not poll while its tasks have "
+    "more than 10 × this value, or 2 × `max.poll.records` if that is larger, in their buffers.",
+    "topology_optimization": "Must match `StreamsBuilder(optimize=...)`.",
+    "ensure_explicit_internal_resource_naming": "Checked by the test driver; otherwise call "
     "`topology.check_explicit_names()`.",
 }
 
-#: Settings that the engine reads under another name.
+#: Properties of the config, with the settings behind them.
 READ_AS = {
     "exactly_once": "processing_guarantee",
     "least_stream_threads": "num_stream_threads",
     "most_stream_threads": "num_stream_threads",
 }
 
-#: Clients that are in use.
+#: The clients of a stream thread.
 ROLES: tuple[Role, ...] = (
     "main_consumer",
     "restore_consumer",
@@ -85,29 +84,29 @@ KAFKA_STREAMS = {"linger.ms": 100}
 
 #: Why a default differs from Kafka Streams'.
 WHY = {
-    "fetch.max.wait.ms": "A new partition, and the news that an end was reached, wait for it.",
-    "queue.buffering.max.kbytes": "For all threads together, split over them.",
-    "buffer.memory": "For all threads together, split over them.",
-    "queued.max.messages.kbytes": "What is fetched ahead, for all threads together, split over "
-    "them.",
-    "queued.min.messages": "Fetching goes on while fewer records than this wait.",
-    "fetch.queue.backoff.ms": "How soon is fetched again after the local queue was full.",
-    "fetch.error.backoff.ms": "How soon is fetched again after an error.",
+    "fetch.max.wait.ms": "New partitions and reached end offsets are delayed by this time.",
+    "queue.buffering.max.kbytes": "The total for all threads, which share it.",
+    "buffer.memory": "The total for all threads, which share it.",
+    "queued.max.messages.kbytes": "Prefetched records, the total for all threads, which share it.",
+    "queued.min.messages": "Fetching continues while fewer records than this are queued.",
+    "fetch.queue.backoff.ms": "The delay before fetching again after the local queue was full.",
+    "fetch.error.backoff.ms": "The delay before fetching again after an error.",
     "batch.size": "Larger batches; `linger.ms` limits the wait for them. Topics with a smaller "
     "`max.message.bytes` get smaller ones.",
-    "batch.num.messages": "No limit of its own beside `batch.size`.",
-    "queue.buffering.max.messages": "Records that may wait to be sent.",
-    "compression.type": "Less to send and to store, at little cost.",
-    "delivery.timeout.ms": "At least `task_timeout_ms`: no record gives up before its task.",
+    "batch.num.messages": "No limit in addition to `batch.size`.",
+    "queue.buffering.max.messages": "The maximum number of unsent records.",
+    "compression.type": "Less network traffic and storage at a low cost.",
+    "delivery.timeout.ms": "At least `task_timeout_ms`, so that no record times out before "
+    "its task.",
     "linger.ms": "Short enough for a pipeline of several topics, long enough to fill batches.",
-    "partitioner": "Records go where Kafka's default partitioner sends them.",
-    "max.poll.records": "Batches of records are what makes Python fast.",
+    "partitioner": "The same partitions as with Kafka's default partitioner.",
+    "max.poll.records": "Large batches make processing in Python fast.",
 }
 
-#: Defaults that the engine has for settings which it honours itself.
+#: The engine's defaults for settings that it implements itself.
 ENGINE_DEFAULTS = {"max.poll.records": 5_000}
 
-#: What librdkafka is told that is no choice of the user's.
+#: librdkafka settings that users cannot choose.
 NOT_TUNABLE = frozenset(
     {
         "bootstrap.servers",
@@ -128,22 +127,22 @@ KINDS = {"c": "consumer", "p": "producer", "a": "admin"}
 Row = tuple[str, ...]
 
 
-# What is in effect.
+# Settings that have an effect.
 
 
 @cache
 def syntax_trees() -> list[ast.Module]:
-    """What an application runs: not the declarations of settings, nor the test driver."""
+    """Return the parsed source, without the declarations of settings and the test driver."""
     return [
         ast.parse(path.read_text())
         for path in sorted(SOURCE.rglob("*.py"))
-        if not path.name.startswith("config") and path.parent.name != "testing"
+        if path.parent.name not in ("config", "testing")
     ]
 
 
 @cache
 def read_settings() -> frozenset[str]:
-    """The settings that the engine reads as an attribute of a config."""
+    """Return the settings that the engine reads as attributes of a config."""
     names = {
         node.attr
         for tree in syntax_trees()
@@ -155,7 +154,7 @@ def read_settings() -> frozenset[str]:
 
 @cache
 def named_strings() -> frozenset[str]:
-    """Every string in the code: a client setting that the engine honours is asked for by name."""
+    """Return every string in the code: the engine reads client settings by name."""
     return frozenset(
         node.value
         for tree in syntax_trees()
@@ -165,12 +164,12 @@ def named_strings() -> frozenset[str]:
 
 
 def has_effect(setting: Setting) -> bool:
-    """Whether anything depends on a setting of the application."""
+    """Return whether the code uses a setting of the application."""
     client = CLIENT_SETTINGS.get(setting.dotted)
-    if client is not None and client.scope is Scope.NETWORK:
+    if client is not None and client.scope is SettingScope.NETWORK:
         return True
-    handed_on = {name for role in ROLES for name in DICTIONARIES_OF[role]}
-    return setting.name in handed_on or setting.name in read_settings()
+    passed_on = {name for role in ROLES for name in DICTIONARIES_OF[role]}
+    return setting.name in passed_on or setting.name in read_settings()
 
 
 def _is_config(value: ast.expr) -> bool:
@@ -182,7 +181,7 @@ def _is_config(value: ast.expr) -> bool:
 
 
 def settings_of(section: str) -> list[Setting]:
-    """The settings from the section's first one to that of the next section."""
+    """Return the settings from the first one of a section up to the next section."""
     listed = StreamsConfig.settings()
     if section == "required":
         return [setting for setting in listed if setting.required]
@@ -201,7 +200,7 @@ def settings_table(section: str) -> str:
 
 
 def remarks_on(setting: Setting) -> Iterator[str]:
-    """Bounds, Kafka's name where it is not the plain translation, and what does not work."""
+    """Yield the limits, Kafka's name if it is not the plain translation, and restrictions."""
     bounds = setting.bounds()
     if bounds:
         yield f"{bounds[0].upper()}{bounds[1:]}."
@@ -213,7 +212,7 @@ def remarks_on(setting: Setting) -> Iterator[str]:
     if setting.aliases:
         yield f"Also: {', '.join(f'`{alias}`' for alias in setting.aliases)}."
     if setting.unsupported is not None:
-        yield f"Refused unless left alone: {setting.unsupported}"
+        yield f"Not supported: {setting.unsupported}"
     elif not has_effect(setting):
         yield "**No effect yet.**"
     if REMARKS.get(setting.name):
@@ -222,7 +221,7 @@ def remarks_on(setting: Setting) -> Iterator[str]:
 
 def default_of(setting: Setting) -> str:
     if setting.required:
-        return "must be given"
+        return "required"
     temporary = tempfile.gettempdir()
     if isinstance(setting.default, str) and setting.default.startswith(temporary):
         return f"`<temporary folder>{setting.default.removeprefix(temporary)}`"
@@ -230,7 +229,7 @@ def default_of(setting: Setting) -> str:
 
 
 def tuned_defaults() -> str:
-    """Where the clients' defaults differ from those of Kafka Streams."""
+    """Return the client defaults that differ from those of Kafka Streams."""
     config = StreamsConfig(application_id="app", bootstrap_servers="broker:9092")
     kafkas_name = {row.librdkafka: row for row in CLIENT_SETTINGS.values() if row.librdkafka}
     clients: dict[Row, list[str]] = {}
@@ -249,7 +248,7 @@ def tuned_defaults() -> str:
     for kafka, engines in ENGINE_DEFAULTS.items():
         default = CLIENT_SETTINGS[kafka].default
         rows.append((f"`{kafka}`", "main_consumer", shown(engines), shown(default), WHY[kafka]))
-    return table(("Setting", "Client", "Here", "Kafka Streams", "Why"), rows)
+    return table(("Setting", "Client", "Millstream", "Kafka Streams", "Reason"), rows)
 
 
 def _same(row: ClientSetting | None, ours: Any, theirs: Any) -> bool:
@@ -258,7 +257,7 @@ def _same(row: ClientSetting | None, ours: Any, theirs: Any) -> bool:
     return str(ours).lower() == str(theirs).lower()
 
 
-def honoured_settings() -> str:
+def supported_settings() -> str:
     rows = (
         (
             f"`{row.name}`",
@@ -268,7 +267,8 @@ def honoured_settings() -> str:
             _passed_on(row.kafka_python),
         )
         for row in CLIENT_SETTINGS.values()
-        if row.scope in (Scope.NETWORK, Scope.FETCH, Scope.PRODUCE, Scope.GROUP)
+        if row.scope
+        in (SettingScope.NETWORK, SettingScope.FETCH, SettingScope.PRODUCE, SettingScope.GROUP)
         and row.librdkafka != SECURITY
     )
     return table(("Setting", "Clients", "Kafka's default", "librdkafka", "kafka-python"), rows)
@@ -292,7 +292,7 @@ def engine_settings() -> str:
             row.why if row.name in named_strings() else "**No effect yet.**",
         )
         for row in CLIENT_SETTINGS.values()
-        if row.scope is Scope.ENGINE
+        if row.scope is SettingScope.ENGINE
     )
     return table(("Setting", "Clients", "Default", "Meaning"), rows)
 
@@ -301,36 +301,36 @@ def imposed_settings() -> str:
     rows = (
         (f"`{row.name}`", _clients(row))
         for row in CLIENT_SETTINGS.values()
-        if row.scope is Scope.IMPOSED
+        if row.scope is SettingScope.IMPOSED
     )
     return table(("Setting", "Clients"), rows)
 
 
-def refused_settings() -> str:
+def unsupported_settings() -> str:
     return table(
-        ("Setting", "Clients", "Only allowed value", "Why"),
+        ("Setting", "Clients", "Only allowed value", "Reason"),
         (
             (f"`{row.name}`", _clients(row), shown(row.default), why)
             for row in CLIENT_SETTINGS.values()
-            if (why := _why_refused(row))
+            if (why := _why_unsupported(row))
         ),
     )
 
 
-def _why_refused(row: ClientSetting) -> str:
-    if row.scope is Scope.REFUSED:
+def _why_unsupported(row: ClientSetting) -> str:
+    if row.scope is SettingScope.UNSUPPORTED:
         return row.why
     if row.librdkafka is None:
         return "librdkafka has no such setting."
     if row.kafka_python is None:
         return (
-            "kafka-python, the member of the group, has no such setting. Allowed in `producer`, "
-            "`admin` and `restore_consumer`."
+            "kafka-python, which implements the group member, has no such setting. Allowed in "
+            "`producer`, `admin` and `restore_consumer`."
         )
     return ""
 
 
-#: How the reference page calls the kinds of properties.
+#: The types of properties on the reference page.
 KINDS_OF_PROPERTIES = {
     "int": "int",
     "bool": "bool",
@@ -352,7 +352,7 @@ def properties_of_subscriptions() -> str:
         )
         for one in Properties.table()
     )
-    head = ("Property", "Decaton's", "Type", "Default", "Bounds", "A change is felt", "Meaning")
+    head = ("Property", "Decaton's", "Type", "Default", "Bounds", "Takes effect", "Meaning")
     return table(head, rows)
 
 
@@ -360,11 +360,11 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "required": partial(settings_table, "required"),
     **{section: partial(settings_table, section) for section in SECTIONS},
     "tuned": tuned_defaults,
-    "honoured": honoured_settings,
+    "supported": supported_settings,
     "security": security_settings,
     "engine": engine_settings,
     "imposed": imposed_settings,
-    "refused": refused_settings,
+    "unsupported": unsupported_settings,
     "properties": properties_of_subscriptions,
 }
 
@@ -378,7 +378,7 @@ def table(head: Row, rows: Iterable[Row]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as one writes it in Python."""
+    """Format a value as Python code."""
     if value is None or value in ((), ""):
         return "–"
     if isinstance(value, int) and not isinstance(value, bool):
@@ -396,15 +396,15 @@ def _clients(row: ClientSetting) -> str:
 
 def _passed_on(name: str | None) -> str:
     if name is None:
-        return "refused"
+        return "unsupported"
     return f"`{name}`" if name else "–"
 
 
 def page(text: str) -> str:
-    """A page with all its tables made anew.
+    """Return a page with all its tables updated.
 
     Raises:
-        KeyError: it asks for a table that there is not.
+        KeyError: the page contains an unknown table.
     """
     return re.sub(
         r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)",

@@ -1,10 +1,10 @@
-"""Writes the pages of docs/cookbook, each made of the recipes in a folder of examples/cookbook.
+"""Writes the pages of docs/cookbook, one for each folder of recipes in examples/cookbook.
 
     python docs/generators/generate_cookbook.py            # rewrite the pages
-    python docs/generators/generate_cookbook.py --check    # exit code 1 if they are not up to date
+    python docs/generators/generate_cookbook.py --check    # exit code 1 if they are out of date
 
-A recipe is a file that stands by itself: what it is about, the topology, and tests that show it at
-work. Its docstring becomes the text of its section, and the rest its code.
+A recipe is a self-contained file with a description, the topology and tests. Its docstring becomes
+the text of its section, and the rest becomes the code.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ DOCS = Path(__file__).parents[1]
 RECIPES = DOCS.parent / "examples" / "cookbook"
 PAGES = DOCS / "cookbook"
 
-#: The folders in the order of the cookbook: what the page is called, and what it says first.
-ROOMS = {
-    "windows": ("Time and windows", "What belongs together by time, and what comes late."),
+#: The folders in the order of the cookbook, with the title and the introduction of each page.
+CHAPTERS = {
+    "windows": ("Time and windows", "Grouping records by time, and handling late records."),
     "joins": (
         "Joins and enrichment",
-        "Records that meet others: by key, by time, by a key within.",
+        "Joins by key, by time and by foreign key.",
     ),
-    "state": ("State", "What an application remembers, for how long, and of whom."),
-    "calls": ("Calls", "Functions that wait, models, databases."),
-    "failures": ("Failures", "Records that are wrong, work that fails, formats that change."),
-    "operating": ("Operating", "New versions, more load, tests, metrics, moving house."),
+    "state": ("State", "Stores: what to keep, for how long, and for which tenant or person."),
+    "calls": ("External calls", "Services, models and databases."),
+    "failures": ("Failures", "Invalid records, failed work, and changing formats."),
+    "operating": ("Operations", "New versions, scaling, tests, metrics and migrations."),
 }
 
 _INTRODUCTION = """# Cookbook
 
-{recipes} recipes. Each is a file of its own in [`examples/cookbook`](../../examples/cookbook): copy
-it, rename what is in it, and keep its tests. `python -m pytest
-examples/cookbook/windows/sessions.py` runs those of one; `make test` runs all.
+{recipes} recipes. Each is a single file in [`examples/cookbook`](../../examples/cookbook), with its
+topology and its tests: copy it, rename things, and keep the tests. Run the tests of a recipe with
+`python -m pytest examples/cookbook/windows/sessions.py`, or those of all recipes with `make test`.
 """
 
 
@@ -48,10 +48,9 @@ class Recipe:
     """A file of the cookbook.
 
     Attributes:
-        path: where it is.
-        title: what it is about, in a few words.
-        text: its docstring without the title.
-        code: what comes behind the docstring.
+        title: the first paragraph of its docstring.
+        text: the docstring without the title.
+        code: the source after the docstring.
     """
 
     path: Path
@@ -61,27 +60,27 @@ class Recipe:
 
     @property
     def about(self) -> str:
-        """What the title says behind its colon."""
+        """The part of the title after its colon."""
         return self.title.partition(": ")[2].rstrip(".") or self.title
 
     @property
     def anchor(self) -> str:
-        """What a heading of the title is called in links."""
+        """The anchor of the heading."""
         kept = re.sub(r"[^\w\- ]", "", self.title.lower())
         return kept.replace(" ", "-")
 
 
 def recipe(path: Path) -> Recipe:
-    """Reads a recipe.
+    """Read a recipe.
 
     Raises:
-        ValueError: it has no docstring, or its title is no sentence.
+        ValueError: the recipe has no docstring, or its title is not a sentence.
     """
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
     doc = ast.get_docstring(tree)
     if doc is None:
-        raise ValueError(f"{path} has no docstring, which would be its text")
+        raise ValueError(f"{path} needs a docstring, which is the text of the recipe")
     title, _, text = doc.partition("\n\n")
     if not title.endswith("."):
         raise ValueError(f"the title of {path} does not end with a full stop: {title!r}")
@@ -91,34 +90,34 @@ def recipe(path: Path) -> Recipe:
     return Recipe(path, title.rstrip("."), text.strip(), code)
 
 
-def recipes(room: str) -> list[Recipe]:
-    """Those of a folder, by name."""
-    return [recipe(path) for path in sorted((RECIPES / room).glob("*.py"))]
+def recipes(chapter: str) -> list[Recipe]:
+    """Return the recipes of a folder, by name."""
+    return [recipe(path) for path in sorted((RECIPES / chapter).glob("*.py"))]
 
 
 def pages() -> Iterator[tuple[Path, str]]:
-    """The pages and what they should say."""
-    found = {room: recipes(room) for room in ROOMS}
+    """Yield the pages with their expected texts."""
+    found = {chapter: recipes(chapter) for chapter in CHAPTERS}
     yield PAGES / "README.md", _contents(found)
-    for room, of_room in found.items():
-        yield PAGES / f"{room}.md", _page(room, of_room)
+    for chapter, chapter_recipes in found.items():
+        yield PAGES / f"{chapter}.md", _page(chapter, chapter_recipes)
 
 
 def _contents(found: dict[str, list[Recipe]]) -> str:
     text = [_INTRODUCTION.format(recipes=sum(map(len, found.values())))]
-    for room, of_room in found.items():
-        title, about = ROOMS[room]
-        text.append(f"\n## [{title}]({room}.md)\n\n{about}\n\n")
-        text += [f"- [{each.title}]({room}.md#{each.anchor})\n" for each in of_room]
+    for chapter, chapter_recipes in found.items():
+        title, about = CHAPTERS[chapter]
+        text.append(f"\n## [{title}]({chapter}.md)\n\n{about}\n\n")
+        text += [f"- [{each.title}]({chapter}.md#{each.anchor})\n" for each in chapter_recipes]
     return "".join(text)
 
 
-def _page(room: str, of_room: list[Recipe]) -> str:
-    title, about = ROOMS[room]
+def _page(chapter: str, chapter_recipes: list[Recipe]) -> str:
+    title, about = CHAPTERS[chapter]
     text = [f"# {title}\n\n{about}\n"]
-    for each in of_room:
+    for each in chapter_recipes:
         link = f"../../{each.path.relative_to(DOCS.parent)}"
-        # The recipe's own tests run it; what it links to is told from the page, not from the file.
+        # The recipe's own tests run the code. Links become relative to the page.
         body = each.text.replace("](../../../docs/", "](../").replace(
             "](../../", "](../../examples/"
         )

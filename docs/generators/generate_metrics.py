@@ -1,11 +1,11 @@
-"""Writes the tables of docs/operations/metrics.md: Kafka Streams' metrics, and which are there.
+"""Writes the tables of docs/operations/metrics.md: the metrics of Kafka Streams.
 
-What is there is found by making the meters of a thread, and by running a topology.
+Millstream's metrics are collected from the meters of a thread and from a running topology.
 
     python docs/generators/generate_metrics.py            # rewrite the page
-    python docs/generators/generate_metrics.py --check    # exit code 1 if it is not up to date
+    python docs/generators/generate_metrics.py --check    # exit code 1 if it is out of date
 
-A table stands between `<!-- table: NAME -->` and `<!-- end -->`; what is around is written by hand.
+Each table is between `<!-- table: NAME -->` and `<!-- end -->`; the other text is written by hand.
 """
 
 from __future__ import annotations
@@ -36,49 +36,55 @@ from millstream import (
 )
 from millstream.application.client_metrics import ClientMetrics
 from millstream.clock import ManualClock
-from millstream.metrics.registry import MetricKey, Recording, RecordingLevel
+from millstream.metrics.registry import MetricKey, RecordingLevel, RecordingSettings
 from millstream.record import TaskId
-from millstream.runtime.client_states import ClientStates
 from millstream.runtime.loop.thread_meters import ThreadMeters
-from millstream.runtime.ownership.restore_meters import RestoreMeters
+from millstream.runtime.states.client_states import ClientStateTracker
 from millstream.runtime.task.task_meters import TaskMeters
+from millstream.runtime.task_management.restore_reports import RestoreMeters
 from millstream.serdes import LONG, STRING
 from millstream.testing import TopologyTestDriver
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operations" / "metrics.md"
-#: Recorded from Kafka Streams itself: tests/java/RecordMetrics.java.
+#: Recorded from Kafka Streams by tests/java/RecordMetrics.java.
 LIST = ROOT / "tests" / "unit" / "metrics" / "kafka_streams_4_3_1.jsonl"
 
 _ITERATORS = "iterators are measured when they are opened: `all`, `range`, `fetch`, `prefix-scan`"
-_NO_MINIMUM = "RocksDB's Python binding tells sums and counts, no extremes"
-#: What is not there, and why.
-NOT_THERE = {
-    ("stream-metrics", "commit-id"): "a package has a version only",
-    ("stream-thread-metrics", "blocked-time-ns-total"): "librdkafka waits on threads of its own: "
-    "`poll-ratio` and `commit-ratio` tell what the loop waits for",
+_NO_MINIMUM = "RocksDB's Python binding returns sums and counts, but no minimum or maximum"
+#: The metrics that Millstream does not have, with the reasons.
+UNAVAILABLE = {
+    ("stream-metrics", "commit-id"): "a Python package has a version, but no commit ID",
+    ("stream-thread-metrics", "blocked-time-ns-total"): "librdkafka waits on its own threads; "
+    "`poll-ratio` and `commit-ratio` show how long the loop waits",
     ("stream-state-updater-metrics", "checkpoint-ratio"): "offsets are written with each commit",
-    ("stream-task-metrics", "enforced-processing-rate"): "tasks are not told apart by why they "
-    "may go on without one of their partitions",
+    ("stream-task-metrics", "enforced-processing-rate"): "tasks do not record why they "
+    "continue without records of a partition",
     ("stream-task-metrics", "enforced-processing-total"): "as `enforced-processing-rate`",
-    ("stream-processor-node-metrics", "idempotent-update-skip-rate"): "Kafka Streams never skips "
-    "any since 2.8 (KAFKA-12508)",
-    ("stream-processor-node-metrics", "idempotent-update-skip-total"): "as the rate",
-    ("stream-state-metrics", "flush-rate"): "stores write when they commit: `commit-rate`",
+    ("stream-processor-node-metrics", "idempotent-update-skip-rate"): "Kafka Streams has not "
+    "skipped updates since 2.8 (KAFKA-12508)",
+    (
+        "stream-processor-node-metrics",
+        "idempotent-update-skip-total",
+    ): "as `idempotent-update-skip-rate`",
+    ("stream-state-metrics", "flush-rate"): "stores are written at commits: see `commit-rate`",
     ("stream-state-metrics", "flush-latency-avg"): "as `flush-rate`",
     ("stream-state-metrics", "flush-latency-max"): "as `flush-rate`",
     ("stream-state-metrics", "num-open-iterators"): _ITERATORS,
     ("stream-state-metrics", "iterator-duration-avg"): _ITERATORS,
     ("stream-state-metrics", "iterator-duration-max"): _ITERATORS,
     ("stream-state-metrics", "oldest-iterator-open-since-ms"): _ITERATORS,
-    ("stream-state-metrics", "record-e2e-latency-avg"): "sources and last nodes have it",
-    ("stream-state-metrics", "record-e2e-latency-min"): "sources and last nodes have it",
-    ("stream-state-metrics", "record-e2e-latency-max"): "sources and last nodes have it",
+    ("stream-state-metrics", "record-e2e-latency-avg"): "recorded by source and terminal nodes",
+    ("stream-state-metrics", "record-e2e-latency-min"): "recorded by source and terminal nodes",
+    ("stream-state-metrics", "record-e2e-latency-max"): "recorded by source and terminal nodes",
     ("stream-state-metrics", "memtable-flush-time-min"): _NO_MINIMUM,
     ("stream-state-metrics", "memtable-flush-time-max"): _NO_MINIMUM,
     ("stream-state-metrics", "compaction-time-min"): _NO_MINIMUM,
     ("stream-state-metrics", "compaction-time-max"): _NO_MINIMUM,
-    ("stream-state-metrics", "number-open-files"): "Kafka Streams tells -1: RocksDB does not count",
+    (
+        "stream-state-metrics",
+        "number-open-files",
+    ): "always -1 in Kafka Streams, because RocksDB does not count open files",
 }
 
 
@@ -86,11 +92,9 @@ class Known(NamedTuple):
     """A metric of Kafka Streams.
 
     Args:
-        group: of the metric.
-        name: of the metric.
-        level: from which it is recorded.
-        labels: their names, with commas.
-        description: in Kafka Streams' words.
+        level: the lowest recording level that includes it.
+        labels: the names of its labels, separated by commas.
+        description: Kafka Streams' description.
     """
 
     group: str
@@ -101,12 +105,12 @@ class Known(NamedTuple):
 
 
 def kafka_streams() -> list[Known]:
-    """All metrics of Kafka Streams."""
+    """Return all metrics of Kafka Streams."""
     return [Known(**json.loads(line)) for line in LIST.read_text().splitlines()]
 
 
-def there() -> dict[tuple[str, str], RecordingLevel]:
-    """The metrics that are there, by group and name, and from which level."""
+def available() -> dict[tuple[str, str], RecordingLevel]:
+    """Return the level of each metric of Millstream, by group and name."""
     found: dict[tuple[str, str], RecordingLevel] = {}
     for level in RecordingLevel:
         for group, name in _at(level):
@@ -115,12 +119,12 @@ def there() -> dict[tuple[str, str], RecordingLevel]:
 
 
 def _at(level: RecordingLevel) -> Iterator[tuple[str, str]]:
-    clock, recording = ManualClock(), Recording(level)
+    clock, recording = ManualClock(), RecordingSettings(level)
     thread = ThreadMeters("thread", clock, recording)
     RestoreMeters(
         thread.scope, thread.rounds, thread.restoring, thread.task, lambda: False, lambda _: None
     )
-    task = TaskMeters(TaskId(0, 0), clock, recording, thread=thread.of_tasks)
+    task = TaskMeters(TaskId(0, 0), clock, recording, thread=thread.task_sensors)
     keys: list[MetricKey] = [*thread.scope.all_keys(), *task.scope.all_keys()]
     yield from ((key.group, key.name) for key in keys)
     topology = _everything()
@@ -130,7 +134,7 @@ def _at(level: RecordingLevel) -> Iterator[tuple[str, str]]:
         metrics_recording_level=level.name,
     )
     client = ClientMetrics(
-        topology, config, ClientStates("metrics", clock), lambda: "client", dict, lambda: 0
+        topology, config, ClientStateTracker("metrics", clock), lambda: "client", dict, lambda: 0
     )
     yield from ((each.group, each.name) for each in client.all())
     with TopologyTestDriver(topology, config) as driver:
@@ -138,8 +142,8 @@ def _at(level: RecordingLevel) -> Iterator[tuple[str, str]]:
         yield from ((name.group, name.name) for name in driver.metrics())
 
 
-class _Keeps(Processor[str, str, str, str]):
-    """Uses a store of each kind."""
+class _StoreUser(Processor[str, str, str, str]):
+    """A processor with a store of each kind."""
 
     def init(self, context: ProcessorContext[str, str]) -> None:
         super().init(context)
@@ -169,7 +173,7 @@ def _everything() -> Topology:
     for store in stores:
         builder.add_state_store(store)
     stream = builder.stream("in", key=STRING, value=STRING)
-    stream.process(_Keeps, stores=[each.name for each in stores]).to(
+    stream.process(_StoreUser, stores=[each.name for each in stores]).to(
         "out", key=STRING, value=STRING
     )
     windows = TimeWindows(timedelta(minutes=1))
@@ -183,14 +187,14 @@ def _everything() -> Topology:
 
 
 def tables() -> dict[str, str]:
-    """The tables of the page, one for each group, by its name."""
-    ours, known = there(), kafka_streams()
+    """Return the tables of the page by group."""
+    ours, known = available(), kafka_streams()
     made: dict[str, str] = {}
     for group in dict.fromkeys(each.group for each in known):
         rows = [each for each in known if each.group == group]
         made[group] = "\n".join(
             [
-                "| Metric | Kafka Streams | here | Meaning |",
+                "| Metric | Kafka Streams | Millstream | Meaning |",
                 "|---|---|---|---|",
                 *(_row(each, ours) for each in rows),
             ]
@@ -200,12 +204,12 @@ def tables() -> dict[str, str]:
 
 def _row(each: Known, ours: dict[tuple[str, str], RecordingLevel]) -> str:
     level = ours.get((each.group, each.name))
-    here = level.name if level is not None else f"no: {NOT_THERE[each.group, each.name]}"
+    here = level.name if level is not None else f"no: {UNAVAILABLE[each.group, each.name]}"
     return f"| `{each.name}` | {each.level} | {here} | {each.description.rstrip('.')} |"
 
 
 def generated(text: str) -> str:
-    """The page with its tables as they should be."""
+    """Return the page with current tables."""
     for name, table in tables().items():
         pattern = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
         assert pattern.search(text), f"{PAGE.name} has no place for the table {name}"

@@ -1,4 +1,4 @@
-"""What all generators do with what they have made: write it, or tell whether it is up to date."""
+"""Common code of the generators: write the files, or check whether they are up to date."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from pathlib import Path
 def written(
     description: str | None, files: Iterable[tuple[Path, str]], arguments: Sequence[str] = ()
 ) -> int:
-    """Write each file that is not as it should be; with `--check`, show how it differs instead.
+    """Write each outdated file; with `--check`, print the differences instead.
 
     Args:
-        description: of the program, for its help: the first line is taken.
-        files: each with the text that it should have.
-        arguments: of the program, beside those that it heeds itself.
+        description: the program's docstring, whose first line is used for the help.
+        files: the paths with their expected texts.
+        arguments: the command line arguments.
 
     Returns:
-        The exit code: 1 if there was something to write, and it was only looked for.
+        The exit code: 1 if `--check` found an outdated file, else 0.
     """
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
+    parser.add_argument(
+        "--check", action="store_true", help="only check whether the files are up to date"
+    )
     check = parser.parse_args(arguments).check
     outdated = False
     for path, text in files:

@@ -1,11 +1,10 @@
-"""Records a command in a terminal of its own, as a moving picture for README: an SVG.
+"""Records a command in a pseudo-terminal as an animated SVG for the README.
 
     python docs/generators/record_demo.py docs/images/demo.svg -- make demo
     python docs/generators/record_demo.py demo.svg --seconds 30 -- millstream demo
 
-The command runs for real, in a pseudo-terminal; what it writes is kept with its times. Each line of
-the screen is shown by CSS within the SVG for as long as it stood, so that no player is needed.
-Pauses longer than two seconds are cut to two.
+The output of the command is recorded with its times. CSS in the SVG shows each line of the screen
+for as long as it was visible, so no player is needed. Pauses are shortened to two seconds.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from xml.sax.saxutils import escape
 import pyte
 
 COLUMNS, LINES = 100, 26
-#: Of a character, in pixels.
+#: The size of a character in pixels.
 WIDE, HIGH = 8.4, 17
 MARGIN = 14
 LONGEST_PAUSE_S, SHORTEST_FRAME_S, LAST_FRAME_S = 2.0, 0.5, 6.0
 GROUND, TEXT = "#1e1e2e", "#cdd6f4"
-COLOURS = {
+COLORS = {
     "black": "#45475a",
     "red": "#f38ba8",
     "green": "#a6e3a1",
@@ -48,7 +47,7 @@ COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the command wrote, and when."""
+    """Output of the command, with its time."""
 
     at_s: float
     data: bytes
@@ -56,18 +55,18 @@ class Written:
 
 @dataclass(slots=True)
 class Frame:
-    """A state of the screen, line by line as SVG, and for how long it stands."""
+    """A state of the screen, line by line as SVG, and its duration."""
 
     drawn: list[str]
-    lasts_s: float
+    duration_s: float
 
 
-def record(command: Sequence[str], at_most_s: float) -> list[Written]:
-    """Runs a command in a pseudo-terminal until it ends or its time is over.
+def record(command: Sequence[str], timeout_s: float) -> list[Written]:
+    """Run a command in a pseudo-terminal until it ends or times out.
 
     Args:
         command: the program and its arguments.
-        at_most_s: then it is interrupted as by Ctrl-C, and has ten seconds to end.
+        timeout_s: the time after which it gets SIGINT, and another ten seconds to end.
     """
     child, terminal = pty.fork()
     if child == 0:
@@ -75,7 +74,7 @@ def record(command: Sequence[str], at_most_s: float) -> list[Written]:
         try:
             os.execvp(command[0], list(command))
         finally:
-            # What has not been replaced must not go on as a second copy of this program.
+            # If exec fails, the child must not continue as a second copy of this program.
             os._exit(127)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     found: list[Written] = []
@@ -83,10 +82,10 @@ def record(command: Sequence[str], at_most_s: float) -> list[Written]:
     interrupted = False
     while True:
         now_s = time.monotonic() - began
-        if now_s > at_most_s and not interrupted:
+        if now_s > timeout_s and not interrupted:
             os.kill(child, signal.SIGINT)
             interrupted = True
-        if now_s > at_most_s + 10:
+        if now_s > timeout_s + 10:
             os.kill(child, signal.SIGKILL)
             break
         ready, _, _ = select.select([terminal], [], [], 0.1)
@@ -108,7 +107,7 @@ def record(command: Sequence[str], at_most_s: float) -> list[Written]:
 
 
 def frames(written: Sequence[Written]) -> list[Frame]:
-    """The states of the screen, in their order; those that stood too short are left out."""
+    """Return the states of the screen in order, without those that were visible too briefly."""
     screen = pyte.Screen(COLUMNS, LINES)
     stream = pyte.ByteStream(screen)
     found: list[Frame] = []
@@ -119,12 +118,12 @@ def frames(written: Sequence[Written]) -> list[Frame]:
         until_s = one.at_s + LAST_FRAME_S if last else written[index + 1].at_s
         if not last and until_s - shown_s < SHORTEST_FRAME_S:
             continue
-        stands_s = LAST_FRAME_S if last else min(until_s - one.at_s, LONGEST_PAUSE_S)
+        duration_s = LAST_FRAME_S if last else min(until_s - one.at_s, LONGEST_PAUSE_S)
         drawn = _drawn(screen)
         if found and found[-1].drawn == drawn:
-            found[-1].lasts_s += stands_s
+            found[-1].duration_s += duration_s
         else:
-            found.append(Frame(drawn, max(stands_s, SHORTEST_FRAME_S)))
+            found.append(Frame(drawn, max(duration_s, SHORTEST_FRAME_S)))
         shown_s = until_s
     return found
 
@@ -143,7 +142,7 @@ def _spans(characters: Sequence[pyte.screens.Char]) -> str:
         while end < len(characters) and _look(characters[end]) == _look(first):
             end += 1
         run = "".join(each.data for each in characters[column:end])
-        # Each word has its own place and length, so that no font moves the columns.
+        # Each word has its own position and length, so that columns align in every font.
         for word in re.finditer(r"\S+(?: \S+)*", run):
             x = f"{MARGIN + (column + word.start()) * WIDE:.1f}"
             length = f'textLength="{len(word[0]) * WIDE:.1f}" lengthAdjust="spacingAndGlyphs"'
@@ -153,22 +152,22 @@ def _spans(characters: Sequence[pyte.screens.Char]) -> str:
 
 
 def _look(character: pyte.screens.Char) -> str:
-    colour = character.fg
-    fill = COLOURS.get(colour.removeprefix("bright"), f"#{colour}" if len(colour) == 6 else TEXT)
-    if colour == "default":
+    color = character.fg
+    fill = COLORS.get(color.removeprefix("bright"), f"#{color}" if len(color) == 6 else TEXT)
+    if color == "default":
         fill = TEXT
     weight = ' font-weight="bold"' if character.bold else ""
     return f' fill="{fill}"{weight}'
 
 
 def picture(shown: Sequence[Frame]) -> str:
-    """The frames as one SVG that goes round."""
-    all_s = sum(frame.lasts_s for frame in shown)
+    """Return the frames as one SVG with an endless animation."""
+    all_s = sum(frame.duration_s for frame in shown)
     width, height = COLUMNS * WIDE + 2 * MARGIN, LINES * HIGH + 2 * MARGIN
     styles, lines = [], []
     for number, ((row, spans), times) in enumerate(_times(shown).items()):
         y = MARGIN + (row + 1) * HIGH - 4
-        # What moves nothing shows the last frame.
+        # Without animation, the last frame is visible.
         at_rest = "visible" if times[-1][1] > all_s - SHORTEST_FRAME_S else "hidden"
         lines.append(f'<text id="t{number}" y="{y}" visibility="{at_rest}">{spans}</text>')
         steps = "".join(
@@ -190,11 +189,11 @@ def picture(shown: Sequence[Frame]) -> str:
 
 
 def _times(shown: Sequence[Frame]) -> dict[tuple[int, str], list[tuple[float, float]]]:
-    """From when until when each line is to be seen, by its row and what it shows."""
+    """Return the intervals in which each line is visible, by row and content."""
     found: dict[tuple[int, str], list[tuple[float, float]]] = {}
     at_s = 0.0
     for frame in shown:
-        end_s = at_s + frame.lasts_s
+        end_s = at_s + frame.duration_s
         for place in enumerate(frame.drawn):
             times = found.setdefault(place, [])
             if times and times[-1][1] == at_s:
@@ -206,14 +205,14 @@ def _times(shown: Sequence[Frame]) -> dict[tuple[int, str], list[tuple[float, fl
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Records a command as a moving SVG.")
+    parser = argparse.ArgumentParser(description="Records a command as an animated SVG.")
     parser.add_argument("picture", type=Path, help="the file to write")
-    parser.add_argument("--seconds", type=float, default=120, help="at most (default: 120)")
-    parser.add_argument("command", nargs="+", help="what to run, behind --")
+    parser.add_argument("--seconds", type=float, default=120, help="the timeout (default: 120)")
+    parser.add_argument("command", nargs="+", help="the command, after --")
     options = parser.parse_args()
     written = record(options.command, options.seconds)
     if not written:
-        print("the command has written nothing", file=sys.stderr)
+        print("the command has no output", file=sys.stderr)
         return 1
     options.picture.write_text(picture(frames(written)), encoding="utf-8")
     return 0

@@ -1,10 +1,10 @@
-"""Builds the site: the pages of docs/, some of the project's other pages, and the reference.
+"""Builds the site from the pages of docs/, other pages of the project, and the API reference.
 
-    python docs/site/build.py FOLDER        # FOLDER/index.html; fails if there are warnings
+    python docs/site/build.py FOLDER        # writes FOLDER/index.html; fails if there are warnings
 
-Pages are written for whoever reads them in the repository, so they link to files beside docs/ as
-well. The site is made of a copy, in which such links lead to the copy of a page where there is one,
-and to the file in the repository where there is none.
+The pages are also read in the repository, so they contain links to files outside of docs/. The site
+is built from a copy, in which such links point to the copy of the page, or to the file in the
+repository if the site does not contain it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SITE = Path(__file__).parent
-#: Pages from outside of docs/, by their place in the site.
+#: Pages from outside of docs/, with their paths in the site.
 ABOUT = {
     "ARCHITECTURE.md": "about/architecture.md",
     "CHANGELOG.md": "about/changelog.md",
@@ -30,24 +30,24 @@ ABOUT = {
     "SECURITY.md": "about/security.md",
     "benchmarks/README.md": "about/benchmarks.md",
 }
-#: The public modules, and what is to be found there.
+#: The public modules, with descriptions.
 REFERENCE = {
     "millstream": "Topologies, applications, settings, stores and queries.",
-    "millstream.serdes": "Between objects and bytes.",
-    "millstream.testing": "The test driver, a broker for tests, pytest's fixtures.",
-    "millstream.errors": "All errors, with their fields.",
-    "millstream.parallel": "Subscriptions: Decaton's model.",
-    "millstream.lake": "Tables of Iceberg and Delta.",
-    "millstream.assignment": "Assignors of one's own.",
+    "millstream.serdes": "Conversion between objects and bytes.",
+    "millstream.testing": "The test driver, a broker for tests, pytest fixtures.",
+    "millstream.errors": "All errors and their fields.",
+    "millstream.parallel": "Subscriptions, the model of Decaton.",
+    "millstream.lake": "Iceberg and Delta tables.",
+    "millstream.assignment": "Custom task assignors.",
 }
-#: Where files are that are no pages.
+#: The URL of files that are not in the site.
 REPOSITORY = os.environ.get("MILLSTREAM_REPOSITORY", "https://github.com/millstream/millstream")
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
 def staged(folder: Path) -> None:
-    """Copies all pages, with links that hold within the site."""
+    """Copy all pages, with links that work within the site."""
     for page in sorted(DOCS.rglob("*.md")):
         _copy(page, folder / page.relative_to(DOCS), folder)
     for outside, inside in ABOUT.items():
@@ -58,40 +58,40 @@ def staged(folder: Path) -> None:
 
 
 def _copy(page: Path, copy: Path, folder: Path) -> None:
-    def led(found: re.Match[str]) -> str:
+    def relinked(found: re.Match[str]) -> str:
         target = found[2]
         if re.match(r"[a-z]+:", target):
             return found[0]
         return f"{found[1]}{_place(page, copy, folder, target)}{found[3] or ''}{found[4]}"
 
-    # What stands in a block of code is no link.
+    # Code blocks contain no links.
     parts = _FENCED.split(page.read_text(encoding="utf-8"))
-    text = "".join(part if part.startswith("```") else _LINK.sub(led, part) for part in parts)
+    text = "".join(part if part.startswith("```") else _LINK.sub(relinked, part) for part in parts)
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(text, encoding="utf-8")
 
 
 def _place(page: Path, copy: Path, folder: Path, target: str) -> str:
-    """Where a link of a page leads in the site."""
-    aim = (page.parent / target).resolve()
-    within = str(aim.relative_to(ROOT))
+    """Return the target of a page's link in the site."""
+    path = (page.parent / target).resolve()
+    within = str(path.relative_to(ROOT))
     if within in ABOUT:
         inside = folder / ABOUT[within]
-    elif aim.is_relative_to(DOCS) and aim.suffix in {".md", ".png", ".svg"}:
-        inside = folder / aim.relative_to(DOCS)
+    elif path.is_relative_to(DOCS) and path.suffix in {".md", ".png", ".svg"}:
+        inside = folder / path.relative_to(DOCS)
     else:
-        kind = "tree" if aim.is_dir() else "blob"
+        kind = "tree" if path.is_dir() else "blob"
         return f"{REPOSITORY}/{kind}/main/{within}"
     return os.path.relpath(inside, copy.parent)
 
 
 def _reference(folder: Path) -> None:
-    """A page for each public module, whose text Sphinx takes from the docstrings."""
+    """Write a page for each public module, which Sphinx fills from the docstrings."""
     folder.mkdir()
     rows = "".join(f"| [`{name}`]({name}.md) | {about} |\n" for name, about in REFERENCE.items())
     names = "\n".join(REFERENCE)
     (folder / "index.md").write_text(
-        "# Reference\n\nMade of the docstrings.\n\n| Module | What is there |\n|---|---|\n"
+        "# Reference\n\nGenerated from the docstrings.\n\n| Module | Content |\n|---|---|\n"
         f"{rows}\n```{{toctree}}\n:hidden:\n\n{names}\n```\n",
         encoding="utf-8",
     )
@@ -104,12 +104,12 @@ def _reference(folder: Path) -> None:
             links = ", ".join(
                 f"{{py:obj}}`{each} <{homes[_object(name, each)]}.{each}>`" for each in elsewhere
             )
-            text.append(f"\nAlso here: {links}.\n")
+            text.append(f"\nAlso exported: {links}.\n")
         (folder / f"{name}.md").write_text("".join(text), encoding="utf-8")
 
 
 def _public(module: str) -> list[str]:
-    """The names of a module, in the order of its list, or of its source."""
+    """Return the names of a module in the order of `__all__`, or of the source."""
     found = importlib.import_module(module)
     own = [
         name
@@ -120,14 +120,14 @@ def _public(module: str) -> list[str]:
 
 
 def _object(module: str, name: str) -> str:
-    """What a name stands for: the same for a class that two modules offer."""
+    """Return the qualified name of an object: the same for a class that two modules export."""
     value = getattr(importlib.import_module(module), name)
     home = getattr(value, "__module__", None) if callable(value) else None
     return f"{home}.{value.__qualname__}" if home and hasattr(value, "__qualname__") else name
 
 
 def _homes() -> dict[str, str]:
-    """On which page each thing is described: that of errors for errors, else the first one."""
+    """Return the module whose page describes each object: `millstream.errors` for errors."""
     homes: dict[str, str] = {}
     for module in ("millstream.errors", *REFERENCE):
         for name in _public(module):
@@ -146,7 +146,7 @@ def _entry(module: str, name: str) -> str:
 
 
 def build(target: Path) -> int:
-    """Builds the site into a folder; Sphinx's exit code, which is not 0 after warnings."""
+    """Build the site into a folder and return Sphinx's exit code, which is not 0 after warnings."""
     with tempfile.TemporaryDirectory(prefix="millstream-site-") as source:
         staged(Path(source))
         command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "2"]

@@ -1,4 +1,4 @@
-"""Settings of the documentation's site, which build.py makes."""
+"""Sphinx settings of the documentation site, which build.py builds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ exclude_patterns = ["generators", "site"]
 html_theme = "furo"
 html_title = f"Millstream {release}"
 
-# As on GitHub, where the pages are read as well.
+# The same anchors as on GitHub, where the pages are also read.
 myst_heading_anchors = 6
 myst_enable_extensions = ["colon_fence"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_google_docstring = True
-# Copied code has no prompts and no results.
+# Copied code contains neither prompts nor results.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

@@ -1,12 +1,12 @@
-"""Asks a web service about every record, a hundred at a time, and keeps the order of each key.
+"""Calls a web service for every record, a hundred at a time, in order by key.
 
     python examples/async-enrichment/async_enrichment.py --demo
     python examples/async-enrichment/async_enrichment.py \
         --bootstrap-servers localhost:9092 --service localhost:8000
 
-Visits of customers come in; the service knows where a customer lives, and takes 10 ms to say so.
-With --demo it needs no Kafka: it brings a broker and the service along, works on some visits with
-one request at a time and on many with a hundred, checks the results, and tells the speed-up.
+The service returns the country of a customer after 10 ms. With --demo the program starts a broker
+and the service, processes some visits with one request at a time and many with a hundred, checks
+the results, and prints the speedup.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millstream.serdes import JSON, STRING
 
 
 class Service:
-    """Asks the service over HTTP, on connections that are kept. Belongs to one event loop.
+    """A client of the service with a connection pool. It belongs to one event loop.
 
     Args:
         address: `host:port`.
@@ -34,10 +34,10 @@ class Service:
         self._idle: deque[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = deque()
 
     async def country(self, customer: str) -> str:
-        """Where a customer lives.
+        """The country of a customer.
 
         Raises:
-            OSError: the service cannot be reached, or does not know.
+            OSError: the service is unreachable, or does not have the customer.
         """
         if self._idle:
             reader, writer = self._idle.pop()
@@ -49,19 +49,19 @@ class Service:
             length = next(int(h[15:]) for h in headers if h.lower().startswith("content-length:"))
             body = await reader.readexactly(length)
         except BaseException:
-            # Also when the call is cancelled: the answer may still come, to nobody.
+            # Also if the call is cancelled, because the response may still arrive.
             writer.close()
             raise
         self._idle.append((reader, writer))
         if " 200 " not in status:
-            raise OSError(f"the service said {status!r} about {customer}")
+            raise OSError(f"the service answered {status!r} for {customer}")
         return str(json.loads(body)["country"])
 
 
 def enriched(
     address: str, concurrency: int, input_topic: str = "visits", output_topic: str = "places"
 ) -> Topology:
-    """Visits in, each with the country of its customer out."""
+    """Visits; visits with the country of the customer."""
     service = Service(address)
 
     async def with_country(customer: str, visit: dict[str, Any]) -> dict[str, Any]:
@@ -79,12 +79,12 @@ def enriched(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Asks a web service about every record.")
+    parser = argparse.ArgumentParser(description="Calls a web service for every record.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; both topics must exist on it")
-    where.add_argument("--demo", action="store_true", help="bring broker and service along")
-    parser.add_argument("--service", default="localhost:8000", help="its host:port")
-    parser.add_argument("--concurrency", type=int, default=100, help="requests at a time")
+    where.add_argument("--demo", action="store_true", help="start a broker and the service")
+    parser.add_argument("--service", default="localhost:8000", help="host:port")
+    parser.add_argument("--concurrency", type=int, default=100, help="concurrent requests")
     options = parser.parse_args()
     if options.demo:
         from async_enrichment_demo import Demo

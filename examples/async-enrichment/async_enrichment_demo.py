@@ -1,4 +1,4 @@
-"""What `async_enrichment.py --demo` adds: a broker, a slow web service, visits, and a check."""
+"""The demo of `async_enrichment.py`: a broker, a slow web service, visits, and a check."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from millstream import KafkaStreams, StreamsConfig, Topology
 from millstream.testing import EmbeddedKafka
 
 CUSTOMERS = 2_000
-ANSWER_S = 0.010
-#: How many visits are worked on one request at a time, and then as many at a time as wanted.
-ALONE, TOGETHER = 200, 10_000
+RESPONSE_S = 0.010
+#: The number of visits with sequential and with concurrent requests.
+SEQUENTIAL, CONCURRENT = 200, 10_000
 DEADLINE_S = 60.0
 COUNTRIES = ("Norway", "Portugal", "Japan", "Ghana", "Peru")
 
 
 def country_of(customer: str) -> str:
-    """What the service knows."""
+    """The country that the service returns."""
     return COUNTRIES[int(customer.removeprefix("customer-")) % len(COUNTRIES)]
 
 
 class SlowService:
-    """An HTTP server on a thread of its own, which answers each request after `ANSWER_S`."""
+    """An HTTP server on its own thread that responds to each request after `RESPONSE_S`."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -57,15 +57,15 @@ class SlowService:
         self._ready.set()
         self._loop.run_forever()
         server.close()
-        # Connections that clients have kept open.
-        open_ones = asyncio.all_tasks(self._loop)
-        for task in open_ones:
+        # Close the connections of clients.
+        connections = asyncio.all_tasks(self._loop)
+        for task in connections:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*open_ones, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.gather(*connections, return_exceptions=True))
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the requests of one connection."""
+        """Respond to the requests of one connection."""
         with closing(writer):
             while True:
                 try:
@@ -73,7 +73,7 @@ class SlowService:
                 except (asyncio.IncompleteReadError, ConnectionError):
                     return
                 customer = request.split(b" ", 2)[1].decode().removeprefix("/")
-                await asyncio.sleep(ANSWER_S)
+                await asyncio.sleep(RESPONSE_S)
                 body = json.dumps({"country": country_of(customer)})
                 writer.write(
                     f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
@@ -81,12 +81,12 @@ class SlowService:
 
 
 class Demo:
-    """Runs the topology twice on local Spark, against a broker of its own.
+    """Runs the topology twice, on local Spark and an embedded broker.
 
     Args:
-        make_topology: of the service's address, how many requests it may get at a time, and the
+        make_topology: takes the address of the service, the number of concurrent requests, and the
             names of the topics.
-        options: from the command line.
+        options: the options of the command line.
     """
 
     def __init__(
@@ -96,23 +96,23 @@ class Demo:
         self._concurrency: int = options.concurrency
 
     def run(self) -> int:
-        """0 if every visit has its country, and the visits of each customer are in order."""
+        """Run the demo; 0 if every visit has its country, in order by customer."""
         print("Starting an Apache Kafka broker, a web service, and Spark …", flush=True)
         with EmbeddedKafka() as kafka, SlowService() as service:
-            alone = self._rate(kafka, service, 1, ALONE)
-            together = self._rate(kafka, service, self._concurrency, TOGETHER)
-        if alone is None or together is None:
+            sequential = self._rate(kafka, service, 1, SEQUENTIAL)
+            concurrent = self._rate(kafka, service, self._concurrency, CONCURRENT)
+        if sequential is None or concurrent is None:
             return 1
         print(
-            f"{together / alone:.0f} times as fast on one partition; every visit has its country, "
-            "and those of each customer are in order"
+            f"{concurrent / sequential:.0f} times as fast on one partition; every visit has its "
+            "country, and the visits of each customer are in order"
         )
         return 0
 
     def _rate(
         self, kafka: EmbeddedKafka, service: SlowService, concurrency: int, count: int
     ) -> float | None:
-        """Visits a second; None if the results are wrong."""
+        """Visits per second; None if the results are wrong."""
         inputs, outputs = f"visits-{concurrency}", f"places-{concurrency}"
         for topic in (inputs, outputs):
             kafka.create_topic(topic, 1)
@@ -137,23 +137,23 @@ class Demo:
             finally:
                 streams.close(timedelta(seconds=30))
         requests = "1 request" if concurrency == 1 else f"{concurrency} requests"
-        print(f"{requests:>12} at a time: {count / took_s:7,.0f} visits a second", flush=True)
+        print(f"{requests:>12} at a time: {count / took_s:7,.0f} visits per second", flush=True)
         return count / took_s if is_right(found, visits) else None
 
 
 def is_right(found: list[tuple[str, int, str]], visits: list[str]) -> bool:
-    """Whether each visit is there with its country, and those of a customer are in order."""
+    """Whether each visit has its country, and the visits of each customer are in order."""
     last: dict[str, int] = {}
     for customer, visit, country in found:
         if country != country_of(customer):
-            print(f"WRONG: {customer} lives in {country_of(customer)}, not in {country}")
+            print(f"WRONG: {customer} is in {country_of(customer)}, not in {country}")
             return False
         if visit <= last.get(customer, -1):
             print(f"WRONG: visit {visit} of {customer} came after visit {last[customer]}")
             return False
         last[customer] = visit
     if len(found) != len(visits):
-        print(f"WRONG: {len(found)} of {len(visits)} visits came out in {DEADLINE_S:.0f} s")
+        print(f"WRONG: {len(found)} of {len(visits)} visits were written in {DEADLINE_S:.0f} s")
         return False
     return True
 
@@ -178,7 +178,7 @@ class Results:
         self._consumer.assign([TopicPartition(topic, 0, 0)])
 
     def take(self, count: int) -> list[tuple[str, int, str]]:
-        """As many as that, or what there is when it takes too long."""
+        """Read so many results; fewer after a timeout."""
         found: list[tuple[str, int, str]] = []
         deadline = time.monotonic() + DEADLINE_S
         while len(found) < count and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The topology against a service that answers, and one that does not know."""
+"""The topology with a working service, and with an unreachable one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_each_visit_gets_the_country_of_its_customer_in_order() -> None:
         assert [visit["visit"] for visit in of_one] == sorted(visit["visit"] for visit in of_one)
 
 
-def test_a_service_that_is_not_there_is_told_with_the_record() -> None:
+def test_an_unreachable_service_is_reported_with_the_record() -> None:
     # Nothing listens on port 1.
     with TopologyTestDriver(enriched("127.0.0.1:1", 10)) as driver:
         visits = driver.create_input_topic("visits", key=STRING, value=JSON)

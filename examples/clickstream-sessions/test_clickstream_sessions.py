@@ -1,4 +1,4 @@
-"""Visits, pauses, and a click that comes late."""
+"""Visits, gaps, and a late click."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from clickstream_sessions import (
     CLICK,
     CLICKS,
-    PAUSE_MS,
+    GAP_MS,
     VISIT,
     VISITS,
     Click,
@@ -23,28 +23,28 @@ MINUTE_MS = 60_000
 
 
 def visits(clicks: Sequence[tuple[int, str]]) -> list[Visit]:
-    """The visits of one visitor, as somebody else's click much later ends them all."""
+    """The visits of one visitor, all completed by a much later click of another one."""
     with TopologyTestDriver(sessions()) as driver:
         topic = driver.create_input_topic(CLICKS, key=STRING, value=CLICK)
         for at_ms, page in clicks:
             topic.pipe_input("ann", Click(page, at_ms))
-        topic.pipe_input("bob", Click("/", 100 * PAUSE_MS))
+        topic.pipe_input("bob", Click("/", 100 * GAP_MS))
         return driver.create_output_topic(VISITS, key=STRING, value=VISIT).read_values()
 
 
-def test_a_pause_ends_a_visit() -> None:
-    assert visits([(0, "/"), (MINUTE_MS, "/tea"), (MINUTE_MS + PAUSE_MS + 1, "/cart")]) == [
+def test_a_gap_ends_a_visit() -> None:
+    assert visits([(0, "/"), (MINUTE_MS, "/tea"), (MINUTE_MS + GAP_MS + 1, "/cart")]) == [
         Visit("/", "/tea", 2, 60),
         Visit("/cart", "/cart", 1, 0),
     ]
 
 
-def test_a_click_that_comes_late_makes_two_visits_one() -> None:
-    last_ms = PAUSE_MS + MINUTE_MS
+def test_a_late_click_merges_two_visits() -> None:
+    last_ms = GAP_MS + MINUTE_MS
     assert visits([(0, "/"), (last_ms, "/cart"), (2 * MINUTE_MS, "/tea")]) == [
         Visit("/", "/cart", 3, last_ms // 1_000)
     ]
 
 
-def test_the_demo_is_right() -> None:
+def test_the_demo_succeeds() -> None:
     assert demo() == 0

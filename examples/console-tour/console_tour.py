@@ -1,11 +1,10 @@
-"""A shop at work, to look at it in the console: a tour of what an application shows of itself.
+"""A sample shop with continuous orders, for a tour of the console.
 
-    python examples/console-tour/console_tour.py               # until Ctrl-C
-    python examples/console-tour/console_tour.py --demo        # goes round once by itself, and ends
+    python examples/console-tour/console_tour.py             # until Ctrl-C
+    python examples/console-tour/console_tour.py --demo      # prints the data of each view
 
-It brings a broker along, sends orders without end, and now and then one that cannot be read.
-README.md says what to look at. With --demo it asks the console for what each of its views shows, as
-a browser does, and tells it.
+It starts a broker, and sends orders continuously, some of them invalid. README.md describes the
+views. With --demo it requests the data of each view like a browser, and prints it.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ CUSTOMERS = [f"customer-{number}" for number in range(200)]
 PARTITIONS = 4
 ORDERS_PER_S = 400
 #: One order in so many has no price.
-BROKEN_EVERY = 500
+INVALID_EVERY = 500
 DEADLINE_S = 90.0
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What somebody bought, under his name."""
+    """An order; the key is the customer."""
 
     product: str
     cents: int
@@ -57,7 +56,7 @@ ORDER = json_of(Order)
 
 
 def shop() -> Topology:
-    """A table, a join, an aggregation and a window: something to see in each view."""
+    """A table, a join, an aggregation and a window, so that each view has data."""
     builder = StreamsBuilder()
     towns = builder.table(TOWNS, key=STRING, value=STRING, store="towns")
     orders = builder.stream(ORDERS, key=STRING, value=ORDER)
@@ -76,7 +75,7 @@ def shop() -> Topology:
 
 
 class Customers:
-    """Sends towns once, and orders without end, from a thread of its own."""
+    """Sends the towns once, and orders continuously, on its own thread."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._producer = Producer(
@@ -108,7 +107,7 @@ class Customers:
             for _ in range(ORDERS_PER_S // 20):
                 number += 1
                 order = {"product": self._dice.choice(("tea", "mug")), "cents": 350}
-                if number % BROKEN_EVERY == 0:
+                if number % INVALID_EVERY == 0:
                     del order["cents"]
                 customer = self._dice.choice(CUSTOMERS)
                 self._producer.produce(ORDERS, json.dumps(order).encode(), customer.encode())
@@ -116,68 +115,68 @@ class Customers:
         self._producer.flush(30)
 
 
-def ask(address: ServerAddress, path: str) -> Any:
-    """What the console's server says, as the console asks it."""
+def get(address: ServerAddress, path: str) -> Any:
+    """Request a document like the console."""
     request = urllib.request.Request(address.url + path)
     request.add_header("Authorization", f"Bearer {address.token}")
     with urllib.request.urlopen(request, timeout=10) as response:
         return json.load(response)
 
 
-def wait(look: Callable[[], Any], enough: Callable[[Any], bool], what: str) -> Any:
-    """What is seen once there is enough of it.
+def wait(read: Callable[[], Any], condition: Callable[[Any], bool], name: str) -> Any:
+    """Read until the condition holds, and return the result.
 
     Raises:
-        TimeoutError: that did not come.
+        TimeoutError: the condition did not hold in time.
     """
     deadline = time.monotonic() + DEADLINE_S
     while True:
-        found = look()
-        if enough(found):
+        found = read()
+        if condition(found):
             return found
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {DEADLINE_S:.0f} s: {what}")
+            raise TimeoutError(f"not within {DEADLINE_S:.0f} s: {name}")
         time.sleep(0.2)
 
 
-def go_round(address: ServerAddress) -> int:
-    """Look at each view, and tell what is there."""
+def tour(address: ServerAddress) -> int:
+    """Print the data of each view, and return the number of failures."""
 
     def state() -> Any:
-        return ask(address, "/console/state")
+        return get(address, "/console/state")
 
-    at_work = wait(state, lambda seen: (seen["totals"]["records_per_s"] or 0) > 0, "records")
-    totals = at_work["totals"]
+    running = wait(state, lambda found: (found["totals"]["records_per_s"] or 0) > 0, "records")
+    totals = running["totals"]
     print(
-        f"Overview:       {at_work['application']['state']}, "
+        f"Overview:       {running['application']['state']}, "
         f"{totals['records_per_s']:.0f} records/s"
     )
-    edges = at_work["topology"]["edges"]
-    print(f"Topology:       {len(at_work['topology']['parts'])} sub-topologies, {len(edges)} edges")
-    for thread in at_work["threads"]:
+    edges = running["topology"]["edges"]
+    print(f"Topology:       {len(running['topology']['parts'])} sub-topologies, {len(edges)} edges")
+    for thread in running["threads"]:
         print(f"Tasks & hosts:  {thread['label']} has {len(thread['active'])} tasks")
-    names = ", ".join(sorted(store["name"] for store in at_work["stores"]))
+    names = ", ".join(sorted(store["name"] for store in running["stores"]))
     print(f"Stores:         {names}")
     entries = wait(
-        lambda: ask(address, "/stores/sales/range?limit=10")["entries"],
+        lambda: get(address, "/stores/sales/range?limit=10")["entries"],
         lambda found: len(found) == 3,
         "sales of three towns",
     )
     for entry in entries:
         print(f"                {entry['key']}: {entry['value'] / 100:.2f}")
-    left_out = wait(
-        lambda: state()["totals"]["dropped_total"], lambda count: count > 0, "orders left out"
+    dropped = wait(
+        lambda: state()["totals"]["dropped_total"], lambda count: count > 0, "dropped orders"
     )
-    print(f"Left out:       {left_out:.0f} that cannot be read, kept in the topic {DEAD}")
+    print(f"Dropped:        {dropped:.0f} invalid orders, kept in the topic {DEAD}")
     failures = len(state()["failures"])
-    print(f"Errors:         {failures} failures of threads")
-    states = " → ".join(str(change["new"]) for change in at_work["states"])
-    print(f"Timeline:       {states}; {len(at_work['rebalances'])} rebalances")
+    print(f"Errors:         {failures} failed threads")
+    states = " → ".join(str(change["new"]) for change in running["states"])
+    print(f"Timeline:       {states}; {len(running['rebalances'])} rebalances")
     return failures
 
 
 def run(demo: bool) -> int:
-    """The shop on a broker of its own, until Ctrl-C or until the tour has ended."""
+    """Run the shop on an embedded broker, until Ctrl-C or the end of the tour."""
     print("Starting an Apache Kafka broker and Spark …", flush=True)
     with (
         EmbeddedKafka() as kafka,
@@ -200,10 +199,10 @@ def run(demo: bool) -> int:
             address = streams.server_address
             assert address is not None
             if demo:
-                failures = go_round(address)
-                print("that is the tour" if not failures else "threads have failed: look at them")
+                failures = tour(address)
+                print("the tour is complete" if not failures else "WRONG: threads have failed")
                 return int(failures > 0)
-            print(f"Open {address.console}\nCtrl-C ends it.", flush=True)
+            print(f"Open {address.console}\nPress Ctrl-C to stop.", flush=True)
             try:
                 threading.Event().wait()
             except KeyboardInterrupt:
@@ -212,8 +211,8 @@ def run(demo: bool) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A shop at work, to look at it in the console.")
-    parser.add_argument("--demo", action="store_true", help="go round by itself, and end")
+    parser = argparse.ArgumentParser(description="A sample shop for a tour of the console.")
+    parser.add_argument("--demo", action="store_true", help="print the data of each view, and end")
     return run(parser.parse_args().demo)
 
 

@@ -1,4 +1,4 @@
-"""The shop's numbers are right; that the console shows them is what the demo checks."""
+"""The numbers of the shop. The demo checks that the console shows them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""Fraud rules: payments in; alerts, and a report of each hour, out.
+"""Fraud rules: checks payments, and emits alerts and hourly reports.
 
     python examples/fraud-rules/fraud_rules.py --demo
     python examples/fraud-rules/fraud_rules.py --bootstrap-servers localhost:9092
 
-Rules look at what a card has done lately, so each card has a short history in a store. A rule is a
-function of a payment and that history. Calls by time do two things that no payment does: they
-forget cards that have been quiet for long, and tell at the end of each hour how many alerts there
-were. With --demo it needs neither Kafka nor Spark: it invents a day of payments with some fraud
-among them, and checks that the rules have found just that.
+A rule is a function of a payment and the recent payments of the card, which are in a store.
+Punctuations delete the history of inactive cards, and forward the number of alerts every hour. With
+--demo it runs in the test driver, without Kafka and Spark: it generates a day of payments with some
+fraud, and checks that the rules find exactly that.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ from millstream.testing import TopologyTestDriver
 
 PAYMENTS, ALERTS, REPORTS = "payments", "alerts", "reports"
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
-#: What a card has done longer ago than this, no rule looks at.
-REMEMBERED_MS = HOUR_MS
+#: No rule uses payments that are older than this.
+HISTORY_MS = HOUR_MS
 
 
 class Payment(msgspec.Struct, frozen=True):
-    """With a card, whose number is the key."""
+    """A payment; the key is the card number."""
 
     cents: int
     country: str
 
 
-class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """A payment of the past."""
+class PastPayment(msgspec.Struct, frozen=True, array_like=True):
+    """A payment in the history of a card."""
 
     at_ms: int
     cents: int
@@ -56,54 +55,54 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """What is wrong with a payment."""
+    """The rule that a payment violates."""
 
     rule: str
     cents: int
 
 
-PAYMENT, HISTORY, ALERT = json_of(Payment), json_of(list[Seen]), json_of(Alert)
+PAYMENT, HISTORY, ALERT = json_of(Payment), json_of(list[PastPayment]), json_of(Alert)
 
 
-def many_at_once(now: Seen, before: Sequence[Seen]) -> bool:
+def many_at_once(now: PastPayment, before: Sequence[PastPayment]) -> bool:
     """The fifth payment within a minute."""
     return sum(each.at_ms > now.at_ms - MINUTE_MS for each in before) >= 4
 
 
-def two_countries(now: Seen, before: Sequence[Seen]) -> bool:
+def two_countries(now: PastPayment, before: Sequence[PastPayment]) -> bool:
     """Two countries within ten minutes."""
-    lately = (each for each in before if each.at_ms > now.at_ms - 10 * MINUTE_MS)
-    return any(each.country != now.country for each in lately)
+    recent = (each for each in before if each.at_ms > now.at_ms - 10 * MINUTE_MS)
+    return any(each.country != now.country for each in recent)
 
 
-def small_then_large(now: Seen, before: Sequence[Seen]) -> bool:
-    """More than 500.00 after at most 1.00: somebody has tried whether the card works."""
+def small_then_large(now: PastPayment, before: Sequence[PastPayment]) -> bool:
+    """More than 500.00 after at most 1.00, which is a sign of card testing."""
     return now.cents > 50_000 and any(each.cents <= 100 for each in before)
 
 
-RULES: Sequence[Callable[[Seen, Sequence[Seen]], bool]] = (
+RULES: Sequence[Callable[[PastPayment, Sequence[PastPayment]], bool]] = (
     many_at_once,
     two_countries,
     small_then_large,
 )
 
 
-class Judge(Processor[str, Payment, str, Alert]):
-    """Puts each payment to the rules."""
+class RuleProcessor(Processor[str, Payment, str, Alert]):
+    """Checks each payment against the rules."""
 
     def init(self, context: ProcessorContext[str, Alert]) -> None:
         super().init(context)
-        self.history: KeyValueStore[str, list[Seen]] = context.get_state_store("history")
+        self.history: KeyValueStore[str, list[PastPayment]] = context.get_state_store("history")
         self.counts: KeyValueStore[str, int] = context.get_state_store("alerts-by-rule")
-        # By stream time: the same payments give the same reports, whenever they are read.
+        # With stream time, the same payments always give the same reports.
         context.schedule(timedelta(hours=1), PunctuationType.STREAM_TIME, self.report)
-        context.schedule(timedelta(hours=1), PunctuationType.STREAM_TIME, self.forget)
+        context.schedule(timedelta(hours=1), PunctuationType.STREAM_TIME, self.expire)
 
     def process(self, record: Record[str, Payment]) -> None:
         payment = record.value
-        now = Seen(record.timestamp, payment.cents, payment.country)
+        now = PastPayment(record.timestamp, payment.cents, payment.country)
         past = self.history.get(record.key) or []
-        before = [each for each in past if each.at_ms > now.at_ms - REMEMBERED_MS]
+        before = [each for each in past if each.at_ms > now.at_ms - HISTORY_MS]
         for rule in RULES:
             if rule(now, before):
                 name = rule.__name__
@@ -112,25 +111,25 @@ class Judge(Processor[str, Payment, str, Alert]):
         self.history.put(record.key, [*before, now])
 
     def report(self, stream_time_ms: int) -> None:
-        """Tell how many alerts there were, and begin anew."""
+        """Forward the number of alerts by rule, and reset it."""
         with self.counts.all() as found:
             counts = dict(found)
         for name, count in counts.items():
             self.context.forward(Record(name, Alert(name, count), stream_time_ms), "reports")
             self.counts.delete(name)
 
-    def forget(self, stream_time_ms: int) -> None:
-        """Cards that have been quiet for so long that no rule would look at what they did."""
+    def expire(self, stream_time_ms: int) -> None:
+        """Delete cards without payments that are recent enough for the rules."""
         with self.history.all() as cards:
-            quiet = [
-                card for card, past in cards if past[-1].at_ms <= stream_time_ms - REMEMBERED_MS
+            inactive = [
+                card for card, past in cards if past[-1].at_ms <= stream_time_ms - HISTORY_MS
             ]
-        for card in quiet:
+        for card in inactive:
             self.history.delete(card)
 
 
 def fraud_rules() -> Topology:
-    """Payments in, alerts by card and reports by rule out."""
+    """Payments by card; alerts by card, and reports by rule."""
     builder = StreamsBuilder()
     builder.add_state_store(
         Stores.key_value_builder(Stores.persistent_key_value("history"), STRING, HISTORY)
@@ -138,23 +137,23 @@ def fraud_rules() -> Topology:
     builder.add_state_store(
         Stores.key_value_builder(Stores.persistent_key_value("alerts-by-rule"), STRING, LONG)
     )
-    judged = builder.stream(PAYMENTS, key=STRING, value=PAYMENT).process(
-        Judge, stores=["history", "alerts-by-rule"], name="judge"
+    checked = builder.stream(PAYMENTS, key=STRING, value=PAYMENT).process(
+        RuleProcessor, stores=["history", "alerts-by-rule"], name="rules"
     )
-    judged.to(ALERTS, key=STRING, value=ALERT, name="alerts")
-    judged.map_values(lambda report: report.cents, name="reports").to(
+    checked.to(ALERTS, key=STRING, value=ALERT, name="alerts")
+    checked.map_values(lambda report: report.cents, name="reports").to(
         REPORTS, key=STRING, value=LONG
     )
     return builder.build()
 
 
-def invented() -> tuple[list[tuple[int, str, Payment]], set[tuple[str, str]]]:
-    """A day of payments by their times, and which cards break which rules."""
+def sample_payments() -> tuple[list[tuple[int, str, Payment]], set[tuple[str, str]]]:
+    """A day of payments in order of time, and the cards that violate rules."""
     dice = random.Random(11)
     payments = []
     for number in range(300):
         card, country = f"card-{number:03}", dice.choice(("NO", "PE", "JP"))
-        # Honest cards pay a few times a day, in one country, hours apart, never very little.
+        # Legitimate cards pay a few times per day, in one country, hours apart, never tiny amounts.
         first_ms = dice.randrange(2 * HOUR_MS)
         for visit in range(dice.randrange(1, 8)):
             at_ms = first_ms + visit * 3 * HOUR_MS + dice.randrange(HOUR_MS)
@@ -179,31 +178,31 @@ def invented() -> tuple[list[tuple[int, str, Payment]], set[tuple[str, str]]]:
 
 
 def demo() -> int:
-    """Send a day through the rules; 0 if they have found what was put in."""
-    payments, fraud = invented()
+    """Process a day in the test driver; 0 if the rules find exactly the fraud."""
+    payments, fraud = sample_payments()
     with TopologyTestDriver(fraud_rules()) as driver:
         topic = driver.create_input_topic(PAYMENTS, key=STRING, value=PAYMENT)
         for at_ms, card, payment in payments:
             topic.pipe_input(card, payment, at_ms)
         alerts = driver.create_output_topic(ALERTS, key=STRING, value=ALERT).read_key_values()
         reports = driver.create_output_topic(REPORTS, key=STRING, value=LONG).read_key_values()
-        remembered = driver.get_state_store("history").approximate_num_entries()
+        stored = driver.get_state_store("history").approximate_num_entries()
     for card, alert in alerts:
         print(f"{card}  {alert.rule:16} {alert.cents / 100:8.2f}")
     found = {(card, alert.rule) for card, alert in alerts}
     cards = len({card for _, card, _ in payments})
     print(f"{len(payments)} payments, {len(alerts)} alerts, {len(reports)} lines of reports")
-    print(f"{remembered} of {cards} cards are still remembered")
-    right = found == fraud and remembered < cards
+    print(f"{stored} of {cards} cards are still in the store")
+    right = found == fraud and stored < cards
     print("every fraud was found, and nothing else" if right else f"WRONG: {found ^ fraud}")
     return 0 if right else 1
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Looks for fraud in payments.")
+    parser = argparse.ArgumentParser(description="Detects fraud in payments.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; the three topics must exist on it")
-    where.add_argument("--demo", action="store_true", help="invent the input, without a broker")
+    where.add_argument("--demo", action="store_true", help="generate the input, without a broker")
     options = parser.parse_args()
     if options.demo:
         return demo()

@@ -1,4 +1,4 @@
-"""Each rule, at its edge."""
+"""Each rule at its limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millstream.testing import TopologyTestDriver
 
 
 def alerts(payments: Sequence[tuple[int, int, str]]) -> list[str]:
-    """The rules that payments of one card break, in their order."""
+    """The rules that payments of one card violate, in order."""
     with TopologyTestDriver(fraud_rules()) as driver:
         topic = driver.create_input_topic(PAYMENTS, key=STRING, value=PAYMENT)
         for at_ms, cents, country in payments:
@@ -48,11 +48,11 @@ def test_two_countries_in_ten_minutes(minutes: int, found: list[str]) -> None:
     ("first", "second", "found"),
     [(100, 50_001, ["small_then_large"]), (101, 50_001, []), (100, 50_000, [])],
 )
-def test_a_card_that_is_tried(first: int, second: int, found: list[str]) -> None:
+def test_card_testing(first: int, second: int, found: list[str]) -> None:
     assert alerts([(0, first, "NO"), (30 * MINUTE_MS, second, "NO")]) == found
 
 
-def test_reports_come_by_the_hour() -> None:
+def test_hourly_reports() -> None:
     with TopologyTestDriver(fraud_rules()) as driver:
         topic = driver.create_input_topic(PAYMENTS, key=STRING, value=PAYMENT)
         reports = driver.create_output_topic(REPORTS, key=STRING, value=LONG)
@@ -63,5 +63,5 @@ def test_reports_come_by_the_hour() -> None:
         assert reports.read_key_values() == [("two_countries", 2)]
 
 
-def test_the_demo_is_right() -> None:
+def test_the_demo_succeeds() -> None:
     assert demo() == 0

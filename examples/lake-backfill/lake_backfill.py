@@ -1,12 +1,12 @@
-"""Keeps a clickstream in the lake, and counts it from its very beginning.
+"""Writes a clickstream to a lake table, and counts its complete history.
 
     python examples/lake-backfill/lake_backfill.py --demo
     python examples/lake-backfill/lake_backfill.py keep --bootstrap-servers … --lake /lake/clicks
     python examples/lake-backfill/lake_backfill.py count --bootstrap-servers … --lake /lake/clicks
 
-One application keeps all clicks as an Iceberg table, each once. A later one counts them by country:
-first those of the table, then those of the topic. With --demo both run against a broker of their
-own, which forgets the clicks that are in the table, and the counts are checked.
+One application writes all clicks to an Iceberg table, exactly once. A later one counts them by
+country: first the clicks of the table, then those of the topic. With --demo both run on an embedded
+broker; the clicks in the table are deleted from the topic in between, and the counts are checked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLICKS, COUNTS = "clicks", "clicks-by-country"
 
 
 def kept(lake: Path) -> Topology:
-    """All clicks into a table."""
+    """Writes all clicks to a table."""
     builder = StreamsBuilder()
     builder.stream(CLICKS, key=STRING, value=CLICK).to_lake(
         lake,
@@ -50,7 +50,7 @@ def kept(lake: Path) -> Topology:
 
 
 def counted(lake: Path) -> Topology:
-    """Clicks of the table and of the topic, counted by country."""
+    """Counts the clicks of the table and the topic by country."""
     builder = StreamsBuilder()
     clicks = builder.stream_from_lake(
         lake, format="iceberg", key=STRING, value=CLICK, then=CLICKS, name="clicks"
@@ -62,7 +62,7 @@ def counted(lake: Path) -> Topology:
 
 
 def config(application: str, bootstrap_servers: str, state: Path) -> StreamsConfig:
-    """Exactly once."""
+    """Settings for exactly-once processing."""
     return StreamsConfig(
         application_id=application,
         bootstrap_servers=bootstrap_servers,
@@ -74,7 +74,7 @@ def config(application: str, bootstrap_servers: str, state: Path) -> StreamsConf
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """A small session that knows Iceberg."""
+    """A small session with support for Iceberg."""
     builder = SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     for name, value in spark_settings("iceberg", "kafka").items():
@@ -87,20 +87,22 @@ def session() -> Iterator[SparkSession]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Keeps clicks in the lake, and counts them all.")
-    parser.add_argument("what", nargs="?", choices=["keep", "count"])
-    parser.add_argument("--demo", action="store_true", help="run both on a broker, and check")
+    parser = argparse.ArgumentParser(description="Writes clicks to a lake table, and counts them.")
+    parser.add_argument("action", nargs="?", choices=["keep", "count"])
+    parser.add_argument(
+        "--demo", action="store_true", help="run both on a broker, and check the counts"
+    )
     parser.add_argument("--bootstrap-servers", help=f"your broker, with {CLICKS} and {COUNTS}")
     parser.add_argument("--lake", type=Path, help="the folder of the table")
     parser.add_argument("--state", type=Path, default=Path("clickstream-state"))
     options = parser.parse_args()
     if options.demo:
         return Demo(session, config, kept, counted).run()
-    if not (options.what and options.bootstrap_servers and options.lake):
+    if not (options.action and options.bootstrap_servers and options.lake):
         parser.error("give --demo, or keep or count with --bootstrap-servers and --lake")
-    settings = config(f"clicks-{options.what}", options.bootstrap_servers, options.state)
+    settings = config(f"clicks-{options.action}", options.bootstrap_servers, options.state)
     with session() as spark:
-        topology = kept if options.what == "keep" else counted
+        topology = kept if options.action == "keep" else counted
         KafkaStreams(topology(options.lake), settings, spark).run()
     return 0
 

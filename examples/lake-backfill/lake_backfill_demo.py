@@ -1,4 +1,4 @@
-"""What `lake_backfill.py --demo` adds: a broker that forgets, clicks, and a check."""
+"""The demo of `lake_backfill.py`: a broker, deleted records, clicks, and a check."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millstream.testing import EmbeddedKafka
 CLICKS, COUNTS, PARTITIONS = "clicks", "clicks-by-country", 2
 FIRST, LATER = 600, 200
 COUNTRIES = ("chile", "ghana", "japan")
-PATIENCE_S = 240.0
+TIMEOUT_S = 240.0
 
 T = TypeVar("T")
 
@@ -32,10 +32,10 @@ class Demo:
     """Runs both applications, one after the other.
 
     Args:
-        session: gives a Spark session.
-        config: settings by application, broker and folder.
-        kept: the topology that keeps clicks, by the table's folder.
-        counted: the topology that counts them, by the same folder.
+        session: creates a Spark session.
+        config: creates the settings from application, broker and folder.
+        kept: creates the topology that writes clicks to a table.
+        counted: creates the topology that counts them.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Demo:
         self.servers = ""
 
     def run(self) -> int:
-        """Runs it all; 0 when every count is right."""
+        """Run the demo; 0 if every count is correct."""
         print("Starting an Apache Kafka broker and Spark …", flush=True)
         with (
             EmbeddedKafka() as kafka,
@@ -65,22 +65,22 @@ class Demo:
             lake, state = Path(folder, "lake", "clicks"), Path(folder, "state")
             self._write(0, FIRST)
             self._keep(spark, lake, state)
-            self._forget()
+            self._delete_records()
             self._write(FIRST, FIRST + LATER)
             settings = self.config("clicks-count", self.servers, state)
-            wanted = Counter(COUNTRIES[number % 3] for number in range(FIRST + LATER))
+            expected = Counter(COUNTRIES[number % 3] for number in range(FIRST + LATER))
             with KafkaStreams(self.counted(lake), settings, spark):
-                found = self._wait(self._counts, lambda counts: counts == wanted)
+                found = self._wait(self._counts, lambda counts: counts == expected)
         print(f"counts: {dict(sorted(found.items()))}")
-        ok = found == wanted
-        print("every click is counted once" if ok else f"WRONG: expected {dict(wanted)}")
+        ok = found == expected
+        print("every click is counted once" if ok else f"WRONG: expected {dict(expected)}")
         return 0 if ok else 1
 
     def _keep(self, spark: SparkSession, lake: Path, state: Path) -> None:
         settings = self.config("clicks-keep", self.servers, state)
         with KafkaStreams(self.kept(lake), settings, spark):
             rows = self._wait(lambda: _rows(spark, lake), lambda count: count >= FIRST)
-        print(f"{rows} clicks are in the lake", flush=True)
+        print(f"{rows} clicks are in the table", flush=True)
 
     def _write(self, first: int, end: int) -> None:
         producer = Producer({"bootstrap.servers": self.servers, "partitioner": "murmur2_random"})
@@ -90,10 +90,10 @@ class Demo:
             producer.produce(CLICKS, json.dumps(click), f"user-{number % 50}", timestamp=time_ms)
         producer.flush(60)
 
-    def _forget(self) -> None:
-        """Delete all clicks of the topic, as its retention would."""
+    def _delete_records(self) -> None:
+        """Delete all clicks of the topic, like its retention."""
         admin = AdminClient({"bootstrap.servers": self.servers})
-        # To the end of each partition.
+        # An offset of -1 is the end of the partition.
         ends = [TopicPartition(CLICKS, number, -1) for number in range(PARTITIONS)]
         for deleted in admin.delete_records(ends).values():
             deleted.result()
@@ -125,16 +125,16 @@ class Demo:
         consumer.close()
         return found
 
-    def _wait(self, look: Callable[[], T], enough: Callable[[T], bool]) -> T:
-        deadline = time.monotonic() + PATIENCE_S
+    def _wait(self, read: Callable[[], T], condition: Callable[[T], bool]) -> T:
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
-            found = look()
-            if enough(found) or time.monotonic() > deadline:
+            found = read()
+            if condition(found) or time.monotonic() > deadline:
                 return found
             time.sleep(0.3)
 
 
 def _rows(spark: SparkSession, lake: Path) -> int:
-    # Its folder is there before its first batch is.
-    begun = (lake / "metadata" / "version-hint.text").exists()
-    return read_table(spark, str(lake), "iceberg").count() if begun else 0
+    # The folder exists before its first batch.
+    exists = (lake / "metadata" / "version-hint.text").exists()
+    return read_table(spark, str(lake), "iceberg").count() if exists else 0

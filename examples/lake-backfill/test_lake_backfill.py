@@ -1,4 +1,4 @@
-"""What the topologies are made of; that they work together is what the demo checks."""
+"""The structure of the topologies. The demo checks that they work together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from lake_backfill import CLICKS, COUNTS, counted, kept
 
 
-def test_clicks_end_in_the_table(tmp_path: Path) -> None:
+def test_clicks_are_written_to_the_table(tmp_path: Path) -> None:
     described = str(kept(tmp_path).describe())
     assert CLICKS in described
     assert "clicks-to-lake" in described

@@ -1,13 +1,13 @@
-"""Orders and payments: two streams that belong together, and what became of each order.
+"""Orders and payments: joins two streams, and determines the status of each order.
 
     python examples/orders-and-payments/orders_and_payments.py --demo
     python examples/orders-and-payments/orders_and_payments.py --bootstrap-servers localhost:9092
 
-Orders and payments come by order number, each on its own topic, in any order. A join brings those
-together that come within an hour of each other, tells which orders were never paid, and which
-payments were for nothing. What has been joined is the state of each order: a table, which anybody
-can ask. Records that cannot be read are kept in a topic of their own. With --demo it needs neither
-Kafka nor Spark: it invents an afternoon and checks what became of each order.
+Orders and payments are in separate topics, by order number. An outer join matches those within an
+hour of each other, and finds orders without a payment and payments without an order. Its result is
+a table with the status of each order, which can be queried. Invalid records are written to a
+dead-letter topic. With --demo it runs in the test driver, without Kafka and Spark: it generates an
+afternoon, and checks the status of each order.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from millstream import (
 from millstream.serdes import BYTES, STRING, json_of
 from millstream.testing import TestInputTopic, TopologyTestDriver
 
-ORDERS, PAYMENTS, OUTCOMES, UNREADABLE = "orders", "payments", "outcomes", "unreadable"
+ORDERS, PAYMENTS, OUTCOMES, INVALID = "orders", "payments", "outcomes", "invalid-records"
 MINUTE_MS = 60_000
-#: A payment may come up to an hour after its order, or five minutes before it, and ten minutes
-#: late.
-TOGETHER = JoinWindows(timedelta(hours=1), before=timedelta(minutes=5), grace=timedelta(minutes=10))
+#: A payment may be up to an hour later than its order, or five minutes earlier, and arrive ten
+#: minutes late.
+WINDOWS = JoinWindows(timedelta(hours=1), before=timedelta(minutes=5), grace=timedelta(minutes=10))
 
 
 class Order(msgspec.Struct, frozen=True):
-    """Under its number."""
+    """An order; the key is its number."""
 
     customer: str
     cents: int
 
 
 class Payment(msgspec.Struct, frozen=True):
-    """Under the number of its order."""
+    """A payment; the key is the order number."""
 
     cents: int
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of an order."""
+    """The status of an order."""
 
     status: str
     customer: str | None = None
@@ -64,23 +64,23 @@ ORDER, PAYMENT, OUTCOME = json_of(Order), json_of(Payment), json_of(Outcome)
 
 
 def outcome(order: Order | None, payment: Payment | None) -> Outcome:
-    """Of an order and its payment, or of either alone."""
+    """The outcome of an order and its payment, or of an unmatched one."""
     if order is None:
         assert payment is not None
-        return Outcome("paid for nothing", None, payment.cents)
+        return Outcome("no order", None, payment.cents)
     if payment is None:
-        return Outcome("never paid", order.customer, order.cents)
+        return Outcome("unpaid", order.customer, order.cents)
     missing = order.cents - payment.cents
-    return Outcome("paid" if missing <= 0 else "paid in part", order.customer, payment.cents)
+    return Outcome("paid" if missing <= 0 else "partially paid", order.customer, payment.cents)
 
 
 def orders_and_payments() -> Topology:
-    """Orders and payments in, outcomes out, and in the store `outcomes`."""
+    """Orders and payments; outcomes in a topic and in the store `outcomes`."""
     builder = StreamsBuilder()
     orders = builder.stream(ORDERS, key=STRING, value=ORDER)
     payments = builder.stream(PAYMENTS, key=STRING, value=PAYMENT)
     (
-        orders.outer_join(payments, outcome, TOGETHER, store_name="orders-and-payments")
+        orders.outer_join(payments, outcome, WINDOWS, store_name="orders-and-payments")
         .to_table(
             key=STRING, value=OUTCOME, store=Materialized("outcomes", key=STRING, value=OUTCOME)
         )
@@ -91,44 +91,44 @@ def orders_and_payments() -> Topology:
 
 
 def config(bootstrap_servers: str) -> StreamsConfig:
-    """What cannot be read is kept apart; results, state and offsets are one transaction."""
+    """Settings for exactly-once processing, with a topic for invalid records."""
     return StreamsConfig(
         application_id="orders-and-payments",
         bootstrap_servers=bootstrap_servers,
         processing_guarantee="exactly_once_v2",
         deserialization_exception_handler=LogAndContinueExceptionHandler(),
-        errors_dead_letter_queue_topic_name=UNREADABLE,
+        errors_dead_letter_queue_topic_name=INVALID,
     )
 
 
-def invented() -> tuple[list[tuple[int, str, str, Order | Payment]], dict[str, str]]:
-    """An afternoon by its times: topic, number, record; and what should become of each number."""
+def sample_records() -> tuple[list[tuple[int, str, str, Order | Payment]], dict[str, str]]:
+    """An afternoon: (time in ms, topic, number, record), and the expected status by number."""
     dice = random.Random(23)
     records: list[tuple[int, str, str, Order | Payment]] = []
     statuses = {}
     for number in range(400):
         key, cents = f"order-{number:03}", dice.randrange(500, 20_000)
         at_ms = dice.randrange(4 * 60) * MINUTE_MS
-        status = dice.choice(("paid", "paid", "paid", "paid in part", "never paid"))
+        status = dice.choice(("paid", "paid", "paid", "partially paid", "unpaid"))
         records.append((at_ms, ORDERS, key, Order(f"customer-{number % 50}", cents)))
-        if status != "never paid":
+        if status != "unpaid":
             paid = cents if status == "paid" else cents // 2
             at_ms += dice.randrange(-5, 60) * MINUTE_MS
             records.append((max(0, at_ms), PAYMENTS, key, Payment(paid)))
         statuses[key] = status
     for number in range(20):
-        key = f"nothing-{number:02}"
+        key = f"no-order-{number:02}"
         records.append((dice.randrange(240) * MINUTE_MS, PAYMENTS, key, Payment(100)))
-        statuses[key] = "paid for nothing"
-    # Hours later somebody orders: all that waited before is decided.
+        statuses[key] = "no order"
+    # Orders that are hours later close all earlier windows.
     for step, number in enumerate(range(998, 1_000)):
         records.append(((20 + 5 * step) * 60 * MINUTE_MS, ORDERS, f"order-{number}", Order("z", 1)))
     return sorted(records, key=lambda one: one[0]), statuses
 
 
 def demo() -> int:
-    """Send an afternoon through the topology; 0 if every order became what it should."""
-    records, statuses = invented()
+    """Process an afternoon in the test driver; 0 if every order has the expected status."""
+    records, statuses = sample_records()
     with TopologyTestDriver(orders_and_payments(), config("not-used:9092")) as driver:
         topics: dict[str, TestInputTopic[str, Any]] = {
             ORDERS: driver.create_input_topic(ORDERS, key=STRING, value=ORDER),
@@ -138,23 +138,23 @@ def demo() -> int:
             topics[topic].pipe_input(key, record, at_ms)
         raw = driver.create_input_topic(ORDERS, key=STRING, value=BYTES)
         raw.pipe_input("order-xyz", b'{"customer":"nobody"}', records[-1][0])
-        told = driver.create_output_topic(OUTCOMES, key=STRING, value=OUTCOME)
-        found = {key: one.status for key, one in told.read_key_values_to_map().items()}
-        unreadable = driver.create_output_topic(UNREADABLE, key=STRING, value=BYTES).size
+        outcomes = driver.create_output_topic(OUTCOMES, key=STRING, value=OUTCOME)
+        found = {key: one.status for key, one in outcomes.read_key_values_to_map().items()}
+        invalid = driver.create_output_topic(INVALID, key=STRING, value=BYTES).size
     for status, count in Counter(found.values()).most_common():
         print(f"{count:4} {status}")
-    print(f"{unreadable} order could not be read, and is kept in the topic {UNREADABLE}")
+    print(f"{invalid} order is invalid, and is in the topic {INVALID}")
     found.pop("order-998", None)
-    right = found == statuses and unreadable == 1
-    print("every order became what it should" if right else "WRONG: some did not")
+    right = found == statuses and invalid == 1
+    print("every order has the expected status" if right else "WRONG: unexpected statuses")
     return 0 if right else 1
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Brings orders and payments together.")
+    parser = argparse.ArgumentParser(description="Joins orders and payments.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; the four topics must exist on it")
-    where.add_argument("--demo", action="store_true", help="invent the input, without a broker")
+    where.add_argument("--demo", action="store_true", help="generate the input, without a broker")
     options = parser.parse_args()
     if options.demo:
         return demo()

@@ -1,4 +1,4 @@
-"""When an order counts as paid, and when as never paid."""
+"""The limits between paid and unpaid orders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millstream.testing import TopologyTestDriver
 
 
 def outcomes(order_minute: int, payment_minute: int) -> list[Outcome]:
-    """What is told of an order and a payment at two times, hours later."""
+    """The outcomes of an order and a payment at two times, after their windows have closed."""
     with TopologyTestDriver(orders_and_payments()) as driver:
         orders = driver.create_input_topic(ORDERS, key=STRING, value=ORDER)
         payments = driver.create_input_topic(PAYMENTS, key=STRING, value=PAYMENT)
@@ -33,20 +33,20 @@ def outcomes(order_minute: int, payment_minute: int) -> list[Outcome]:
                 payments.pipe_input("1", Payment(500), minute * MINUTE_MS)
         for hours in (20, 25):
             orders.pipe_input("later", Order("bob", 1), hours * 60 * MINUTE_MS)
-        told = driver.create_output_topic(OUTCOMES, key=STRING, value=OUTCOME)
-        return [value for key, value in told.read_key_values() if key == "1"]
+        results = driver.create_output_topic(OUTCOMES, key=STRING, value=OUTCOME)
+        return [value for key, value in results.read_key_values() if key == "1"]
 
 
-def test_within_the_hour() -> None:
+def test_payments_within_the_window() -> None:
     assert outcomes(10, 70) == [Outcome("paid", "ann", 500)]
     assert outcomes(10, 5) == [Outcome("paid", "ann", 500)]
 
 
-def test_beyond_it() -> None:
-    assert [outcome.status for outcome in outcomes(10, 200)] == ["never paid", "paid for nothing"]
-    # Both are told at once here, and of one order the table keeps the last.
-    assert [outcome.status for outcome in outcomes(10, 71)] == ["paid for nothing"]
+def test_payments_outside_of_the_window() -> None:
+    assert [outcome.status for outcome in outcomes(10, 200)] == ["unpaid", "no order"]
+    # Both are emitted at the same time here, and the table keeps the last one.
+    assert [outcome.status for outcome in outcomes(10, 71)] == ["no order"]
 
 
-def test_the_demo_is_right() -> None:
+def test_the_demo_succeeds() -> None:
     assert demo() == 0

@@ -1,4 +1,4 @@
-"""What a word is, and that each is counted."""
+"""Splitting lines into words, and counting them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_words_of_a_line(line: str, found: list[str]) -> None:
     assert words(line) == found
 
 
-def test_each_line_gives_the_newest_counts() -> None:
+def test_each_line_updates_the_counts() -> None:
     with TopologyTestDriver(word_count()) as driver:
         lines = driver.create_input_topic("lines", key=STRING, value=STRING)
         counts = driver.create_output_topic("word-counts", key=STRING, value=LONG)

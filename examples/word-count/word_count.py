@@ -1,11 +1,11 @@
-"""Counts the words of a Kafka topic: the first program of every stream processor.
+"""Counts the words of a Kafka topic.
 
     python examples/word-count/word_count.py --demo
     python examples/word-count/word_count.py --bootstrap-servers localhost:9092
 
-With --demo it needs no Kafka: it starts a broker, sends it Newton's "Opticks" many times over,
-shows the counts as they grow, and checks every one of them at the end (see word_count_demo.py).
-That takes a minute; --lines 5000 is enough to see whether everything works.
+With --demo it starts a broker, sends Newton's "Opticks" many times, shows the growing counts, and
+checks every count at the end (see word_count_demo.py). This takes a minute; use --lines 5000 for a
+quick check of the installation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def words(line: str) -> list[str]:
 
 
 def word_count(input_topic: str = "lines", output_topic: str = "word-counts") -> Topology:
-    """Lines of text in, the newest count of each word out."""
+    """Lines of text; the current count of each word."""
     builder = StreamsBuilder()
     (
         builder.stream(input_topic, key=STRING, value=STRING)
@@ -42,12 +42,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Counts the words of a Kafka topic.")
     broker = parser.add_mutually_exclusive_group(required=True)
     broker.add_argument("--bootstrap-servers", help="your broker; both topics must exist on it")
-    broker.add_argument("--demo", action="store_true", help="bring broker and text along")
+    broker.add_argument("--demo", action="store_true", help="start a broker, and count a text")
     parser.add_argument("--application-id", default="word-count")
     parser.add_argument("--input-topic", default="lines")
     parser.add_argument("--output-topic", default="word-counts")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--lines", type=int, default=300_000, help="for --demo: so many are sent")
+    parser.add_argument("--lines", type=int, default=300_000, help="number of lines for --demo")
     options = parser.parse_args()
     topology = word_count(options.input_topic, options.output_topic)
 

@@ -1,7 +1,7 @@
-"""What `word_count.py --demo` adds to the word count: a broker, a text, a live table and a check.
+"""The demo of `word_count.py`: a broker, a text, a live table and a check.
 
-One thread sends the lines while the count runs; the main thread reads the output topic and shows
-what it finds there; at the end each count is compared with one made by `collections.Counter`.
+One thread sends the lines while the application is running; the main thread reads the output topic
+and shows the counts. At the end, every count is compared with `collections.Counter`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from millstream.testing import EmbeddedKafka
 
 TEXT = Path(__file__).parents[1] / "data" / "opticks.txt"
 PARTITIONS = 4
-#: The lines are sent at about this rate, so that the counts can be seen growing.
+#: The approximate rate of sending, slow enough to watch the counts grow.
 LINES_PER_S = 15_000
 SENDING_STEP_S = 0.05
 RUNNING_DEADLINE_S = 90.0
@@ -37,15 +37,15 @@ WRONG_SHOWN = 10
 
 
 class DemoFailedError(Exception):
-    """The demo could not come to a verdict."""
+    """The demo could not be completed."""
 
 
 class Demo:
-    """Runs the topology on local Spark against a broker of its own.
+    """Runs the topology on local Spark and an embedded broker.
 
     Args:
         topology: the word count.
-        words: what it takes as the words of a line; the check uses the same.
+        words: splits a line into words, for the check.
         options: topics, application id, numbers of threads and lines, from the command line.
     """
 
@@ -58,13 +58,13 @@ class Demo:
         self.topology = topology
         self.options = options
         text = [line for line in TEXT.read_text(encoding="utf-8").splitlines() if line]
-        # The text again and again, until there are enough lines.
+        # Repeat the text until there are enough lines.
         self.lines = list(islice(cycle(text), options.lines))
         self.expected = Counter(word for line in self.lines for word in words(line))
         self.expected_total = sum(self.expected.values())
 
     def run(self) -> int:
-        """Runs it all; 0 when every count is right, 1 otherwise."""
+        """Run the demo; 0 if every count is correct, 1 otherwise."""
         print("Starting an Apache Kafka broker …", flush=True)
         with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="word-count-") as folder:
             servers = kafka.bootstrap_servers
@@ -94,27 +94,27 @@ class Demo:
                     feeder.stop()
                     streams.close(CLOSE_TIMEOUT)
                 results.read_to_end()
-            return self._verdict(results.counts, time.monotonic() - began)
+            return self._check(results.counts, time.monotonic() - began)
 
     def _wait_until_running(self, streams: KafkaStreams) -> None:
         deadline = time.monotonic() + RUNNING_DEADLINE_S
         while streams.state.name != "RUNNING":
-            _refuse_failed(streams)
+            _raise_if_failed(streams)
             if time.monotonic() > deadline:
                 raise DemoFailedError(f"The threads were not running after {RUNNING_DEADLINE_S} s.")
             time.sleep(0.1)
 
     def _follow(self, streams: KafkaStreams, results: Results, feeder: Feeder) -> None:
-        """Shows the counts until all words are counted."""
+        """Show the counts until all words are counted."""
         began = time.monotonic()
         with view() as shown:
             while results.total < self.expected_total:
                 results.read()
-                _refuse_failed(streams)
+                _raise_if_failed(streams)
                 feeder.raise_failure()
                 self._show(shown, streams, results, feeder, time.monotonic() - began)
                 if time.monotonic() - began > COUNTING_DEADLINE_S:
-                    break  # the verdict will say which words are missing
+                    break  # the check prints the missing words
             self._show(shown, streams, results, feeder, time.monotonic() - began, last=True)
 
     def _show(
@@ -141,14 +141,14 @@ class Demo:
         )
         shown.show(progress)
 
-    def _verdict(self, counts: dict[str, int], took_s: float) -> int:
-        """Compares every count and says the result."""
+    def _check(self, counts: dict[str, int], took_s: float) -> int:
+        """Compare every count, and print the result."""
         every = counts.keys() | self.expected.keys()
         wrong = sorted(word for word in every if counts.get(word) != self.expected.get(word))
         if not wrong:
             print(
                 f"\n{len(counts):,} words, {self.expected_total:,} occurrences: "
-                f"every count is right ({took_s:.0f} s)."
+                f"every count is correct ({took_s:.0f} s)."
             )
             return 0
         print(f"\n{len(wrong):,} of {len(every):,} words have a wrong count, for example:")
@@ -157,13 +157,13 @@ class Demo:
         return 1
 
 
-def _refuse_failed(streams: KafkaStreams) -> None:
+def _raise_if_failed(streams: KafkaStreams) -> None:
     if streams.state.name in ("PENDING_ERROR", "ERROR", "NOT_RUNNING"):
-        raise DemoFailedError(f"The application is {streams.state.name}: the log above says why.")
+        raise DemoFailedError(f"The application is {streams.state.name}; see the log above.")
 
 
 def _tasks(streams: KafkaStreams) -> list[Task]:
-    """Which thread has which tasks."""
+    """The tasks and their threads."""
     return [
         Task(str(task.task_id), thread.thread_name)
         for thread in streams.metadata_for_local_threads()
@@ -172,7 +172,7 @@ def _tasks(streams: KafkaStreams) -> list[Task]:
 
 
 class Feeder:
-    """Sends the lines from a thread of its own, `LINES_PER_S` of them."""
+    """Sends the lines on its own thread, `LINES_PER_S` per second."""
 
     def __init__(self, bootstrap_servers: str, topic: str, lines: Sequence[str]) -> None:
         self.sent = 0
@@ -195,15 +195,15 @@ class Feeder:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread, whether all was sent or not."""
+        """End the thread, even if not all lines are sent."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(30)
-        # Else it would report the broker's end as a lost connection.
+        # Otherwise it would report a lost connection when the broker ends.
         del self._producer
 
     def raise_failure(self) -> None:
-        """Raises DemoFailedError when a line was not sent."""
+        """Raise a DemoFailedError if a line was not sent."""
         if self._failure is not None:
             raise DemoFailedError(f"A line could not be sent: {self._failure.str()}")
 
@@ -213,7 +213,7 @@ class Feeder:
             for line in self._lines[start : start + size]:
                 self._producer.produce(self._topic, line.encode(), on_delivery=self._delivered)
             self.sent = min(start + size, len(self._lines))
-            # Waits for the deliveries too, so the producer's queue holds one step at most.
+            # Also waits for the deliveries, so that the producer queues at most one step.
             self._producer.flush(10)
             if self._stopping.wait(SENDING_STEP_S):
                 return
@@ -228,7 +228,7 @@ class Results:
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self.counts: dict[str, int] = {}
-        #: The sum of all counts: how many words the application has counted.
+        #: The sum of all counts.
         self.total = 0
         self._consumer = Consumer(
             {
@@ -242,7 +242,7 @@ class Results:
         self._consumer.assign(self._partitions)
 
     def read(self) -> None:
-        """Takes what has arrived; waits a little when nothing has."""
+        """Read the available records, or wait briefly."""
         for record in self._consumer.consume(5_000, 0.1):
             error = record.error()
             if error is not None:
@@ -253,7 +253,7 @@ class Results:
             self.counts[word] = count
 
     def read_to_end(self) -> None:
-        """Reads until the present end of every partition, so that late corrections count too."""
+        """Read up to the current end of every partition, to include the last updates."""
         ends = {
             partition.partition: self._consumer.get_watermark_offsets(partition, timeout=10)[1]
             for partition in self._partitions
@@ -261,13 +261,13 @@ class Results:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             positions = self._consumer.position(self._partitions)
-            # Before the first record of a partition its position is a negative marker.
+            # The position is negative before the first record of a partition.
             if all(max(0, position.offset) >= ends[position.partition] for position in positions):
                 return
             self.read()
 
     def top(self, number: int) -> list[tuple[str, int]]:
-        """The most frequent words so far, the most frequent first."""
+        """The most frequent words so far, in descending order."""
         return Counter(self.counts).most_common(number)
 
     def close(self) -> None:

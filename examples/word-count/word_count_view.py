@@ -1,4 +1,4 @@
-"""How the word count's demo shows its progress: a live table on a terminal, lines elsewhere."""
+"""The progress of the demo of the word count: a live table on a terminal, otherwise lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-#: The speed is that of the last seconds.
+#: The speed is measured over the last seconds.
 SPEED_OVER_S = 4.0
 TABLE_EVERY_S = 0.25
 LINE_EVERY_S = 2.0
@@ -35,7 +35,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Everything that is shown at one moment."""
+    """A snapshot of the progress."""
 
     elapsed_s: float
     state: str
@@ -49,18 +49,18 @@ class Progress:
 
 
 class View(Protocol):
-    """Somewhere to show the progress."""
+    """Shows the progress."""
 
     def is_due(self) -> bool:
-        """Whether it is time to show again."""
+        """Whether it is time for an update."""
 
     def show(self, progress: Progress) -> None:
-        """Shows the present progress."""
+        """Show the current progress."""
 
 
 @contextmanager
 def view() -> Iterator[View]:
-    """A live table when the output is a terminal, else a line at a time."""
+    """A live table if the output is a terminal, otherwise lines."""
     if not sys.stdout.isatty():
         yield Lines()
         return
@@ -69,10 +69,10 @@ def view() -> Iterator[View]:
 
 
 class Speed:
-    """Words counted a second, over the last few seconds."""
+    """Words per second, over the last few seconds."""
 
     def __init__(self) -> None:
-        # Bounded by the number of times the progress is shown in SPEED_OVER_S.
+        # Bounded by the number of updates in SPEED_OVER_S.
         self._samples: deque[tuple[float, int]] = deque()
 
     def of(self, progress: Progress) -> float:
@@ -85,7 +85,7 @@ class Speed:
 
 
 class Pace:
-    """Tells when to show again."""
+    """Limits the rate of updates."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
@@ -100,7 +100,7 @@ class Pace:
 
 
 class Lines:
-    """A line every two seconds, without control codes: for files, pipes and CI."""
+    """A line every two seconds without control codes, for files, pipes and CI."""
 
     def __init__(self) -> None:
         self._pace = Pace(LINE_EVERY_S)
@@ -125,7 +125,7 @@ class Lines:
 
 
 class LiveTable:
-    """The most frequent words with bars, and beside them what the application does."""
+    """The most frequent words with bars, next to the state of the application."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
@@ -170,7 +170,7 @@ class LiveTable:
 
 
 def by_thread(tasks: list[Task]) -> dict[str, list[str]]:
-    """The ids of each thread's tasks, both in order; of a thread's name its last part."""
+    """The task ids of each thread, sorted, by the last part of the thread name."""
     threads: dict[str, list[str]] = {}
     for task in sorted(tasks, key=lambda task: (task.thread, task.task_id)):
         name = "StreamThread-" + task.thread.rpartition("StreamThread-")[2]

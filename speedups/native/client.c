@@ -7,14 +7,14 @@
 #define NAME "millstream"
 #define FIRST_BUCKETS 64
 
-/* confluent-kafka's objects do not tell which client they hold, but librdkafka does to a plugin, on
- * the thread that makes the client. */
+/* The Python objects of confluent-kafka do not expose their client, but librdkafka passes it to
+ * a plugin, on the thread that creates the client. */
 static _Thread_local Client *newest;
 static _Thread_local int is_ignored;
 
-/* Whose calls this thread is in, that may be told of errors. */
+/* The client whose calls this thread is in, which collects errors. */
 static _Thread_local Client *reading;
-/* Confluent-kafka's own, the same for all of its clients. */
+/* confluent-kafka's callback, the same for all of its clients. */
 static error_function *first_told;
 
 int ignore_acknowledgements(int ignored) {
@@ -31,8 +31,8 @@ Client *take_newest_client(void) {
     return client;
 }
 
-/* Clients that are not used any more. Their memory is kept, for librdkafka's threads may report
- * records that are lost with a client after they have said that it ends. */
+/* Closed clients. Their memory is kept, because librdkafka's threads may report lost records of
+ * a client after they have announced its end. */
 static Client *unused;
 static pthread_mutex_t unused_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -69,7 +69,8 @@ static Client *new_client(rd_kafka_t *rk) {
     return client;
 }
 
-/* In place of confluent-kafka's function: most are called by its own calls, and handed on. */
+/* Replaces confluent-kafka's function. Most calls happen within its own calls, and are
+ * forwarded. */
 static void on_error(rd_kafka_t *rk, int error, const char *reason, void *opaque) {
     Client *client = reading;
     if (client == NULL) {
@@ -85,7 +86,7 @@ static void on_error(rd_kafka_t *rk, int error, const char *reason, void *opaque
     pthread_mutex_unlock(&client->lock);
 }
 
-/* Errors of topics are put among the records of their partitions, and told by whoever reads those. */
+/* Errors of topics are queued with the records of their partitions, and reported by the reader. */
 static void hear_errors(const rd_kafka_conf_t *conf) {
     char text[64];
     size_t size = sizeof(text);
@@ -184,8 +185,8 @@ void free_handles(Client *client) {
     }
 }
 
-/* On a thread of librdkafka, while whoever ends the client waits without Python's lock. Queues and
- * topics have to be given back before the client is gone. */
+/* Called on a thread of librdkafka, while the closing thread waits without the GIL. Queues and
+ * topics have to be released before the client is gone. */
 static rd_kafka_resp_err_t on_destroy(rd_kafka_t *rk, void *opaque) {
     Client *client = opaque;
     (void)rk;
@@ -212,7 +213,7 @@ static int is_at(const Place *place, const char *topic, int32_t partition) {
     return place->partition == partition && strcmp(place->topic, topic) == 0;
 }
 
-/* Twice as many buckets, if memory allows. */
+/* Doubles the number of buckets, if memory allows. */
 static void spread(Client *client) {
     size_t buckets = client->buckets * 2;
     Place **places = calloc(buckets, sizeof(*places));
@@ -232,9 +233,9 @@ static void spread(Client *client) {
     client->buckets = buckets;
 }
 
-/* Where a partition's offset is kept; NULL if there is no memory for it. */
+/* Returns the slot for a partition's offset; NULL without memory. */
 static Place *place_of(Client *client, const char *topic, int32_t partition) {
-    /* Answers come batch by batch, and a batch is of one partition. */
+    /* Reports arrive in batches, each of one partition. */
     if (client->last != NULL && is_at(client->last, topic, partition)) {
         return client->last;
     }
@@ -264,7 +265,7 @@ static Place *place_of(Client *client, const char *topic, int32_t partition) {
 
 static void note_failure(Client *client, const rd_kafka_message_t *message) {
     if (message->err == ERROR_PURGE_QUEUE || message->err == ERROR_PURGE_INFLIGHT) {
-        /* Given up on purpose. */
+        /* Dropped on purpose. */
         return;
     }
     if (client->failed < MOST_FAILURES) {
@@ -276,21 +277,21 @@ static void note_failure(Client *client, const rd_kafka_message_t *message) {
     client->failed++;
 }
 
-/* Of each record that was acknowledged or has failed, on a thread of librdkafka, in the order of
- * each partition. */
+/* Called for each record that was acknowledged or has failed, on a thread of librdkafka, in the
+ * order of each partition. */
 static rd_kafka_resp_err_t on_acknowledgement(rd_kafka_t *rk, rd_kafka_message_t *message, void *opaque) {
     Client *client = opaque;
-    /* What confluent-kafka's own `produce` has sent is reported to its callback. */
+    /* Records of confluent-kafka's own `produce` are reported to its callback. */
     if (is_ignored || message->_private != NULL || message->rkt == NULL) {
         return ERROR_NONE;
     }
     pthread_mutex_lock(&client->lock);
     if (client->rk != rk) {
-        /* It has ended, and what is known of it may be another one's by now. */
+        /* The client has ended, and its memory may belong to another one by now. */
     } else if (message->err != ERROR_NONE) {
         note_failure(client, message);
     } else if (message->offset >= 0) {
-        /* It is negative after a lost answer: the record is there, but only an earlier offset is
+        /* Negative after a lost response: the record exists, but only an earlier offset is
          * certain. */
         Place *place = place_of(client, kafka.topic_name(message->rkt), message->partition);
         if (place != NULL) {
@@ -324,7 +325,7 @@ static rd_kafka_resp_err_t on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf, v
     return ERROR_NONE;
 }
 
-/* Called by librdkafka when this library is named among a client's `plugin.library.paths`. */
+/* Called by librdkafka if this library is in a client's `plugin.library.paths`. */
 __attribute__((visibility("default"))) rd_kafka_resp_err_t conf_init(rd_kafka_conf_t *conf, void **opaque,
                                                                      char *reason, size_t size) {
     (void)opaque, (void)reason, (void)size;

@@ -1,5 +1,5 @@
-/* What is known of one of librdkafka's clients, by whoever has to do with it: its threads, which
- * report acknowledgements, and Python, which reads and writes. */
+/* The state of one librdkafka client, shared by the client's threads, which report
+ * acknowledgements, and Python, which reads and writes. */
 
 #ifndef MILLSTREAM_CLIENT_H
 #define MILLSTREAM_CLIENT_H
@@ -8,9 +8,9 @@
 
 #include "librdkafka.h"
 
-/* Failures that are kept with their place; what comes after them is only counted. */
+/* The maximum number of failures with details; further ones are only counted. */
 #define MOST_FAILURES 64
-/* Of what a client tells while it is read; what comes after them is left out. */
+/* The maximum number of events during one read; further ones are dropped. */
 #define MOST_TOLD 16
 
 typedef struct Place {
@@ -27,7 +27,7 @@ typedef struct {
     char *topic;
 } Failure;
 
-/* What a client tells of itself, such as a connection that failed. */
+/* An event of the client itself, such as a failed connection. */
 typedef struct {
     rd_kafka_resp_err_t error;
     char *reason;
@@ -39,15 +39,15 @@ typedef struct Topic {
     char name[];
 } Topic;
 
-/* Guarded by `lock`, which nobody holds while waiting for Python's. */
+/* Guarded by `lock`, which is never held while waiting for the GIL. */
 typedef struct Client {
     struct Client *next;
     pthread_mutex_t lock;
     pthread_cond_t idle;
     int references;
-    /* Calls from Python that are using `rk`, which its end waits for. */
+    /* Calls from Python that are using `rk`; the close waits for them. */
     int calls;
-    /* NULL once the client has come to its end. */
+    /* NULL once the client has ended. */
     rd_kafka_t *rk;
     rd_kafka_queue_t *queue;
     Topic *topics;
@@ -56,36 +56,36 @@ typedef struct Client {
     size_t buckets;
     size_t count;
     Place *last;
-    /* Records that failed since the failures were taken; the first of them with their place. */
+    /* Failed records since the failures were taken; the first of them with details. */
     size_t failed;
     Failure failures[MOST_FAILURES];
-    /* What was told while this thread's call was reading. */
+    /* Events during this thread's current read. */
     size_t told_count;
     Told told[MOST_TOLD];
 } Client;
 
-/* The client that this thread has made last, which is the caller's from then on; NULL if there is
- * none, or it was taken. */
+/* Returns the client that this thread has created last, which the caller then owns; NULL if
+ * there is none, or it was already taken. */
 Client *take_newest_client(void);
 
 void release_client(Client *client);
 
-/* Begin to use the client, which cannot end before `end_call`; 0 if it has ended. */
+/* Starts to use the client, which cannot end before `end_call`; 0 if it has ended. */
 int begin_call(Client *client);
 void end_call(Client *client);
 
-/* From here on, until it is called with NULL, what the client tells on this thread is kept: it is not
- * told to confluent-kafka, whose callbacks may only come from within its own calls. */
+/* From now on, until a call with NULL, the client's events on this thread are collected and not
+ * forwarded to confluent-kafka, whose callbacks may only be called within its own calls. */
 void keep_told(Client *client);
 
-/* Give back what was made of the client, while that is there. */
+/* Releases the handles of the client, while the client exists. */
 void free_handles(Client *client);
 
-/* Whether rejections are ignored on this thread from now on, and were until now. The caller that hands
- * records over gets those that are rejected at once as a result. */
+/* Sets whether rejections are ignored on this thread, and returns the previous setting. A caller
+ * that sends records gets immediate rejections as a result. */
 int ignore_acknowledgements(int ignored);
 
-/* Forget acknowledged offsets and failures. */
+/* Resets acknowledged offsets and failures. */
 void forget_deliveries(Client *client);
 
 #endif

@@ -1,15 +1,15 @@
-/* Records out of librdkafka, as columns. */
+/* Reads records from librdkafka, as columns. */
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "python.h"
 
-/* However many are asked for: the caller comes again for the rest. */
+/* The maximum per call; the caller repeats the call for the rest. */
 #define MOST_MESSAGES 65536
 /* Keys, values, timestamps, offsets, headers. */
 #define COLUMNS 5
-/* In place of a partition, which is never less than -1. */
+/* A value for the partition of client events; partitions are never less than -1. */
 #define OF_CLIENT (-2)
 
 PyObject *open_queue(ClientObject *self, PyObject *unused) {
@@ -77,7 +77,7 @@ static PyObject *headers_of(const rd_kafka_message_t *message) {
     PyObject *pairs = PyTuple_New((Py_ssize_t)count);
     for (size_t index = 0; pairs != NULL && index < count; index++) {
         kafka.header_get_all(headers, index, &name, &value, &size);
-        /* Follows Java, which reads any bytes as text. */
+        /* As in Java, which decodes any bytes as text. */
         PyObject *text = PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
         PyObject *bytes = text == NULL ? NULL : bytes_or_none(value, size);
         PyObject *pair = bytes == NULL ? NULL : PyTuple_Pack(2, text, bytes);
@@ -90,7 +90,7 @@ static PyObject *headers_of(const rd_kafka_message_t *message) {
     return pairs;
 }
 
-/* A list of what is made of each message; `made` gives NULL with an exception. */
+/* Returns a list with an object for each message; `made` returns NULL with an exception. */
 static PyObject *column(rd_kafka_message_t **messages, Py_ssize_t count,
                         PyObject *(*made)(const rd_kafka_message_t *)) {
     PyObject *list = PyList_New(count);
@@ -130,10 +130,10 @@ static int have_headers(rd_kafka_message_t **messages, Py_ssize_t count) {
     return 0;
 }
 
-/* Messages of one partition, as a tuple in the order that `Run` of the stub says. */
+/* Converts messages of one partition to a tuple in the order of the stub's `Run`. */
 static PyObject *run_of(rd_kafka_message_t **messages, Py_ssize_t count) {
     const rd_kafka_message_t *first = messages[0], *last = messages[count - 1];
-    /* Offsets only grow: as many records as numbers leave no gap. */
+    /* Offsets only grow: as many records as numbers have no gaps. */
     int has_gaps = last->offset - first->offset + 1 != count;
     PyObject *(*const made[COLUMNS])(const rd_kafka_message_t *) = {
         key_of, value_of, timestamp_of, has_gaps ? offset_of : NULL,
@@ -169,7 +169,7 @@ static int append(PyObject *list, PyObject *item) {
     return result;
 }
 
-/* Messages that follow each other and are of one partition become one run. */
+/* Consecutive messages of one partition become one run. */
 static int sort_out(rd_kafka_message_t **messages, Py_ssize_t count, PyObject *runs, PyObject *events) {
     Py_ssize_t begin = 0;
     while (begin < count) {
@@ -195,7 +195,7 @@ static int sort_out(rd_kafka_message_t **messages, Py_ssize_t count, PyObject *r
 
 static Py_ssize_t taken(Client *client, rd_kafka_message_t **messages, size_t most, int timeout_ms) {
     keep_told(client);
-    /* With a timeout it would wait until it has as many as it may take. */
+    /* With a timeout this would wait for the maximum number of messages. */
     ssize_t count = kafka.consume_batch_queue(client->queue, timeout_ms, messages, 1);
     if (count == 1 && most > 1) {
         ssize_t more = kafka.consume_batch_queue(client->queue, 0, messages + 1, most - 1);
@@ -205,7 +205,7 @@ static Py_ssize_t taken(Client *client, rd_kafka_message_t **messages, size_t mo
     return count;
 }
 
-/* What the client has told of itself meanwhile, as events of no topic and of partition OF_CLIENT. */
+/* The client's own events during the read, without a topic and with the partition OF_CLIENT. */
 static int take_told(Client *client, PyObject *events) {
     Told told[MOST_TOLD];
     pthread_mutex_lock(&client->lock);

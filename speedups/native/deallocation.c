@@ -1,8 +1,8 @@
-/* Freeing objects that refer to each other in long chains, without a stack that grows with them. */
+/* Frees objects that refer to each other in long chains, with a bounded stack. */
 
 #include "python.h"
 
-/* How many calls may be nested before objects wait. */
+/* The maximum depth of nested calls before objects are queued. */
 #define MOST_NESTED 50
 
 typedef struct {
@@ -10,12 +10,12 @@ typedef struct {
     void (*free_one)(PyObject *object);
 } Waiting;
 
-/* Each thread frees its own chains: the GIL may be released in the middle of one. */
+/* Each thread frees its own chains, because the GIL may be released within one. */
 static _Thread_local int nested;
 static _Thread_local Waiting *waiting;
 static _Thread_local size_t count, room;
 
-/* Whether an object waits from now on; not if there is no memory for that. */
+/* Queues an object for later; returns 0 without memory. */
 static int waits(PyObject *object, void (*free_one)(PyObject *object)) {
     if (count == room) {
         size_t more = room == 0 ? 64 : room * 2;

@@ -1,7 +1,7 @@
-/* The class `CachedEntry`, and what a cache does with all changed entries at once.
+/* The class `CachedEntry`, and operations of a cache on all changed entries at once.
  *
- * Entries are not tracked by the garbage collector, which would look at millions of them: what they
- * refer to seldom knows of them. A user's value that does, by way of its cache, stays until the cache
+ * Entries are not tracked by the garbage collector, which would visit millions of them, although
+ * they are rarely part of cycles. A user's value that refers to its cache stays until the cache
  * is closed. */
 
 #include "entries.h"
@@ -59,7 +59,7 @@ static PyObject *new_entry(PyTypeObject *type, PyObject *arguments, PyObject *ke
     return (PyObject *)made_entry(key_bytes, stored, size, used_seq);
 }
 
-/* An entry without a value of a key in a list; NULL with an exception. */
+/* Creates an entry without a value for a key in a list; NULL with an exception. */
 static PyObject *new_of_key(PyObject *keys, Py_ssize_t index, long long extra_bytes, long long seq) {
     PyObject *key = list_item(keys, index);
     long long size = key == NULL ? -1 : PyBytes_Size(key);
@@ -104,7 +104,7 @@ static void free_one(PyObject *object) {
     Py_DECREF(type);
 }
 
-/* A value may be, or hold, another entry. */
+/* A value may be, or contain, another entry. */
 static void free_entry(PyObject *self) { free_flat(self, free_one); }
 
 static PyObject *change(Entry *self, PyObject *const *arguments, Py_ssize_t count) {
@@ -156,7 +156,7 @@ int add_entries(PyObject *module) {
 
 /* ---- changed entries */
 
-/* Read an entry into one row of lists: 0, or -1 with an exception. Runs no Python. */
+/* Copies an entry to one row of lists: 0, or -1 with an exception. Runs no Python. */
 static int put_cells(Entry *entry, PyObject **columns, Py_ssize_t index) {
     PyObject *cells[COLUMNS] = {
         held(entry->key_bytes), held(entry->value),           PyLong_FromLongLong(entry->timestamp),
@@ -196,7 +196,7 @@ PyObject *columns_of(PyObject *module, PyObject *entries) {
     return result;
 }
 
-/* The size of an entry with other bytes stored: 0, or -1 with an exception. */
+/* Sets the size of an entry with other stored bytes: 0, or -1 with an exception. */
 static int size_with(Entry *entry, PyObject *stored, Py_ssize_t overhead_bytes, long long *size) {
     PyObject *key_bytes = key_of_entry(entry);
     *size = key_bytes == NULL ? -1 : PyBytes_Size(key_bytes);
@@ -205,7 +205,8 @@ static int size_with(Entry *entry, PyObject *stored, Py_ssize_t overhead_bytes, 
     return value_bytes < 0 || add_number(size, value_bytes) < 0 ? -1 : add_number(size, overhead_bytes);
 }
 
-/* A change was flushed: the entry is what is stored now. Adds by how many bytes it has grown. */
+/* Marks an entry as flushed: its value is the stored one now. Adds the number of bytes by which
+ * it has grown. */
 static int settle(Entry *entry, PyObject *stored, Py_ssize_t overhead_bytes, PyObject *nothing, long long *grown) {
     long long size, growth;
     if (size_with(entry, stored, overhead_bytes, &size) < 0) {

@@ -1,8 +1,8 @@
-/* The entries of a record cache, as `state/caches/cache_entries.py` of Millstream has them.
+/* The entries of a record cache, like Millstream's `state/caches/cache_entries.py`.
  *
- * There are 100,000 of them in a cache of 10 MiB, in any order, so that what a change costs is how
- * many lines of memory it touches: what it writes lies in the first 64 bytes, and numbers are not
- * objects of their own, for a half of what it took with twelve objects. */
+ * A cache of 10 MiB has 100,000 of them, in any order, so the cost of a change is the number of
+ * cache lines it touches: the fields that a change writes are in the first 64 bytes, and numbers
+ * are not separate objects, which takes half the time of twelve objects. */
 
 #ifndef MILLSTREAM_ENTRIES_H
 #define MILLSTREAM_ENTRIES_H
@@ -21,44 +21,43 @@ typedef struct {
     long long used_seq, queued_seq, size;
 } Entry;
 
-/* An entry whose value is what is stored for it; NULL with an exception. */
+/* Creates an entry with the stored value; NULL with an exception. */
 Entry *made_entry(PyObject *key_bytes, PyObject *stored, long long size, long long used_seq);
 
-/* Let an entry be given up in its turn, by an object of the class `EvictionOrder`: 0, or -1 with an
- * exception. */
+/* Adds an entry to an `EvictionOrder`: 0, or -1 with an exception. */
 int queue_entry(PyObject *order, Entry *entry);
 
-/* The same object as an entry; NULL with an exception if it is none. */
+/* Casts an object to an entry; NULL with an exception for other types. */
 Entry *as_entry(PyObject *object);
 
-/* The key of an entry, as a new reference; NULL with an exception if it was deleted. */
+/* Returns the key of an entry as a new reference; NULL with an exception if it was deleted. */
 PyObject *key_of_entry(Entry *entry);
 
-/* Let an attribute be another object, of which a reference is taken over; returns the old one, to be
- * dropped when all attributes are set. */
+/* Sets an attribute and takes over the reference; returns the old object, which must be released
+ * after all attributes are set. */
 static inline PyObject *replace(PyObject **attribute, PyObject *object) {
     PyObject *old = *attribute;
     *attribute = object;
     return old;
 }
 
-/* Let an attribute be another object, which stays the caller's. */
+/* Sets an attribute to an object of which the caller keeps its reference. */
 static inline void set(PyObject **attribute, PyObject *object) { Py_XDECREF(replace(attribute, Py_NewRef(object))); }
 
-/* Have the second line of the entry on its way. */
+/* Prefetches the second cache line of the entry. */
 static inline void prefetch_rest(Entry *entry) { __builtin_prefetch(&entry->key_bytes); }
 
-/* Have the objects on their way that a change of the entry touches. */
+/* Prefetches the objects that a change of the entry touches. */
 static inline void prefetch_objects(Entry *entry) {
     __builtin_prefetch(entry->value, 1);
     __builtin_prefetch(entry->key_bytes);
 }
 
-/* The `used_seq` of an entry that has left its cache. */
+/* The `used_seq` of an entry that was removed from its cache. */
 #define GONE (-1)
 
-/* Give an entry another value, and what caused it; whether it had no change before. The caller owns
- * the entry and the objects. */
+/* Sets another value of an entry, with its cause; returns whether the entry was unchanged
+ * before. The caller owns the entry and the objects. */
 static inline int change_entry(Entry *entry, PyObject *value, long long timestamp, long long seq, PyObject *place,
                                long long offset, PyObject *headers) {
     int was_clean = entry->dirty_seq == 0;

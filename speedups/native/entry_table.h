@@ -1,4 +1,4 @@
-/* Entries by their keys, for Python as a mapping and for C with all that looking up touches. */
+/* Entries by their keys, as a mapping for Python, and with the internals of lookups for C. */
 
 #ifndef MILLSTREAM_ENTRY_TABLE_H
 #define MILLSTREAM_ENTRY_TABLE_H
@@ -9,30 +9,31 @@
 
 typedef struct {
     Py_hash_t hash;
-    /* NULL where the slot is free; else owned. */
+    /* NULL in a free slot; else owned. */
     Entry *entry;
 } Slot;
 
 typedef struct {
     PyObject_HEAD
-    /* One more than `mask`, a power of two; NULL while nothing was put. */
+    /* `mask` + 1 slots, a power of two; NULL while nothing was added. */
     Slot *slots;
     size_t mask, count;
 } EntryTable;
 
-/* Put an entry under its own key: 0, or -1 with an exception. */
+/* Adds an entry under its own key: 0, or -1 with an exception. */
 int put_entry(EntryTable *table, PyObject *key, PyObject *entry);
 
-/* Take the entry of a key out, as an owned reference: 1, 0 if there is none, or -1 with an exception. */
+/* Removes the entry of a key, as an owned reference: 1, 0 if there is none, or -1 with an
+ * exception. */
 int take_entry(EntryTable *table, PyObject *key, PyObject **taken);
 
-/* The entry of a key, as a new reference: 1, 0 if there is none, or -1 with an exception. */
+/* Returns the entry of a key as a new reference: 1, 0 if there is none, or -1 with an exception. */
 int find_entry(EntryTable *table, PyObject *key, Entry **found);
 
-/* The same object as a table; NULL with an exception if it is none. */
+/* Casts an object to a table; NULL with an exception for other types. */
 EntryTable *as_table(PyObject *object);
 
-/* Whether an entry has a key. Runs no Python: bytes are compared, whatever a subclass makes of `==`. */
+/* Whether an entry has a key. Runs no Python: compares bytes, even if a subclass overrides `==`. */
 static inline int has_key(Entry *entry, PyObject *key) {
     PyObject *own = entry->key_bytes;
     if (own == key) {
@@ -44,8 +45,8 @@ static inline int has_key(Entry *entry, PyObject *key) {
     return memcmp(PyBytes_AsString(own), PyBytes_AsString(key), (size_t)PyBytes_Size(key)) == 0;
 }
 
-/* The slot of a key, or the free one where it belongs, until Python runs. The table must have slots;
- * keys are bytes. Runs no Python. */
+/* Returns the slot of a key, or the free slot for it; valid until Python runs. The table must
+ * have slots, and keys are bytes. Runs no Python. */
 static inline Slot *slot_of(EntryTable *table, PyObject *key, Py_hash_t hash) {
     size_t at = (size_t)hash & table->mask;
     while (table->slots[at].entry != NULL &&

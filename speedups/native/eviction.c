@@ -1,11 +1,12 @@
-/* The class `EvictionOrder`, as Millstream has it in Python, and sorting entries by their changes. */
+/* The class `EvictionOrder`, like Millstream's Python version, and sorting of entries by their
+ * changes. */
 
 #include <limits.h>
 #include <stdlib.h>
 
 #include "entries.h"
 
-/* Entries, owned. */
+/* Owned entries. */
 typedef struct {
     Entry **entries;
     size_t count, room;
@@ -13,13 +14,13 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    /* By their last use when they were queued, the latest one first. */
+    /* Sorted by their last use when they were queued, the latest first. */
     Row queue;
-    /* What was used later than all in the queue, in any order. */
+    /* Entries that were used later than all in the queue, unsorted. */
     Row aside;
 } EvictionOrder;
 
-/* An entry and the number to sort it by, which lies beside it: entries are anywhere. */
+/* An entry with its sort key, because entries are scattered in memory. */
 typedef struct {
     long long seq;
     Entry *entry;
@@ -29,7 +30,7 @@ static PyObject *order_type;
 
 /* ---- rows */
 
-/* Takes the reference over if it succeeds: 0, or -1 with an exception. */
+/* Takes over the reference on success: 0, or -1 with an exception. */
 static int append(Row *row, Entry *entry) {
     if (row->count == row->room) {
         size_t room = row->room == 0 ? 64 : row->room * 2;
@@ -54,7 +55,7 @@ static int append_object(Row *row, PyObject *object) {
     return 0;
 }
 
-/* The row is empty before its entries are: they may be the last ones to hold something. */
+/* The row is cleared before its entries are released: these may be the last references. */
 static void drop(Row *row) {
     Row dropped = *row;
     *row = (Row){0};
@@ -64,7 +65,7 @@ static void drop(Row *row) {
     PyMem_Free(dropped.entries);
 }
 
-/* Drop the entries that have left the cache, in place: 0, or -1 with an exception. */
+/* Removes the entries that have left the cache, in place: 0, or -1 with an exception. */
 static int drop_gone(Row *row) {
     Row gone = {0};
     size_t kept = 0;
@@ -133,8 +134,8 @@ PyObject *in_order(PyObject *module, PyObject *entries) {
     return sorted;
 }
 
-/* Queue all that was set aside: 0, or -1 with an exception. Called when the queue is empty; if
- * finalizers have filled it meanwhile, what they queued is set aside. */
+/* Moves all unsorted entries to the queue: 0, or -1 with an exception. Called when the queue is
+ * empty; if finalizers have filled it meanwhile, their entries become unsorted. */
 static int queue_again(EvictionOrder *self) {
     if (drop_gone(&self->aside) < 0) {
         return -1;
@@ -163,7 +164,7 @@ static int queue_again(EvictionOrder *self) {
 
 /* ---- the order */
 
-/* Take out the least recently used entry, owned; NULL if there is none, or with an exception. */
+/* Removes the least recently used entry, owned; NULL if there is none, or with an exception. */
 static Entry *least(EvictionOrder *self) {
     for (;;) {
         if (self->queue.count == 0 && (queue_again(self) < 0 || self->queue.count == 0)) {
@@ -220,7 +221,7 @@ static PyObject *pop_unchanged(EvictionOrder *self, PyObject *size_bytes) {
     while (popped != NULL && wanted > 0) {
         Entry *entry = least(self);
         if (entry == NULL || entry->dirty_seq != 0) {
-            /* There is room: it has just come from there. */
+            /* There is room, because the entry was just removed. */
             if (entry != NULL) {
                 self->queue.entries[self->queue.count++] = entry;
             }

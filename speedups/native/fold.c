@@ -1,11 +1,11 @@
-/* The loops of aggregations by key or window: values folded into cached entries, by the rules of
+/* The loops of aggregations by key or window: folds values into cached entries, by the rules of
  * Millstream's `RecordCache`. */
 
 #include "updates.h"
 
 #define AT_ONCE 256
 
-/* The changes that come next: their stored keys, with hashes, and their entries; owned. */
+/* The next changes: their stored keys, with hashes, and their entries; owned. */
 typedef struct {
     PyObject *keys[AT_ONCE];
     Py_hash_t hashes[AT_ONCE];
@@ -16,14 +16,14 @@ typedef struct {
 /* The user's functions, which are arguments. */
 typedef struct {
     PyObject *initializer, *aggregator;
-    /* Makes another object of a value; None where values cannot be changed. */
+    /* Copies a value; None if values are immutable. */
     PyObject *own;
     PyObject *failed;
 } Functions;
 
 /* ---- entries */
 
-/* Have the cache load entries that it does not have; -1 with an exception. */
+/* Makes the cache load missing entries; -1 with an exception. */
 static int load(Cache *state, PyObject *missing) {
     PyObject *keys = PyDict_Keys(missing), *loaded = NULL;
     if (keys != NULL && tell_seq(state) == 0) {
@@ -34,7 +34,7 @@ static int load(Cache *state, PyObject *missing) {
     return ask_seq_after(state, loaded == NULL);
 }
 
-/* Which record a change belongs to; -1 with an exception. */
+/* Returns the index of a change's record; -1 with an exception. */
 static Py_ssize_t record_of(Updates *updates, Py_ssize_t position) {
     if (updates->indices == Py_None) {
         return position;
@@ -56,7 +56,7 @@ static void forget_block(Block *block) {
     block->count = 0;
 }
 
-/* Take the stored keys of the next changes: 0, or -1 with an exception. */
+/* Takes the stored keys of the next changes: 0, or -1 with an exception. */
 static int take_keys(Block *block, Updates *updates, Py_ssize_t first) {
     Py_ssize_t rest = updates->count - first;
     Py_ssize_t count = rest < AT_ONCE ? rest : AT_ONCE;
@@ -75,8 +75,8 @@ static int take_keys(Block *block, Updates *updates, Py_ssize_t first) {
     return 0;
 }
 
-/* Have all that the next look-ups touch on its way at once, as far as it is known by then: slots,
- * then entries, then their keys and values. -1 with an exception. */
+/* Prefetches the memory of the next lookups, as far as known: slots, then entries, then their
+ * keys and values. -1 with an exception. */
 static int fetch_ahead(EntryTable *table, Block *block) {
     Py_hash_t *hashes = block->hashes;
     Py_ssize_t count = block->count;
@@ -89,7 +89,7 @@ static int fetch_ahead(EntryTable *table, Block *block) {
             __builtin_prefetch(&table->slots[(size_t)hashes[index] & table->mask]);
         }
     }
-    /* From here on no Python runs, so the table stays as it is. */
+    /* No Python runs from here on, so the table does not change. */
     Entry *likely[AT_ONCE];
     for (Py_ssize_t index = 0; table->slots != NULL && index < count; index++) {
         size_t at = (size_t)hashes[index] & table->mask;
@@ -110,7 +110,7 @@ static int fetch_ahead(EntryTable *table, Block *block) {
     return 0;
 }
 
-/* Find the entry of one of the next changes; whether it is there. */
+/* Looks up the entry of one of the next changes; returns whether it exists. */
 static int find_in_block(Block *block, EntryTable *table, Py_ssize_t index) {
     if (table->slots != NULL) {
         Slot *slot = slot_of(table, block->keys[index], block->hashes[index]);
@@ -119,7 +119,7 @@ static int find_in_block(Block *block, EntryTable *table, Py_ssize_t index) {
     return block->found[index] != NULL;
 }
 
-/* Find the entries of the next changes, and note the keys that the cache does not have. */
+/* Looks up the entries of the next changes, and collects the missing keys. */
 static int look_up(Block *block, EntryTable *table, PyObject *missing) {
     for (Py_ssize_t index = 0; index < block->count; index++) {
         if (!find_in_block(block, table, index) && PyDict_SetItem(missing, block->keys[index], Py_None) < 0) {
@@ -129,10 +129,10 @@ static int look_up(Block *block, EntryTable *table, PyObject *missing) {
     return 0;
 }
 
-/* Take the entries of the next changes; the cache loads those that it does not have.
+/* Gets the entries of the next changes; the cache loads the missing ones.
  *
- * They lie anywhere in memory, and waiting for one after the other takes most of the time: so they
- * are looked up together. */
+ * The entries are scattered in memory, and waiting for one after the other takes most of the
+ * time, so they are looked up together. */
 static int take_block(Block *block, Cache *cache, Updates *updates, Py_ssize_t first) {
     PyObject *missing = PyDict_New();
     int failed = missing == NULL || take_keys(block, updates, first) < 0 || fetch_ahead(cache->table, block) < 0 ||
@@ -147,7 +147,7 @@ static int take_block(Block *block, Cache *cache, Updates *updates, Py_ssize_t f
     return failed ? -1 : 0;
 }
 
-/* The entry that a change is for, which the block owns until the next call. */
+/* Returns the entry of a change, which the block owns until the next call. */
 static Entry *changed_entry(Cache *cache, Updates *updates, Block *block, Py_ssize_t position) {
     if (position >= block->first + block->count) {
         forget_block(block);
@@ -160,13 +160,13 @@ static Entry *changed_entry(Cache *cache, Updates *updates, Block *block, Py_ssi
 
 /* ---- changing an entry */
 
-/* Give an entry the value that a record has led to: 0, or -1 with an exception. */
+/* Sets the value of an entry that results from a record: 0, or -1 with an exception. */
 static int change(Cache *cache, Entry *entry, PyObject *value, Updates *updates, Py_ssize_t index) {
     Context context;
     if (context_of(updates, index, &context) < 0) {
         return -1;
     }
-    /* A deleted aggregate starts over: its time does not count any more. */
+    /* A deleted aggregate starts over: its timestamp is not used any longer. */
     int moves = is_none(entry->value) || is_none(value) || context.timestamp > entry->timestamp;
     long long timestamp = moves ? context.timestamp : entry->timestamp;
     int failed = change_cached(cache, entry, value, timestamp, &context);
@@ -177,7 +177,7 @@ static int change(Cache *cache, Entry *entry, PyObject *value, Updates *updates,
 
 /* ---- counting */
 
-/* Let everything go, whether the loop has failed or not; whether it, or this, has. */
+/* Releases everything, after success or failure; returns whether there was an exception. */
 static int close_all(Cache *cache, Updates *updates, Block *block, int failed) {
     Exception exception = take_exception();
     if (close_cache(cache) < 0) {
@@ -225,7 +225,7 @@ PyObject *count_entries(PyObject *module, PyObject *arguments) {
 
 /* ---- folding */
 
-/* What the user's functions make of the value so far and a record; a new reference. */
+/* Calls the user's functions with the current value and a record; a new reference. */
 static PyObject *folded(Functions *functions, PyObject *so_far, PyObject *key, PyObject *record) {
     PyObject *before =
         is_none(so_far) ? PyObject_CallObject(functions->initializer, NULL) : Py_NewRef(so_far);
@@ -234,7 +234,7 @@ static PyObject *folded(Functions *functions, PyObject *so_far, PyObject *key, P
     }
     PyObject *value = PyObject_CallFunctionObjArgs(functions->aggregator, key, record, before, NULL);
     Py_DECREF(before);
-    /* A record's own value may be on its way elsewhere. */
+    /* Other code may use a record's own value. */
     if (value != NULL && value == record && functions->own != Py_None) {
         Py_DECREF(value);
         value = PyObject_CallFunctionObjArgs(functions->own, record, NULL);
@@ -242,7 +242,7 @@ static PyObject *folded(Functions *functions, PyObject *so_far, PyObject *key, P
     return value;
 }
 
-/* 1 if the record is to be left out from here on, -1 with an exception. */
+/* 1 if the record is skipped, -1 with an exception. */
 static int fold_one(Cache *cache, Updates *updates, Functions *functions, Entry *entry, Py_ssize_t index) {
     PyObject *key = cell(&updates->keys, index);
     PyObject *record = key == NULL ? NULL : cell(&updates->values, index);
@@ -278,7 +278,7 @@ PyObject *fold_entries(PyObject *module, PyObject *arguments) {
     int failed = !open_updates(&updates, given_updates) || !open_cache(&cache, given_cache);
     Py_ssize_t left_out = -1;
     for (Py_ssize_t position = 0; !failed && position < updates.count; position++) {
-        /* Also of changes that are left out, as in Python: what is loaded together must be the same. */
+        /* Also for skipped changes, as in Python: the same entries must be loaded together. */
         Entry *entry = changed_entry(&cache, &updates, &block, position);
         Py_ssize_t index = entry == NULL ? -1 : record_of(&updates, position);
         int done = index < 0           ? -1

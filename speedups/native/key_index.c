@@ -1,27 +1,27 @@
-/* The class `KeyIndex`, as Millstream has it in Python: the stored keys of each key, ascending.
+/* The class `KeyIndex`, like Millstream's Python version: the stored keys of each key, ascending.
  *
- * A stored key is the key, a time of 8 bytes that is not negative, and as many more as its kind of
- * window has; so those of one key are in the order of their times. */
+ * A stored key consists of the key, a non-negative time of 8 bytes, and further bytes that
+ * depend on the kind of window; so the stored keys of one key are sorted by time. */
 
 #include <limits.h>
 #include <string.h>
 
 #include "key_index.h"
 
-/* How many stored keys may come before it is asked again, at least. */
+/* The minimum number of additions without a lookup before the index falls asleep. */
 #define PATIENCE 10000
 
 struct KeyIndex {
     PyObject_HEAD
-    /* Gives all stored keys. Whoever owns this may be reached through it. */
+    /* Returns all stored keys. May hold a reference to the owner of this object. */
     PyObject *stored_keys;
-    /* By key a list. */
+    /* A list by key. */
     PyObject *by_key;
     Py_ssize_t suffix_bytes;
     int is_asleep;
-    /* Whether stored keys are being taken in, and whether some were added or removed meanwhile. */
+    /* Whether stored keys are being loaded, and whether some were added or removed meanwhile. */
     int is_waking, has_changed;
-    /* How many have come since somebody has asked, and how many may. */
+    /* The number of additions since the last lookup, and its maximum. */
     Py_ssize_t unasked, patience;
 };
 
@@ -37,7 +37,7 @@ KeyIndex *as_key_index(PyObject *object) {
 
 /* ---- stored keys */
 
-/* The key of a stored key, owned; NULL with an exception. */
+/* Returns the key of a stored key, owned; NULL with an exception. */
 static PyObject *key_of(KeyIndex *self, PyObject *stored) {
     if (!PyBytes_Check(stored) || PyBytes_Size(stored) < self->suffix_bytes) {
         return PyErr_Format(PyExc_TypeError, "a stored key is needed, not %R", stored);
@@ -59,7 +59,7 @@ long long time_of(KeyIndex *self, PyObject *stored) {
     return time_before(stored, self->suffix_bytes);
 }
 
-/* The time of one of the stored keys in a list. */
+/* Returns the time of a stored key in a list. */
 static long long time_at(KeyIndex *self, PyObject *known, Py_ssize_t place) {
     PyObject *stored = list_item(known, place);
     long long time = time_of(self, stored);
@@ -67,7 +67,7 @@ static long long time_at(KeyIndex *self, PyObject *known, Py_ssize_t place) {
     return time;
 }
 
-/* Bytes are compared, whatever a subclass makes of comparing. */
+/* Compares bytes, even if a subclass overrides comparisons. */
 static int comes_before(PyObject *stored, PyObject *other) {
     Py_ssize_t size = PyBytes_Size(stored), other_size = PyBytes_Size(other);
     int compared =
@@ -75,7 +75,7 @@ static int comes_before(PyObject *stored, PyObject *other) {
     return compared < 0 || (compared == 0 && size < other_size);
 }
 
-/* Where a stored key is in a list, or where it belongs. Runs no Python. */
+/* Returns the index of a stored key in a list, or its insertion point. Runs no Python. */
 static Py_ssize_t place_in(PyObject *known, PyObject *stored) {
     Py_ssize_t low = 0, high = PyList_Size(known);
     while (low < high) {
@@ -104,9 +104,9 @@ Py_ssize_t place_at(KeyIndex *self, PyObject *known, long long time) {
     return low;
 }
 
-/* ---- keys that are added and removed */
+/* ---- adding and removing keys */
 
-/* Put a stored key into a list of the index, none of which is empty: 0, or -1 with an exception. */
+/* Inserts a stored key into a nonempty list of the index: 0, or -1 with an exception. */
 static int insert(PyObject *known, PyObject *stored) {
     PyObject *last = list_item(known, PyList_Size(known) - 1);
     if (last == NULL) {
@@ -117,7 +117,7 @@ static int insert(PyObject *known, PyObject *stored) {
     return is_last ? PyList_Append(known, stored) : PyList_Insert(known, place_in(known, stored), stored);
 }
 
-/* Add a stored key to those of its key: 0, or -1 with an exception. */
+/* Adds a stored key to those of its key: 0, or -1 with an exception. */
 static int add(KeyIndex *self, PyObject *by_key, PyObject *stored) {
     PyObject *key = key_of(self, stored);
     if (key == NULL) {
@@ -136,7 +136,7 @@ static int add(KeyIndex *self, PyObject *by_key, PyObject *stored) {
     return failed;
 }
 
-/* Have other stored keys by key, of which a reference is taken over: 0, or -1 with an exception. */
+/* Replaces the stored keys by key, and takes over the reference: 0, or -1 with an exception. */
 static int begin_anew(KeyIndex *self, PyObject *by_key) {
     if (by_key == NULL) {
         return -1;
@@ -152,7 +152,7 @@ static int forget(KeyIndex *self) {
     return begin_anew(self, PyDict_New());
 }
 
-/* All stored keys that there are, by key; NULL with an exception. */
+/* Returns all stored keys by key; NULL with an exception. */
 static PyObject *all_by_key(KeyIndex *self, Py_ssize_t *count) {
     PyObject *stored_keys = held(self->stored_keys);
     if (stored_keys == NULL) {
@@ -176,7 +176,7 @@ static PyObject *all_by_key(KeyIndex *self, Py_ssize_t *count) {
     return by_key;
 }
 
-/* Take all stored keys in: 0, or -1 with an exception. */
+/* Loads all stored keys: 0, or -1 with an exception. */
 static int wake(KeyIndex *self) {
     if (self->is_waking) {
         PyErr_SetString(PyExc_RuntimeError, "an index was read while it is being filled");
@@ -214,7 +214,7 @@ int note_key(KeyIndex *self, PyObject *stored) {
 
 static PyObject *note(KeyIndex *self, PyObject *stored) { return none_unless(note_key(self, stored) < 0); }
 
-/* Take a stored key out of those of its key: 1, 0 if it is not there, or -1 with an exception. */
+/* Removes a stored key from those of its key: 1, 0 if it is missing, or -1 with an exception. */
 static int take_out(PyObject *by_key, PyObject *key, PyObject *known, PyObject *stored) {
     Py_ssize_t count = PyList_Size(known), place = place_in(known, stored);
     PyObject *found = place == count ? NULL : list_item(known, place);
@@ -260,8 +260,8 @@ int stored_keys_of(KeyIndex *self, PyObject *key, PyObject **known) {
     return failed ? -1 : *known != NULL;
 }
 
-/* A time, which may be any whole number, and whether it is beyond 64 bits, above or below: 0, or -1 with
- * an exception. */
+/* Converts a time, which may be any integer, and reports whether it exceeds 64 bits, above or
+ * below: 0, or -1 with an exception. */
 static int clamped(PyObject *number, long long *time, int *beyond) {
     *time = PyLong_AsLongLongAndOverflow(number, beyond);
     if (*beyond != 0) {
@@ -281,7 +281,7 @@ static PyObject *of_key(KeyIndex *self, PyObject *arguments) {
     int is_empty = first > last || last < 0 || first_beyond > 0;
     PyObject *found = PyList_New(0), *known = NULL;
     int failed = found == NULL || stored_keys_of(self, key, &known) < 0;
-    /* From here on no Python runs, so the list stays as it is. */
+    /* No Python runs from here on, so the list does not change. */
     Py_ssize_t count = failed || known == NULL || is_empty ? 0 : PyList_Size(known);
     for (Py_ssize_t place = count == 0 ? 0 : place_at(self, known, first); !failed && place < count; place++) {
         if (time_at(self, known, place) > last) {
@@ -336,7 +336,7 @@ static PyObject *is_asleep(KeyIndex *self, void *unused) {
     return PyBool_FromLong(self->is_asleep);
 }
 
-/* The argument's name is what Py_VISIT demands. Stored keys refer to nothing. */
+/* Py_VISIT requires this name of the argument. Stored keys refer to nothing. */
 static int traverse(KeyIndex *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE((PyObject *)self));
     Py_VISIT(self->stored_keys);

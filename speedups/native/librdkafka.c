@@ -20,14 +20,15 @@ static int has_plugins(char *reason, size_t size) {
 }
 
 int find_librdkafka(const char *library, char *reason, size_t size) {
-    /* Already loaded, so this only finds it again; it stays loaded as long as the process lives. */
+    /* The library is already loaded, so this only finds it; it stays loaded until the process
+     * ends. */
     void *handle = dlopen(library, RTLD_NOW);
     if (handle == NULL) {
         snprintf(reason, size, "%s cannot be loaded: %s", library, dlerror());
         return 0;
     }
-    /* Looks into what the library depends on as well, and nowhere else. POSIX demands that an
-     * object pointer can hold a function's address; C knows no cast for it. */
+    /* Also searches the dependencies of the library, and nothing else. POSIX requires that an
+     * object pointer can hold a function's address; C has no cast for it. */
 #define FOUND(result, name, arguments)                                                             \
     *(void **)(&kafka.name) = dlsym(handle, "rd_kafka_" #name);                                    \
     if (kafka.name == NULL) {                                                                      \

@@ -1,7 +1,7 @@
-/* The part of librdkafka's public interface that is used here, declared anew, so that neither its
- * headers nor a copy of it are needed: the functions are those of the very library that
- * confluent-kafka has loaded. What is declared has been stable since librdkafka 1.0, but
- * rd_kafka_message_leader_epoch, which came with 2.1. */
+/* The part of librdkafka's public interface in use, declared here, so that neither its headers
+ * nor a copy of it are needed: the functions are those of the library that confluent-kafka has
+ * loaded. The declarations have been stable since librdkafka 1.0, except for
+ * rd_kafka_message_leader_epoch, which was added in 2.1. */
 
 #ifndef MILLSTREAM_LIBRDKAFKA_H
 #define MILLSTREAM_LIBRDKAFKA_H
@@ -89,11 +89,11 @@ typedef struct {
 #undef DECLARED
 } Librdkafka;
 
-/* Filled by find_librdkafka. */
+/* Set by find_librdkafka. */
 extern Librdkafka kafka;
 
-/* Find the functions of the librdkafka that a shared library depends on. Where one is missing, or
- * this librdkafka loads no plugins, says so in `reason` and returns 0. */
+/* Finds the functions of the librdkafka that a shared library depends on. If one is missing, or
+ * this librdkafka loads no plugins, sets `reason` and returns 0. */
 int find_librdkafka(const char *library, char *reason, size_t size);
 
 #endif

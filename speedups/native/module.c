@@ -1,5 +1,5 @@
-/* The module `_native`: its functions and the class `Client`. The stub `_native.pyi` says what they
- * mean. */
+/* The module `_native`: its functions and the class `Client`. The stub `_native.pyi` documents
+ * them. */
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +16,12 @@ int enter(ClientObject *self) {
     return 1;
 }
 
-/* Give back everything, the client last: it may end with its owner. */
+/* Releases everything, the client last, because it may end with its owner. */
 static void let_go(ClientObject *self) {
     Client *client = self->client;
     self->client = NULL;
     if (client != NULL) {
-        /* Waits for threads of librdkafka that may wait for Python's lock. */
+        /* Waits for threads of librdkafka that may wait for the GIL. */
         Py_BEGIN_ALLOW_THREADS;
         int is_alive = begin_call(client);
         free_handles(client);
@@ -96,8 +96,8 @@ static void free_places(Place *places) {
     }
 }
 
-/* A list of copies of what is acknowledged: 0, or -1 without memory. Making objects may run Python, which
- * may forget the places, and librdkafka waits for the lock. */
+/* Lists copies of the acknowledged offsets: 0, or -1 without memory. Creating objects may run
+ * Python, which may reset the offsets, and librdkafka waits for the lock. */
 static int copy_places(Client *client, Place **copies) {
     int failed = 0;
     pthread_mutex_lock(&client->lock);
@@ -147,7 +147,7 @@ static PyObject *forget(ClientObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-/* The argument's name is what Py_VISIT demands. */
+/* Py_VISIT requires this name of the argument. */
 static int traverse(ClientObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE((PyObject *)self));
     Py_VISIT(self->owner);

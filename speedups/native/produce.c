@@ -1,17 +1,17 @@
-/* Records into librdkafka, from columns. */
+/* Sends columns of records to librdkafka. */
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "python.h"
 
-/* librdkafka would replace the timestamp 0 by the present time. */
+/* librdkafka would replace the timestamp 0 with the current time. */
 #define FIRST_MILLISECOND 1
 #define BY_KEY (-1)
-/* None of librdkafka's errors: there is an exception. */
+/* Not an error of librdkafka: there is an exception. */
 #define NOT_UNDERSTOOD (-100000)
 
-/* The bytes of a key or value, and the object that has them, which is owned. */
+/* The bytes of a key or value, and the owned object that contains them. */
 typedef struct {
     PyObject *object;
     const void *bytes;
@@ -20,7 +20,7 @@ typedef struct {
     int is_view;
 } Bytes;
 
-/* Take a reference over, also if it fails: 0, or -1 with an exception. */
+/* Takes over a reference, even on failure: 0, or -1 with an exception. */
 static int bytes_of(PyObject *object, Bytes *bytes) {
     bytes->object = object;
     bytes->is_view = 0;
@@ -49,13 +49,13 @@ static int bytes_of(PyObject *object, Bytes *bytes) {
     }
     if (PyObject_GetBuffer(object, &bytes->view, PyBUF_SIMPLE) < 0) {
         if (PyErr_ExceptionMatches(PyExc_BufferError)) {
-            /* Callers take a BufferError for a full queue. */
+            /* Callers interpret a BufferError as a full queue. */
             PyErr_SetString(PyExc_ValueError, "the bytes of a memoryview do not lie side by side");
         }
         return -1;
     }
     bytes->is_view = 1;
-    /* Of an empty one the address may be NULL, which would mean that there is none. */
+    /* The address of an empty one may be NULL, which would mean that there is none. */
     bytes->bytes = bytes->view.buf == NULL ? "" : bytes->view.buf;
     bytes->length = (size_t)bytes->view.len;
     return 0;
@@ -97,7 +97,7 @@ static int headers_of(PyObject *given, rd_kafka_headers_t **headers) {
         return -1;
     }
     int result = 0;
-    /* None at all where there are none to be written. */
+    /* NULL if there are none to write. */
     if (PyList_Size(pairs) > 0) {
         *headers = kafka.headers_new((size_t)PyList_Size(pairs));
         for (Py_ssize_t index = 0; result == 0 && index < PyList_Size(pairs); index++) {
@@ -143,7 +143,7 @@ static int partition_of(PyObject *object, int32_t *partition) {
     return 0;
 }
 
-/* What is written: the columns, as lists of one length; those that are optional may be NULL. */
+/* The data to write: the columns, as lists of equal length; optional ones may be NULL. */
 typedef struct {
     rd_kafka_t *rk;
     rd_kafka_topic_t *topic;
@@ -194,8 +194,8 @@ static int find_timestamp(const Columns *columns, Py_ssize_t index, int64_t *tim
     return result;
 }
 
-/* librdkafka's error for one record; NOT_UNDERSTOOD with an exception where it does not
- * even get there. */
+/* Returns librdkafka's error for one record; NOT_UNDERSTOOD with an exception if the record
+ * cannot be passed to librdkafka. */
 static rd_kafka_resp_err_t produce_one(const Columns *columns, Py_ssize_t index) {
     rd_kafka_headers_t *headers = NULL;
     int32_t partition = columns->partition;
@@ -216,7 +216,7 @@ static rd_kafka_resp_err_t produce_one(const Columns *columns, Py_ssize_t index)
     return error;
 }
 
-/* By name librdkafka would look for it once a record. */
+/* By name librdkafka would look it up for each record. */
 static rd_kafka_topic_t *topic_of(Client *client, const char *name) {
     for (Topic *topic = client->topics; topic != NULL; topic = topic->next) {
         if (strcmp(topic->name, name) == 0) {
@@ -242,7 +242,7 @@ static rd_kafka_topic_t *topic_of(Client *client, const char *name) {
     return topic->handle;
 }
 
-/* A list of the right length; NULL with an exception. */
+/* Returns a list of the right length; NULL with an exception. */
 static PyObject *listed(PyObject *sequence, Py_ssize_t length) {
     PyObject *list = PyList_Check(sequence) ? Py_NewRef(sequence) : PySequence_List(sequence);
     if (list != NULL && PyList_Size(list) != length) {
@@ -285,7 +285,7 @@ static PyObject *produce_all(Client *client, const char *topic, Columns *columns
         if (index == start || !is_about_record) {
             return NULL;
         }
-        /* The caller comes again, with this record as the first. */
+        /* The caller repeats the call, with this record as the first. */
         PyErr_Clear();
         error = ERROR_NONE;
     }

@@ -32,23 +32,24 @@
 
 /* ---- references */
 
-/* Another reference to an object that is borrowed; NULL for NULL. */
+/* Creates a new reference from a borrowed one; NULL for NULL. */
 static inline PyObject *held(PyObject *object) { return Py_XNewRef(object); }
 
-/* An item of a list, as a new reference; NULL with an IndexError if the list is shorter by now. */
+/* Returns an item of a list as a new reference; NULL with an IndexError if the list has become
+ * shorter. */
 static inline PyObject *list_item(PyObject *list, Py_ssize_t index) { return held(PyList_GetItem(list, index)); }
 
-/* The same of a tuple. */
+/* The same for a tuple. */
 static inline PyObject *tuple_item(PyObject *tuple, Py_ssize_t index) { return held(PyTuple_GetItem(tuple, index)); }
 
-/* The value of a key, as a new reference; NULL if there is none, or with an exception. */
+/* Returns the value of a key as a new reference; NULL if there is none, or with an exception. */
 static inline PyObject *dict_item(PyObject *dict, PyObject *key) {
     return held(PyDict_GetItemWithError(dict, key));
 }
 
 /* ---- exceptions */
 
-/* An exception that was taken away; of no type where there was none. */
+/* A saved exception; without a type if there was none. */
 typedef struct {
     PyObject *type, *error, *traceback;
 } Exception;
@@ -59,7 +60,8 @@ static inline Exception take_exception(void) {
     return taken;
 }
 
-/* Set it again, in place of one that was set since. Without one, that stays. */
+/* Restores the exception and replaces one that was set since. Without a saved exception the
+ * current one stays. */
 static inline void restore_exception(Exception taken) {
     if (taken.type != NULL) {
         PyErr_Restore(taken.type, taken.error, taken.traceback);
@@ -72,7 +74,7 @@ static inline void drop_exception(Exception taken) {
     Py_XDECREF(taken.traceback);
 }
 
-/* Of an exception that was taken away and one that was set since the first, which is taken away as well. */
+/* Returns the first of a saved exception and one that was set since, which is cleared as well. */
 static inline Exception first_exception(Exception taken) {
     Exception later = take_exception();
     if (taken.type == NULL) {
@@ -84,13 +86,13 @@ static inline Exception first_exception(Exception taken) {
 
 /* ---- numbers */
 
-/* An integer of 64 bits: 0, or -1 with an exception. */
+/* Converts to a 64-bit integer: 0, or -1 with an exception. */
 static inline int as_number(PyObject *object, long long *number) {
     *number = object == NULL ? -1 : PyLong_AsLongLong(object);
     return *number == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* Add to an integer of 64 bits: 0, or -1 with an OverflowError. */
+/* Adds to a 64-bit integer: 0, or -1 with an OverflowError. */
 static inline int add_number(long long *number, long long more) {
     long long sum;
     if (__builtin_add_overflow(*number, more, &sum)) {
@@ -103,9 +105,9 @@ static inline int add_number(long long *number, long long more) {
 
 /* ---- deallocation */
 
-/* Free an object, of which nobody has a reference any more. Objects that such a call frees in turn are
- * freed by its caller once they are nested deeply: a chain of any length takes a bounded stack. What
- * the garbage collector tracks must not be tracked any more. */
+/* Frees an unreferenced object. Objects that such a call frees in turn are freed by its caller
+ * once they are nested deeply, so a chain of any length uses a bounded stack. Objects of
+ * garbage-collected types must be untracked before. */
 void free_flat(PyObject *object, void (*free_one)(PyObject *object));
 
 /* ---- clients */
@@ -114,11 +116,11 @@ typedef struct {
     PyObject_HEAD
     /* NULL after `close`. */
     Client *client;
-    /* confluent-kafka's object, which keeps librdkafka's client. */
+    /* confluent-kafka's object, which owns librdkafka's client. */
     PyObject *owner;
 } ClientObject;
 
-/* Begin a call of Python's that uses the client; 0 with an exception if that has ended. */
+/* Starts a call from Python that uses the client; 0 with an exception if the client has ended. */
 int enter(ClientObject *self);
 
 PyObject *open_queue(ClientObject *self, PyObject *unused);
@@ -129,7 +131,7 @@ PyObject *produce_columns(ClientObject *self, PyObject *arguments);
 PyObject *murmur3_128(PyObject *module, PyObject *data);
 PyObject *with_times(PyObject *module, PyObject *arguments);
 
-/* Put a class into the module; -1 with an exception. */
+/* Adds a class to the module; -1 with an exception. */
 int add_entries(PyObject *module);
 int add_entry_table(PyObject *module);
 int add_eviction_order(PyObject *module);
@@ -143,7 +145,7 @@ PyObject *count_entries(PyObject *module, PyObject *arguments);
 PyObject *fold_entries(PyObject *module, PyObject *arguments);
 PyObject *fold_sessions(PyObject *module, PyObject *arguments);
 
-/* The result of a function: None, or NULL if it has failed. */
+/* Returns the result of a function: None, or NULL after a failure. */
 static inline PyObject *none_unless(int failed) { return failed ? NULL : Py_NewRef(Py_None); }
 
 #endif

@@ -1,5 +1,5 @@
-/* The loop of aggregations by session. Most records begin a session or move the end of one: that is
- * done here. Whatever else may come Python does, record by record. */
+/* The loop of aggregations by session. Most records start a session or move the end of one,
+ * which is done here. Python handles all other cases, record by record. */
 
 #include <limits.h>
 
@@ -11,16 +11,16 @@ typedef struct {
     Cache cache;
     Updates updates;
     KeyIndex *index;
-    /* The cache's order of eviction, and its entries that are not among those by key. */
+    /* The cache's eviction order, and its entries that are not in the table by key. */
     PyObject *order, *resting;
     PyObject *initializer, *aggregator, *merger, *failed, *otherwise;
     long long gap_ms, closed_after_ms, stream_time, written_until, extra_bytes;
-    /* New entries that the cache has not heard of. */
+    /* New entries that were not reported to the cache yet. */
     long long came, came_bytes;
     long long late;
 } Sessions;
 
-/* One record, and the session that it moves if there is one; owned. */
+/* One record, and the session that it moves, if any; owned. */
 typedef struct {
     Py_ssize_t index;
     PyObject *key_bytes, *key, *value;
@@ -29,7 +29,7 @@ typedef struct {
     long long start, end;
 } Step;
 
-/* What there is of a key around the time of a record. */
+/* The sessions of a key around the timestamp of a record. */
 typedef enum { FAILED = -1, NOTHING, ONE, ANYTHING } Found;
 
 /* ---- stored keys: a key, the end of the session, its start */
@@ -59,7 +59,7 @@ static long long start_of(PyObject *stored) {
 
 /* ---- the cache */
 
-/* A time less some time: times beyond 64 bits compare like the least and the greatest. */
+/* Subtracts a duration from a time; times beyond 64 bits are clamped. */
 static long long less(long long time, long long span) {
     long long result;
     if (__builtin_sub_overflow(time, span, &result)) {
@@ -68,7 +68,7 @@ static long long less(long long time, long long span) {
     return result;
 }
 
-/* Let the cache know what was done: 0, or -1 with an exception. */
+/* Reports the changes to the cache: 0, or -1 with an exception. */
 static int tell_cache(Sessions *self) {
     PyObject *told = NULL;
     long long came = self->came, came_bytes = self->came_bytes;
@@ -80,7 +80,7 @@ static int tell_cache(Sessions *self) {
     return told == NULL ? -1 : 0;
 }
 
-/* Let Python take a record: 0, or -1 with an exception. */
+/* Passes a record to Python: 0, or -1 with an exception. */
 static int leave_to_python(Sessions *self, Step *step) {
     Context *context = &step->context;
     PyObject *late = NULL;
@@ -94,10 +94,10 @@ static int leave_to_python(Sessions *self, Step *step) {
     return ask_seq_after(&self->cache, is_late < 0);
 }
 
-/* ---- finding */
+/* ---- lookups */
 
-/* The first session of a key that ends no earlier than some time, and how many there are from it on. NULL
- * where there is none, or with an exception. */
+/* Returns the first session of a key that ends no earlier than a time, and the number of
+ * sessions from it on. NULL if there is none, or with an exception. */
 static PyObject *first_session(Sessions *self, PyObject *key_bytes, long long first, Py_ssize_t *count) {
     PyObject *known, *stored = NULL;
     *count = 0;
@@ -134,19 +134,19 @@ static Found find(Sessions *self, Step *step) {
     return ONE;
 }
 
-/* Whether the entry may serve for a session with other bounds: nobody but the cache knows of it. */
+/* Whether the entry can be reused for a session with other bounds: only the cache refers to it. */
 static int may_move(Step *step) {
     Entry *entry = step->entry;
     return entry->dirty_seq != 0 && is_none(entry->stored);
 }
 
-/* ---- changing */
+/* ---- changes */
 
 static int change(Sessions *self, Step *step, Entry *entry, PyObject *value) {
     return change_cached(&self->cache, entry, value, step->context.timestamp, &step->context);
 }
 
-/* A session of which nothing is cached or written: 0, or -1 with an exception. */
+/* Starts a session that is neither cached nor stored: 0, or -1 with an exception. */
 static int put_new(Sessions *self, Step *step, PyObject *value) {
     long long time = step->context.timestamp;
     PyObject *stored = session_key(step->key_bytes, time, time);
@@ -167,7 +167,7 @@ static int put_new(Sessions *self, Step *step, PyObject *value) {
     return failed ? -1 : 0;
 }
 
-/* Let an entry be that of another session of the key: 0, or -1 with an exception. */
+/* Makes an entry that of another session of the key: 0, or -1 with an exception. */
 static int move(Sessions *self, Entry *entry, PyObject *stored) {
     PyObject *old = key_of_entry(entry), *taken = NULL;
     int failed = old == NULL || take_entry(self->cache.table, old, &taken) < 0;
@@ -205,7 +205,7 @@ static int begin(Sessions *self, Step *step) {
     return failed;
 }
 
-/* The aggregate of the session alone, merged onto a fresh one; NULL with an exception. */
+/* Returns the aggregate of the session alone, merged into a new one; NULL with an exception. */
 static PyObject *merged(Sessions *self, Step *step) {
     PyObject *so_far = held(step->entry->value);
     PyObject *initial = PyObject_CallObject(self->initializer, NULL), *value = NULL;
@@ -217,7 +217,7 @@ static PyObject *merged(Sessions *self, Step *step) {
     return value;
 }
 
-/* Add a record to the session that was found, whose bounds are the step's from now on. */
+/* Adds a record to the session that was found, whose bounds become those of the step. */
 static int extend(Sessions *self, Step *step, PyObject *stored) {
     int is_single = step->start == step->end;
     PyObject *so_far = merged(self, step);
@@ -241,7 +241,7 @@ static int extend(Sessions *self, Step *step, PyObject *stored) {
         return -1;
     }
     Exception exception = take_exception();
-    /* What was to be merged is gone by now, unless the record's session is that very one. */
+    /* The session to merge is gone by now, unless it is the session of the record. */
     if (!is_single && change(self, step, step->entry, Py_None) < 0) {
         drop_exception(exception);
         return -1;
@@ -322,7 +322,7 @@ PyObject *fold_sessions(PyObject *module, PyObject *arguments) {
     for (Py_ssize_t index = 0; !failed && index < self.updates.count; index++) {
         failed = take_record(&self, index) < 0;
     }
-    /* What was done so far counts, whatever exception there is. */
+    /* The work so far counts, with or without an exception. */
     Exception exception = take_exception();
     if (self.cache.is_open && tell_cache(&self) < 0) {
         exception = first_exception(exception);

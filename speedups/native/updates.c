@@ -1,5 +1,5 @@
-/* What the loops of aggregations share: the columns of records, and a cache while its entries are
- * changed. */
+/* Shared code of the aggregation loops: the columns of records, and a cache while its entries
+ * are changed. */
 
 #include "updates.h"
 
@@ -21,7 +21,7 @@ static void close_column(Column *column) {
     Py_CLEAR(column->current);
 }
 
-/* What a column has at an index that is not before the last one; a new reference. */
+/* Returns the item of a column at an index that is not before the last one; a new reference. */
 PyObject *cell(Column *column, Py_ssize_t index) {
     if (column->list != NULL) {
         return list_item(column->list, index);
@@ -133,7 +133,7 @@ void close_updates(Updates *updates) {
     }
 }
 
-/* A cell of numbers: 0, or -1 with an exception. */
+/* Parses a cell of numbers: 0, or -1 with an exception. */
 static int number(Column *column, Py_ssize_t index, long long *found) {
     PyObject *object = cell(column, index);
     int failed = as_number(object, found);
@@ -141,7 +141,7 @@ static int number(Column *column, Py_ssize_t index, long long *found) {
     return failed;
 }
 
-/* 0, or -1 with an exception and nothing owned. */
+/* 0, or -1 with an exception and without owned references. */
 int context_of(Updates *updates, Py_ssize_t index, Context *context) {
     if (number(&updates->timestamps, index, &context->timestamp) < 0 ||
         number(&updates->offsets, index, &context->offset) < 0) {
@@ -172,7 +172,7 @@ int change_cached(Cache *cache, Entry *entry, PyObject *value, long long timesta
 
 /* ---- failures */
 
-/* Let the caller decide what an exception of the user's means: 0 if the record is left out. */
+/* Makes the caller handle a user's exception: 0 if the record is skipped. */
 int tell_failure(Cache *cache, PyObject *failed, Py_ssize_t index) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) {
         return -1;
@@ -184,7 +184,7 @@ int tell_failure(Cache *cache, PyObject *failed, Py_ssize_t index) {
         PyException_SetTraceback(exception.error, exception.traceback);
     }
     if (tell_seq(cache) == 0) {
-        /* As within an `except`: the callback may log it, or look at `sys.exception()`. */
+        /* As within an `except`: the callback may log the exception, or use `sys.exception()`. */
         PyObject *before = PyErr_GetHandledException();
         PyErr_SetHandledException(exception.error);
         told = PyObject_CallFunction(failed, "nO", index, exception.error);

@@ -1,18 +1,19 @@
-/* What the loops of aggregations share: the columns of records, and a cache while its entries are
- * changed, by the rules of Millstream's `RecordCache`. */
+/* Shared code of the aggregation loops: the columns of records, and a cache while its entries
+ * are changed, by the rules of Millstream's `RecordCache`. */
 
 #ifndef MILLSTREAM_UPDATES_H
 #define MILLSTREAM_UPDATES_H
 
 #include "entry_table.h"
 
-/* What a loop reads of each record. Lists are read at any index, others from front to end. */
+/* The data that a loop reads of each record. Lists are read at any index, others in order. */
 typedef struct {
     PyObject *list, *iterator, *current;
     Py_ssize_t at;
 } Column;
 
-/* A cache while its entries are changed; it is an argument, the others are owned. `table` is `entries`. */
+/* A cache while its entries are changed; it is an argument, the others are owned. `table` is
+ * `entries`. */
 typedef struct {
     PyObject *cache, *entries, *dirty;
     EntryTable *table;
@@ -20,54 +21,59 @@ typedef struct {
     int is_open;
 } Cache;
 
-/* Which entries to change, and the columns of the records that change them; owned. */
+/* The entries to change, and the columns of the records that change them; owned. */
 typedef struct {
     PyObject *stored_keys, *indices;
-    /* How many there are: a list that becomes shorter meanwhile ends the loop with an IndexError. */
+    /* The number of changes: a list that becomes shorter meanwhile ends the loop with an
+     * IndexError. */
     Py_ssize_t count;
     Column keys, values, timestamps, places, offsets, headers;
     PyObject *no_headers;
-    /* One number for others to see, of the record that Python is called for. */
+    /* The index of the record whose Python function is called, visible to other code. */
     Py_buffer at;
 } Updates;
 
-/* What a record has beside key and value; objects are owned. */
+/* The data of a record except key and value; objects are owned. */
 typedef struct {
     long long timestamp, offset;
     PyObject *place, *headers;
 } Context;
 
-/* What a column has at an index that is not before the last one; a new reference. */
+/* Returns the item of a column at an index that is not before the last one; a new reference. */
 PyObject *cell(Column *column, Py_ssize_t index);
 
-/* Let C change the entries of a cache: whether it can. */
+/* Prepares the cache's entries for changes from C; returns whether that succeeded. */
 int open_cache(Cache *state, PyObject *cache);
 
-/* What was done so far counts, also after a failure, whose exception must be taken away for this: 0, or
- * -1 with an exception. */
+/* The work so far counts, even after a failure, whose exception must be saved before: 0, or -1
+ * with an exception. */
 int close_cache(Cache *state);
 
-/* Before Python works on the cache, and after: 0, or -1 with an exception. */
+/* Writes the sequence number to the cache before Python uses it, and reads it afterwards: 0, or
+ * -1 with an exception. */
 int tell_seq(Cache *state);
 int ask_seq(Cache *state);
 
-/* The same after Python that may have failed, whose exception stays: 0, or -1 with an exception. */
+/* Reads the sequence number after Python code that may have failed, whose exception stays: 0, or
+ * -1 with an exception. */
 int ask_seq_after(Cache *state, int failed);
 
-/* The arguments of Millstream's `Updates`: whether they are what they should be. */
+/* Parses the arguments of Millstream's `AggregateUpdates`; returns whether they are valid. */
 int open_updates(Updates *updates, PyObject *given);
 void close_updates(Updates *updates);
 
-/* What a record has beside key and value: 0, or -1 with an exception and nothing owned. */
+/* Reads the data of a record except key and value: 0, or -1 with an exception and without owned
+ * references. */
 int context_of(Updates *updates, Py_ssize_t index, Context *context);
 
-/* Give an entry of the cache another value, because of a record: 0, or -1 with an exception. */
+/* Sets the value of an entry of the cache that results from a record: 0, or -1 with an
+ * exception. */
 int change_cached(Cache *cache, Entry *entry, PyObject *value, long long timestamp, Context *context);
 
-/* Let the caller decide what an exception of the user's means: 0 if the record is left out. */
+/* Makes the caller handle a user's exception: 0 if the record is skipped. */
 int tell_failure(Cache *cache, PyObject *failed, Py_ssize_t index);
 
-/* Let others see which record Python is called for. */
+/* Publishes the index of the record whose Python function is called. */
 static inline void show_index(Updates *updates, Py_ssize_t index) {
     long long number = index;
     memcpy(updates->at.buf, &number, sizeof(number));

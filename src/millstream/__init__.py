@@ -1,13 +1,14 @@
 """Millstream: Kafka Streams and Decaton for Python, on Spark.
 
-A topology says what to compute, `KafkaStreams` runs it: tasks of Kafka partitions on stream
-threads, each of which is a long-running Spark task with its state in RocksDB beside the code.
+A topology defines the computation, and `KafkaStreams` runs it: tasks of Kafka partitions on stream
+threads. Each stream thread is a long-running Spark task with its state in RocksDB in the same
+process.
 """
 
 from millstream.app import KafkaStreams, TaskMetadata, ThreadMetadata
-from millstream.application.failures import StreamsUncaughtExceptionHandlerResponse
-from millstream.assignment.wire.assignment_info import HostInfo
-from millstream.config import AT_LEAST_ONCE, EXACTLY_ONCE_V2, StreamsConfig
+from millstream.application.failure_policy import StreamsUncaughtExceptionHandlerResponse
+from millstream.assignment.wire_format import HostInfo
+from millstream.config.streams_config import AT_LEAST_ONCE, EXACTLY_ONCE_V2, StreamsConfig
 from millstream.errors import (
     BrokerUnavailableError,
     ConfigError,
@@ -45,11 +46,6 @@ from millstream.errors import (
 from millstream.metrics.registry import RecordingLevel
 from millstream.metrics.user import ContextMetrics, Stat, UserSensor
 from millstream.metrics.values import Metric, Metrics
-from millstream.processor.context import (
-    FixedKeyProcessorContext,
-    ProcessingContext,
-    ProcessorContext,
-)
 from millstream.processor.handlers import (
     DeadLetter,
     DefaultProductionExceptionHandler,
@@ -64,6 +60,11 @@ from millstream.processor.handlers import (
     SourceRecord,
 )
 from millstream.processor.processor import FixedKeyProcessor, Processor
+from millstream.processor.processor_context import (
+    FixedKeyProcessorContext,
+    ProcessingContext,
+    ProcessorContext,
+)
 from millstream.processor.punctuation import Cancellable, PunctuationType
 from millstream.processor.timestamps import (
     FailOnInvalidTimestamp,
@@ -72,30 +73,11 @@ from millstream.processor.timestamps import (
     UsePartitionTimeOnInvalidTimestamp,
     WallclockTimestampExtractor,
 )
-from millstream.query.metadata import KeyQueryMetadata, LagInfo, StreamsMetadata
-from millstream.query.pages import StoreIterator
-from millstream.query.requests.answers import (
-    FailureReason,
-    InStore,
-    QueryResult,
-    StateQueryRequest,
-    StateQueryResult,
-)
-from millstream.query.requests.position import Position, PositionBound
-from millstream.query.requests.queries import (
-    KeyQuery,
-    MultiVersionedKeyQuery,
-    Query,
-    RangeQuery,
-    SessionsOfKeyQuery,
-    TimestampedKeyQuery,
-    TimestampedRangeQuery,
-    VersionedKeyQuery,
-    WindowKeyQuery,
-    WindowRangeQuery,
-)
-from millstream.query.store_types import QueryableStoreType, QueryableStoreTypes
+from millstream.query.page_iterator import StoreIterator
+from millstream.query.streams_metadata import KeyQueryMetadata, LagInfo, StreamsMetadata
 from millstream.query.views import (
+    QueryableStoreType,
+    QueryableStoreTypes,
     ReadOnlyKeyValueStore,
     ReadOnlySessionStore,
     ReadOnlyWindowStore,
@@ -109,13 +91,33 @@ from millstream.record import (
     ValueAndTimestamp,
     VersionedRecord,
 )
-from millstream.runtime.stall import Stall
-from millstream.runtime.states import ClientState
+from millstream.runtime.states.thread_states import ClientState
+from millstream.runtime.thread_control import Stall
 from millstream.server.address import ServerAddress
-from millstream.state.keyvalue.store import KeyValueStore
+from millstream.state.keyvalue.key_value_store import KeyValueStore
+from millstream.state.queries.requests.position import Position, PositionBound
+from millstream.state.queries.requests.queries import (
+    KeyQuery,
+    MultiVersionedKeyQuery,
+    Query,
+    RangeQuery,
+    SessionsOfKeyQuery,
+    TimestampedKeyQuery,
+    TimestampedRangeQuery,
+    VersionedKeyQuery,
+    WindowKeyQuery,
+    WindowRangeQuery,
+)
+from millstream.state.queries.requests.query_results import (
+    FailureReason,
+    InStore,
+    QueryResult,
+    StateQueryRequest,
+    StateQueryResult,
+)
 from millstream.state.storage.iterators import KeyValueIterator
 from millstream.state.stores import Stores
-from millstream.state.versioned.store import VersionedKeyValueStore
+from millstream.state.versioned.versioned_store import VersionedKeyValueStore
 from millstream.state.windows.session_store import SessionStore
 from millstream.state.windows.window_store import WindowStore
 from millstream.topology.dsl.builder import StreamsBuilder
@@ -132,19 +134,19 @@ from millstream.topology.dsl.streams_and_tables import (
     TimeWindowedCogroupedKStream,
     TimeWindowedKStream,
 )
-from millstream.topology.options.join_windows import JoinWindows
 from millstream.topology.options.materialized import Materialized
 from millstream.topology.options.suppressed import BufferConfig, Suppressed
 from millstream.topology.options.trigger import Trigger
 from millstream.topology.options.windows import (
     EmitStrategy,
+    JoinWindows,
     SessionWindows,
     SlidingWindows,
     TimeWindows,
     UnlimitedWindows,
 )
-from millstream.topology.physical.describe import TopologyDescription
 from millstream.topology.physical.topology import Topology
+from millstream.topology.physical.topology_description import TopologyDescription
 from millstream.windowed import Window, Windowed
 
 __all__ = [

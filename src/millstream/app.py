@@ -1,47 +1,47 @@
-"""KafkaStreams: an application instance, as its users hold it."""
+"""KafkaStreams: an application instance."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from millstream.application.failures import (
+from millstream.application.console.subscription_view import MonitoredSubscription
+from millstream.application.dataframes import with_read_committed
+from millstream.application.failure_policy import (
     ExceptionHandler,
     StreamsUncaughtExceptionHandlerResponse,
 )
-from millstream.application.histories import reading_committed
-from millstream.application.listeners import RestoreCalls, StandbyCalls
-from millstream.application.metadata import TaskMetadata, ThreadMetadata, tasks_of
-from millstream.application.run import run_script
-from millstream.application.script_end import close_with_script
-from millstream.application.served_application import ServedApplication
-from millstream.application.serving import ApplicationServing
-from millstream.application.started import StartedApplications
+from millstream.application.listeners import RestoreListenerAdapter, StandbyListenerAdapter
+from millstream.application.run_application import (
+    StartedApplications,
+    close_with_script,
+    run_script,
+)
+from millstream.application.served_application import ApplicationHttpServer, ServedApplication
 from millstream.application.supervisor import ThreadSupervisor
-from millstream.application.view.subscription import WatchedSubscription
+from millstream.application.thread_metadata import TaskMetadata, ThreadMetadata, tasks_of
+from millstream.async_checks import reject_deferred
 from millstream.clock import SystemClock
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import IllegalStateError, StreamsError
 from millstream.metrics.values import Metrics
-from millstream.query.asked import Asked
-from millstream.query.metadata import KeyQueryMetadata, LagInfo, StreamsMetadata
-from millstream.query.requests.answers import StateQueryRequest, StateQueryResult
-from millstream.query.routing import Partitioner
-from millstream.query.store_types import QueryableStoreType, S
-from millstream.runtime.check import check_topology
-from millstream.runtime.client_states import ClientStates, StateListener
-from millstream.runtime.states import ClientState
-from millstream.runtime.topology_topics import has_tasks
+from millstream.query.key_routing import Partitioner
+from millstream.query.query_client import QueryClient
+from millstream.query.streams_metadata import KeyQueryMetadata, LagInfo, StreamsMetadata
+from millstream.query.views import QueryableStoreType, S
+from millstream.runtime.start.topology_checks import check_topology
+from millstream.runtime.start.topology_topics import has_tasks
+from millstream.runtime.states.client_states import ClientStateTracker, StateListener
+from millstream.runtime.states.thread_states import ClientState
 from millstream.serdes import Serde
 from millstream.server.address import ServerAddress
-from millstream.spark.sessions.session import session_at_hand
+from millstream.spark.sessions.session import find_session
+from millstream.state.queries.requests.query_results import StateQueryRequest, StateQueryResult
 from millstream.topology.call_site import call_site
 from millstream.topology.physical.topology import Topology
-from millstream.unawaited import refuse_deferred
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,18 +54,17 @@ logger = logging.getLogger(__name__)
 class KafkaStreams:
     """Runs a topology on Spark: one long-running Spark task for each stream thread.
 
-    An object is started once and closed once. Several instances with the same application id, on
-    one host (each with a `state_dir` of its own) or on many, share the work.
+    An object is started once and closed once. Instances with the same application id share the
+    work, on different hosts or on the same host, each with its own `state_dir`.
 
     Args:
-        topology: what to compute.
-        config: settings.
-        spark: where the threads run; by default the active session, else one on the master that
-            spark-submit or `millstream run --spark` has named, else a local one with
-            `num_stream_threads + 4` slots (of a pair the most), which is stopped at the end.
+        spark: the Spark session for the threads. By default the active session, or else a session
+            on the master given to spark-submit or `millstream run --spark`, or else a local session
+            with `num_stream_threads + 4` slots (the maximum, if that is a range), which is stopped
+            at the end.
 
     Raises:
-        TopologyError: the topology cannot be run as it is.
+        TopologyError: the topology is invalid.
         ConfigError: a serde is missing, or a setting does not fit the topology.
 
     Example:
@@ -85,20 +84,20 @@ class KafkaStreams:
         try:
             check_topology(topology, config)
         except StreamsError as error:
-            raise _without_our_lines(error) from error.__cause__
-        config = reading_committed(topology, config)
+            raise _without_traceback(error) from error.__cause__
+        config = with_read_committed(topology, config)
         self._topology = topology
         self._spark = spark
         if not has_tasks(topology):
-            # Each thread would have a copy of the global stores, and nothing to do with it.
+            # Further threads would only have unused copies of the global stores.
             config = config.replace(num_stream_threads=1)
         self._config = config
-        self._states = ClientStates(config.application_id, SystemClock())
+        self._states = ClientStateTracker(config.application_id, SystemClock())
         self._supervisor = ThreadSupervisor(topology, config, spark, self._states)
-        #: The subscription that it is of, if it is; set by that.
-        self._subscription: WatchedSubscription | None = None
+        #: The owning subscription, if any; see `attach_subscription`.
+        self._subscription: MonitoredSubscription | None = None
         served = ServedApplication(self, config, self._supervisor, lambda: self._subscription)
-        self._serving = ApplicationServing(config, served, self._supervisor.is_reached_at)
+        self._http_server = ApplicationHttpServer(config, served, self._supervisor.advertise)
         self._lock = threading.Lock()
         self._started_at = ""
 
@@ -122,72 +121,70 @@ class KafkaStreams:
     ) -> None:
         self.close()
 
-    # --- life ------------------------------------------------------------------------------------
+    # --- start and close -------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the stream threads. They join the group in the background.
 
-        Blocks until the threads are submitted to Spark: a moment, or the seconds that Spark takes
-        to start where no session runs yet; at the first start of a topology with
-        `stream_from_lake`, until its tables are written into their topics. Brokers that are away
-        are waited for, with a warning a second, for `task.timeout.ms` at most. Another thread may
-        call `close` meanwhile.
+        Blocks until the threads are submitted to Spark. That takes a few seconds if a Spark session
+        must be started. The first start of a topology with `stream_from_lake` also writes the
+        tables to their topics. If no broker responds, `start` retries for `task.timeout.ms` and
+        logs a warning every second. Another thread may call `close` meanwhile.
 
-        Does not keep the script running: when that ends, the application is closed, with a warning.
+        Does not keep the script running: when the script ends, the application is closed, with a
+        warning.
 
         Raises:
-            IllegalStateError: it was started or closed before, or another instance of it with the
-                same `state_dir` runs in this process.
-            BrokerUnavailableError: no broker answers at `bootstrap_servers`.
+            IllegalStateError: the object was started or closed before, or another instance of the
+                application with the same `state_dir` is running in this process.
+            BrokerUnavailableError: no broker responds at `bootstrap_servers`.
             AccessDeniedError: a broker refuses the login, or its certificate is not trusted.
-            MissingSourceTopicError: topics that are read do not exist.
-            UnknownTopicError: topics that are written do not exist.
-            TopologyError: topics that are joined are not co-partitioned, or internal topics have
-                wrong partition counts.
+            MissingSourceTopicError: source topics do not exist.
+            UnknownTopicError: sink topics do not exist.
+            TopologyError: joined topics are not co-partitioned, or internal topics have wrong
+                partition counts.
             LockError: another instance on this host uses the same state directory.
-            NotPicklableError: the topology holds something that cannot be sent to a worker.
-            SparkError: Spark cannot host the threads.
+            NotPicklableError: the topology contains an object that cannot be pickled.
+            SparkError: Spark cannot run the threads.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.start()
             >>> streams.wait_for_state("RUNNING", timedelta(minutes=1))  # doctest: +SKIP
         """
         with self._lock:
             if self.state is not ClientState.CREATED:
                 raise IllegalStateError(
-                    f"An application can be started once; this one is {self.state.name}. "
-                    "Make a new KafkaStreams object to start again."
+                    f"An application can be started only once; this one is {self.state.name}. "
+                    "Create a new KafkaStreams object to start it again."
                 )
             KafkaStreams._started.add(self._config, self)
             self._started_at = call_site()
-            if not self._states.become(ClientState.REBALANCING, "told to start"):
+            if not self._states.try_transition(ClientState.REBALANCING, "start() called"):
                 raise IllegalStateError("The application was closed before it was started.")
         try:
-            if self._config.server_port is not None and self._serving.address is None:
-                self._serving.start(None, None, None)
+            if self._config.server_port is not None and self._http_server.address is None:
+                self._http_server.start(None, None, None)
             close_with_script(self, self._states, self.close)
             self._supervisor.start()
         except BaseException as error:
-            self._supervisor.could_not_start(error)
-            self._serving.close()
+            self._supervisor.abort_start(error)
+            self._http_server.close()
             raise
 
     def close(self, timeout: timedelta = _DEFAULT_CLOSE, *, leave_group: bool = True) -> bool:
-        """Close in an orderly way: commit, close the stores, leave the group.
+        """Close cleanly: commit, close the stores, leave the group.
 
         Args:
-            timeout: how long the threads may take; those that take longer are killed, which loses
-                nothing, but repeats what they had not committed.
-            leave_group: whether other instances take over at once; if not, the tasks wait for this
-                instance until the session timeout has passed.
+            timeout: how long the threads may take. Slower threads are killed; no data is lost, but
+                records that they have not committed are reprocessed.
+            leave_group: whether to leave the group, so that other instances take over at once.
+                Otherwise the tasks stay with this instance until the session timeout.
 
         Returns:
-            Whether all threads closed by themselves, in time: False when some had to be killed, or
-            were lost with the Spark session. The same each time it is called.
+            Whether all threads closed in time: False if some were killed, or were lost with the
+            Spark session. Further calls return the same value.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.start()
             >>> streams.close(timedelta(seconds=10))
             True
@@ -195,45 +192,46 @@ class KafkaStreams:
             'NOT_RUNNING'
         """
         if self._states.is_final:
-            self._serving.close()
-            return self._supervisor.closed_orderly
-        if self._states.become(ClientState.PENDING_SHUTDOWN, "told to close"):
+            self._http_server.close()
+            return self._supervisor.closed_cleanly
+        if self._states.try_transition(ClientState.PENDING_SHUTDOWN, "close() called"):
             try:
                 return self._supervisor.close(timeout // timedelta(milliseconds=1), leave_group)
             finally:
-                self._states.become(ClientState.NOT_RUNNING, "closed")
-                self._serving.close()
+                self._states.try_transition(ClientState.NOT_RUNNING, "closed")
+                self._http_server.close()
         final = frozenset({ClientState.NOT_RUNNING, ClientState.ERROR})
         in_time = self._states.wait_for(final, timeout.total_seconds())
-        return in_time and self._supervisor.closed_orderly
+        return in_time and self._supervisor.closed_cleanly
 
     def run(self) -> None:
         """Start, wait for SIGINT (Ctrl-C) or SIGTERM, and close. Call it on the main thread.
 
         The threads have 30 seconds to close. A second signal kills those that have not closed yet,
-        a third one ends the script at once. What it does is told in a few lines on stderr, or in
-        the log if `logging` has been configured.
+        a third one ends the script at once. Progress messages go to stderr, or to the log if
+        `logging` has been configured.
 
         Raises:
-            IllegalStateError: this is not the main thread, or `start` refuses.
-            StreamsError: what made the application stop by itself, or not start.
-            SparkError: Spark does not answer, so that closing did not come to its end.
-            SystemExit: with 3, if a thread was killed, or has failed in closing: what it had not
-                committed is repeated at the next start. With 128 and more after a third signal.
+            IllegalStateError: this is not the main thread, or `start` raised it.
+            StreamsError: the application failed to start, or stopped because of this error.
+            SparkError: closing timed out because Spark does not respond.
+            SystemExit: with 3, if a thread was killed or failed while closing: its uncommitted
+                records are reprocessed at the next start. With 128 or more after a third signal.
 
-        The exit code of the script tells the same: 0 if all was closed in order, 1 for an error.
+        The exit code of the script is 0 after a clean close, and 1 after an error.
 
         Example:
             >>> KafkaStreams(topology, config).run()  # until Ctrl-C
         """
         if threading.current_thread() is not threading.main_thread():
             raise IllegalStateError(
-                "run() waits for signals, which only the main thread gets; call start() elsewhere."
+                "run() waits for signals, so it must be called on the main thread. Call start() on "
+                "other threads."
             )
         try:
             run_script(self, self._config, self._states, self._supervisor)
         except StreamsError as error:
-            shown = _without_our_lines(error)
+            shown = _without_traceback(error)
             raise shown from (error.__cause__ if _is_debugging() else None)
         if self.state is ClientState.ERROR and self.error is not None:
             raise self.error
@@ -241,95 +239,92 @@ class KafkaStreams:
     def serve(
         self, host: str | None = None, port: int | None = None, token: str | None = None
     ) -> ServerAddress:
-        """Answer HTTP: queries, metadata, probes, and the console. Ends with `close`.
+        """Start the HTTP server: queries, metadata, probes, and the console. `close` stops it.
 
-        Needs the extra `server`. `start` does the same by itself where `server_port` is set. Only a
-        server that was there before `start` is announced to other instances, which ask it for
-        what is here. docs/operations/http.md has all that it answers.
+        Requires the extra `server`. `start` also starts the server if `server_port` is set. Other
+        instances can only query this one if the server was started before `start`.
+        docs/operations/http.md lists the endpoints.
 
         Args:
-            host: the address to listen on; by default `server_host`: this machine alone.
-            port: by default `server_port`, or any that is free.
-            token: what requests must show, at least 8 characters; by default `server_token`, or
-                one that is made up, and told in the log and in a file for this user.
+            host: the address to listen on; by default `server_host`, this machine only.
+            port: by default `server_port`, or any free port.
+            token: the token that requests must contain, at least 8 characters; by default
+                `server_token`, or a generated token, which is logged and written to a file for this
+                user.
 
         Raises:
-            ConfigError: nothing can listen there, the certificate cannot be used, or the extra is
-                not installed.
-            IllegalStateError: it answers already.
+            ConfigError: the address cannot be bound, the certificate cannot be used, or the extra
+                is not installed.
+            IllegalStateError: the server is already running.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> address = streams.serve(port=0)
             >>> address.url  # doctest: +SKIP
             'http://127.0.0.1:41193'
             >>> streams.close()
             True
         """
-        return self._serving.start(host, port, token)
+        return self._http_server.start(host, port, token)
 
     @property
     def server_address(self) -> ServerAddress | None:
-        """Where it answers HTTP, and what a request must show; None if it does not."""
-        return self._serving.address
+        """The address and token of the HTTP server; None if it is not running."""
+        return self._http_server.address
 
     # --- threads ---------------------------------------------------------------------------------
 
     def add_stream_thread(self) -> str | None:
-        """Start one more stream thread, beside those that run (KIP-663).
+        """Start one more stream thread (KIP-663).
 
-        It gets the lowest index that is free, joins the group, and takes tasks over from other
-        threads. What the record caches may use (`statestore_cache_max_bytes`) is divided anew among
-        all threads. Blocks until Spark runs it: a second or two where a slot is free.
+        The thread gets the lowest free index, joins the group, and takes over tasks from other
+        threads. The memory for record caches (`statestore_cache_max_bytes`) is redistributed among
+        all threads. Blocks until Spark runs the thread: a second or two if a slot is free.
 
         Returns:
-            Its name; None if the application is neither RUNNING nor REBALANCING, or stopped
-            meanwhile.
+            The thread's name; None if the application is neither RUNNING nor REBALANCING, or
+            stopped meanwhile.
 
         Raises:
-            NotEnoughSlotsError: Spark has no slot for it: at once on a local session, after 25
-                seconds elsewhere. The threads that run go on.
-            SparkError: Spark cannot run it. The threads that run go on.
+            NotEnoughSlotsError: Spark has no free slot: at once on a local session, after 25
+                seconds elsewhere. Other threads continue.
+            SparkError: Spark cannot run the thread. Other threads continue.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
-            >>> streams.start()
             >>> name = streams.add_stream_thread()
         """
         return self._supervisor.changes.add()
 
     def remove_stream_thread(self, timeout: timedelta | None = None) -> str | None:
-        """Close one of the stream threads for good (KIP-663).
+        """Close one of the stream threads permanently (KIP-663).
 
-        It commits, closes its stores and leaves the group, also as a static member, so that its
-        tasks go to other threads at once. Which thread it is, is not defined. The last one may be
-        removed as well: then nothing is processed until one is added.
+        The thread commits, closes its stores and leaves the group (even as a static member), so
+        that other threads take over its tasks at once. It is undefined which thread is removed. The
+        last thread can be removed, too: then nothing is processed until one is added.
 
         Args:
-            timeout: how long to wait until it has closed; None for as long as it takes.
+            timeout: how long to wait until the thread has closed; None waits indefinitely.
 
         Returns:
-            Its name; None if there is none, or the application is neither RUNNING nor REBALANCING.
+            The thread's name; None if there is no thread, or the application is neither RUNNING nor
+            REBALANCING.
 
         Raises:
-            TimeoutError: it has not closed in time. It goes on closing, and its index is not free
-                before it has.
+            TimeoutError: the thread did not close in time. It continues to close, and its index is
+                in use until it has.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
-            >>> streams.start()
             >>> name = streams.remove_stream_thread(timedelta(seconds=30))
         """
         seconds = None if timeout is None else timeout.total_seconds()
         return self._supervisor.changes.remove(seconds)
 
-    # --- looking ---------------------------------------------------------------------------------
+    # --- state and metrics -----------------------------------------------------------------------
 
     @staticmethod
     def running() -> list[KafkaStreams]:
-        """The applications that this process has started and that have not ended.
+        """Return the applications that this process has started and that have not ended.
 
-        A way to those that no variable holds any more, in a notebook for example.
+        Also finds those that no variable refers to any more, for example in a notebook.
 
         Example:
             >>> for each in KafkaStreams.running():
@@ -339,12 +334,12 @@ class KafkaStreams:
 
     @property
     def state(self) -> ClientState:
-        """Where the application instance is."""
+        """The state of the application instance."""
         return self._states.state
 
     @property
     def error(self) -> StreamsError | None:
-        """What made a thread or the application stop, if anything did."""
+        """The first error that stopped a thread or the application; None without one."""
         return self._supervisor.error
 
     def wait_for_state(self, state: ClientState | str, timeout: timedelta) -> None:
@@ -352,14 +347,12 @@ class KafkaStreams:
 
         Args:
             state: the state, or its name.
-            timeout: how long to wait at most.
 
         Raises:
-            TimeoutError: it did not come in time.
-            StreamsError: the application has ended instead, by this error.
+            TimeoutError: the application did not reach the state in time.
+            StreamsError: the application ended with this error instead.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.close()
             True
             >>> streams.wait_for_state("NOT_RUNNING", timedelta(seconds=30))
@@ -371,15 +364,13 @@ class KafkaStreams:
             raise self.error
         raise TimeoutError(
             f"{self._config.application_id} is {self.state.name}, not {wanted.name}, after "
-            f"{timeout}. Its story: {'; '.join(self._states.story)}"
+            f"{timeout}. State changes: {'; '.join(self._states.history)}"
         )
 
     def metadata_for_local_threads(self) -> list[ThreadMetadata]:
-        """The stream threads of this instance, with their states and tasks.
+        """Return the stream threads of this instance, with their states and tasks.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
-            >>> streams.start()
             >>> for thread in streams.metadata_for_local_threads():
             ...     print(thread.thread_name, [task.task_id for task in thread.active_tasks])
         """
@@ -390,24 +381,22 @@ class KafkaStreams:
                 state.name,
                 tasks_of(tasks, standby=False),
                 tasks_of(tasks, standby=True),
-                (worker := supervisor.workers.of(name)).host,
+                (worker := supervisor.workers.location_of(name)).host,
                 worker.pid,
-                stall=supervisor.stall_of(name),
+                stall=supervisor.stalls.get(name),
                 client=worker.client,
-                uncommitted_ms=supervisor.uncommitted_ms_of(name),
+                uncommitted_ms=supervisor.uncommitted_ms.get(name),
             )
             for name, (state, tasks) in self._states.threads().items()
         ]
 
     def metrics(self) -> Metrics:
-        """What is counted and measured in this instance, as its threads told it last: half a second
-        ago or, of a thread with thousands of metrics, some seconds.
+        """Return the metrics of this instance.
 
-        Names, groups and labels are Kafka Streams'; docs/operations/metrics.md has the list.
+        Threads report their metrics every half second, or every few seconds if they have thousands.
+        Names, groups and labels are those of Kafka Streams; docs/operations/metrics.md lists them.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
-            >>> streams.start()
             >>> streams.metrics().total("process-total", "stream-thread-metrics")
             0.0
         """
@@ -415,41 +404,40 @@ class KafkaStreams:
 
     @property
     def metrics_port(self) -> int | None:
-        """Where Prometheus finds the metrics (`metrics_port` in the settings) while it runs; None
-        if nothing listens."""
+        """The port for Prometheus (setting `metrics_port`); None if it is not open."""
         return self._supervisor.metrics_port.port
 
-    # --- asking ----------------------------------------------------------------------------------
+    # --- interactive queries ---------------------------------------------------------------------
 
     def query(self, request: StateQueryRequest) -> StateQueryResult:
-        """Ask a store, and get what each of its partitions says (KIP-796).
+        """Query a store, and return the result of each of its partitions (KIP-796).
 
-        The partitions of this instance's threads are asked, and those of other instances that have
-        `application_server` set and serve. A stream thread answers between two batches, so it shows
-        all that a record has caused in the store, or nothing of it.
+        Queries partitions of this instance, and of other instances that set `application_server`
+        and run the HTTP server. Stream threads execute queries between batches, so a result
+        contains either all effects of a record on the store or none.
 
         Args:
-            request: what is asked of which store, of which partitions, and how far they must be.
+            request: the store, the query, the partitions, and the position that they must have
+                reached.
 
         Returns:
-            A result for each partition, or the reason why there is none. Iterators in it should be
-            read to their end or closed.
+            A result or a failure reason for each partition. Iterators in results should be
+            exhausted or closed.
 
         Raises:
-            UnknownStateStoreError: there is no such store in the topology.
+            UnknownStateStoreError: the topology has no such store.
             StreamsNotStartedError: the application has not been started.
-            StreamsStoppedError: it closes, or has ended.
-            NullKeyError: the key that is asked for is None.
-            SerializationError: it does not fit the store's serde.
+            StreamsStoppedError: the application is closing or has ended.
+            NullKeyError: the key of the query is None.
+            SerializationError: the key does not fit the store's serde.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> request = StateQueryRequest.in_store("counts").with_query(KeyQuery("ann"))
             >>> streams.query(request)
             Traceback (most recent call last):
             millstream.errors.UnknownStateStoreError: There is no state store counts in ...
         """
-        return self._supervisor.asked.queries.query(request)
+        return self._supervisor.query_client.queries.query(request)
 
     def store(
         self,
@@ -458,35 +446,34 @@ class KafkaStreams:
         partition: int | None = None,
         stale: bool = False,
     ) -> S:
-        """A view of a store over all its partitions, to be read as it is at each call.
+        """Return a read-only view of a store over all its partitions.
 
-        It may be kept: each call asks whoever has the partitions by then. Writes in the record
-        cache are seen. Kafka Streams' `KafkaStreams.store`.
+        The view stays valid across rebalances: each call queries the current owners of the
+        partitions and includes writes in the record cache. Corresponds to Kafka Streams'
+        `KafkaStreams.store`.
 
         Args:
-            name: the store's name.
-            kind: as what it is asked, from `QueryableStoreTypes`.
-            partition: the only one that is asked; None for all.
-            stale: whether copies answer as well, which may be behind: those of standby tasks, and
-                of tasks that are being restored.
+            kind: the type of the view, from `QueryableStoreTypes`.
+            partition: the only partition to query; None for all.
+            stale: whether to also query standby tasks and tasks that are being restored, which may
+                lag.
 
         Raises:
             StreamsNotStartedError: the application has not been started.
-            IllegalStateError: it closes, or has ended.
-            UnknownStateStoreError: there is no such store in the topology.
+            IllegalStateError: the application is closing or has ended.
+            UnknownStateStoreError: the topology has no such store.
             InvalidStateStorePartitionError: the store has no such partition.
-            StateStoreNotAvailableError: partitions are not assigned or restored yet. Ask again.
-            StateStoreMigratedError: partitions were not found where they should be. Ask again.
-            InvalidStateStoreError: the store is of another kind. The error that all the others
-                but IllegalStateError are a kind of.
+            StateStoreNotAvailableError: partitions are not assigned or restored yet. Retry.
+            StateStoreMigratedError: partitions have moved. Retry.
+            InvalidStateStoreError: the store is of another kind. The base class of all these errors
+                except IllegalStateError.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.store("counts", QueryableStoreTypes.key_value())
             Traceback (most recent call last):
-            millstream.errors.StreamsNotStartedError: The application has not been started; ...
+            millstream.errors.StreamsNotStartedError: The application has not been started. ...
         """
-        return self._supervisor.asked.queries.store(name, kind, partition, stale=stale)
+        return self._supervisor.query_client.queries.store(name, kind, partition, stale=stale)
 
     def dataframe(
         self,
@@ -497,45 +484,45 @@ class KafkaStreams:
         as_of: datetime | None = None,
         history: bool = False,
     ) -> DataFrame:
-        """A snapshot of a store over all its partitions, as a DataFrame of Spark.
+        """Return a snapshot of a store over all its partitions, as a Spark DataFrame.
 
-        It shows what the store shows at its position: `millstream.lake.position_of(df)` tells which
-        that is. Columns and kinds of stores: the page "Stores as DataFrames" of the documentation.
+        The snapshot contains the entries at one position, which `millstream.lake.position_of(df)`
+        returns. The page "Stores as DataFrames" of the documentation describes the columns for each
+        kind of store.
 
         Args:
-            store: the store's name.
-            source: `changelog` reads the committed content from the changelog, in parallel, and
-                needs no application that runs. `owners` asks the threads that have the partitions;
-                all rows pass through this process.
-            position: of an earlier snapshot, to have that again.
-            as_of: of a versioned store: the versions that were valid then, instead of the latest.
-                One without a time zone is a time of UTC.
-            history: of a versioned store: all versions that it has.
+            source: `changelog` reads the committed content from the changelog, in parallel, even if
+                the application is not running. `owners` queries the threads that own the
+                partitions; all rows pass through this process.
+            position: the position of an earlier snapshot, to read it again.
+            as_of: for versioned stores: return the versions that were valid at this time instead of
+                the latest. UTC unless it has a time zone.
+            history: for versioned stores: return all stored versions.
 
         Returns:
-            The columns `key` and `value`, by the store's serdes, and more by the kind of store.
+            The columns `key` and `value`, typed by the store's serdes, and further columns that
+            depend on the kind of store.
 
         Raises:
-            UnknownStateStoreError: there is no such store in the topology.
-            ConfigError: no changelog tells what the store has, or the arguments do not fit it.
+            UnknownStateStoreError: the topology has no such store.
+            ConfigError: the store has no changelog, or the arguments do not fit the store.
             UnknownTopicError: the application has never been started.
             IllegalStateError: there is no Spark session.
             ImportError: pyarrow is not installed.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.dataframe("counts").where("value > 100")
             Traceback (most recent call last):
             millstream.errors.UnknownStateStoreError: There is no state store counts in ...
         """
-        from millstream.lake.of_application import store_dataframe
+        from millstream.lake.read_dataframe import store_dataframe
 
         return store_dataframe(
             self._session,
             self._topology,
             self._config,
             store,
-            lambda: self._supervisor.asked.queries,
+            lambda: self._supervisor.query_client.queries,
             source=source,
             position=position,
             as_of=as_of,
@@ -543,29 +530,27 @@ class KafkaStreams:
         )
 
     def changes_dataframe(self, store: str, *, starting_offsets: str = "earliest") -> DataFrame:
-        """A streaming DataFrame of a store's changes: a row for each record of its changelog.
+        """Return a streaming DataFrame of a store's changes: a row per record of its changelog.
 
         A row without a value is a deletion. A streaming query reads each record once, and the same
-        records again when a micro-batch is repeated.
+        records again if a micro-batch is retried.
 
         Args:
-            store: the store's name.
-            starting_offsets: `earliest`, `latest`, or a position as `position_of` tells it.
+            starting_offsets: `earliest`, `latest`, or a position from `position_of`.
 
         Raises:
-            UnknownStateStoreError: there is no such store in the topology.
-            ConfigError: no changelog tells what the store has.
+            UnknownStateStoreError: the topology has no such store.
+            ConfigError: the store has no changelog.
             UnknownTopicError: the application has never been started.
             IllegalStateError: there is no Spark session.
             ImportError: pyarrow is not installed.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.changes_dataframe("counts").writeStream.format("console").start()
             Traceback (most recent call last):
             millstream.errors.UnknownStateStoreError: There is no state store counts in ...
         """
-        from millstream.lake.of_application import changes_dataframe
+        from millstream.lake.read_dataframe import changes_dataframe
 
         return changes_dataframe(
             self._session, self._topology, self._config, store, starting_offsets
@@ -578,91 +563,83 @@ class KafkaStreams:
         key_serde: Serde[Any] | None = None,
         partitioner: Partitioner | None = None,
     ) -> KeyQueryMetadata | None:
-        """Which instance has a key of a store, and which have copies (KIP-535).
+        """Return which instances host a key of a store: the active one and standbys (KIP-535).
 
         Args:
-            store: the store's name.
-            key: the key.
-            key_serde: by which the key was written; None for the store's own.
-            partitioner: by which the topic was written that reaches the store: takes the topic, the
-                key, None for the value, and the number of partitions. None for that of Kafka's
-                producers, murmur2 of the serialized key.
+            key_serde: the serde that the key was written with; None for that of the store.
+            partitioner: the partitioner that the store's input topic was written with. Called with
+                the topic, the key, None for the value, and the number of partitions. None for the
+                default of Kafka's producers, murmur2 of the serialized key.
 
         Returns:
-            `KeyQueryMetadata.NOT_AVAILABLE` while that is not known; ask again then. None if there
-            is no such store.
+            `KeyQueryMetadata.NOT_AVAILABLE` while the metadata is not available; retry then. None
+            if the topology has no such store.
 
         Raises:
             StreamsNotStartedError: the application has not been started.
-            IllegalStateError: it closes, or has ended.
+            IllegalStateError: the application is closing or has ended.
             ValueError: the key is None, or the partitioner chose no partition or several.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.query_metadata_for_key("counts", "ann", STRING)
             Traceback (most recent call last):
-            millstream.errors.StreamsNotStartedError: The application has not been started; ...
+            millstream.errors.StreamsNotStartedError: The application has not been started. ...
         """
-        return self._supervisor.asked.routing.of_key(store, key, key_serde, partitioner)
+        return self._supervisor.query_client.routing.key_metadata(
+            store, key, key_serde, partitioner
+        )
 
     def streams_metadata_for_store(self, store: str) -> list[StreamsMetadata]:
-        """The instances that have partitions of a store, or copies of them.
+        """Return the instances that host partitions of a store, as active or standby tasks.
 
-        Only instances with an `application_server` are known to others. Empty before the first
-        rebalance, and for a store that does not exist.
-
-        Args:
-            store: the store's name.
+        Only includes instances with an `application_server`. Empty before the first rebalance, and
+        for a store that does not exist.
 
         Raises:
             StreamsNotStartedError: the application has not been started.
-            IllegalStateError: it closes, or has ended.
+            IllegalStateError: the application is closing or has ended.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.streams_metadata_for_store("counts")
             Traceback (most recent call last):
-            millstream.errors.StreamsNotStartedError: The application has not been started; ...
+            millstream.errors.StreamsNotStartedError: The application has not been started. ...
         """
-        return self._supervisor.asked.routing.clients_of(store)
+        return self._supervisor.query_client.routing.clients_with_store(store)
 
     def metadata_for_all_streams_clients(self) -> list[StreamsMetadata]:
-        """All instances of the application that have an `application_server`, and what they have.
+        """Return all instances with an `application_server`, with their stores and partitions.
 
         Raises:
             StreamsNotStartedError: the application has not been started.
-            IllegalStateError: it closes, or has ended.
+            IllegalStateError: the application is closing or has ended.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.metadata_for_all_streams_clients()
             Traceback (most recent call last):
-            millstream.errors.StreamsNotStartedError: The application has not been started; ...
+            millstream.errors.StreamsNotStartedError: The application has not been started. ...
         """
-        return self._supervisor.asked.routing.all_clients()
+        return self._supervisor.query_client.routing.all_clients()
 
     def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
-        """How far the stores of this instance are behind their changelogs, by name and partition.
+        """Return how far local stores are behind their changelogs, by name and partition.
 
-        Those of running tasks have no lag; standbys and tasks that are being restored have.
+        Running tasks have no lag; standby tasks and tasks that are being restored have.
 
         Raises:
-            BrokerUnavailableError: no broker tells where the changelogs end.
+            BrokerUnavailableError: the end offsets of the changelogs cannot be fetched.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.all_local_store_partition_lags()
             {}
         """
-        return self._supervisor.asked.lags()
+        return self._supervisor.query_client.lags()
 
-    # --- listening -------------------------------------------------------------------------------
+    # --- listeners -------------------------------------------------------------------------------
 
     def set_state_listener(self, listener: StateListener) -> None:
         """Call `listener(new, old)` at each change of state. Set it before `start`.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.set_state_listener(lambda new, old: print(old.name, "->", new.name))
             >>> streams.close()
             CREATED -> PENDING_SHUTDOWN
@@ -670,53 +647,51 @@ class KafkaStreams:
             True
         """
         self._check_not_started("the state listener")
-        refuse_deferred("set_state_listener()", "listener", listener)
-        self._states.listen(listener)
+        reject_deferred("set_state_listener()", "listener", listener)
+        self._states.set_listener(listener)
 
     def set_uncaught_exception_handler(self, handler: ExceptionHandler) -> None:
-        """Decide what happens when a thread dies. By default the application closes, in ERROR.
+        """Set the handler for errors that end a thread. By default the instance closes, in ERROR.
 
         Args:
-            handler: takes the error, and answers with a
-                `StreamsUncaughtExceptionHandlerResponse`. Called in this process.
+            handler: called with the error, in this process. Returns a
+                `StreamsUncaughtExceptionHandlerResponse`.
 
         Example:
             >>> def on_error(error: StreamsError) -> StreamsUncaughtExceptionHandlerResponse:
             ...     if error.retriable:
             ...         return StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
             ...     return StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.set_uncaught_exception_handler(on_error)
         """
         self._check_not_started("the uncaught exception handler")
-        refuse_deferred("set_uncaught_exception_handler()", "handler", handler)
-        self._supervisor.judge.exception_handler = handler
+        reject_deferred("set_uncaught_exception_handler()", "handler", handler)
+        self._supervisor.failure_policy.exception_handler = handler
 
     def set_global_state_restore_listener(self, listener: Any) -> None:
-        """Be told how state is restored.
+        """Set the listener for restorations of state.
 
         Args:
             listener: an object with `on_restore_start(topic_partition, store, start, end)`,
                 `on_batch_restored(topic_partition, store, end, count)`,
-                `on_restore_end(topic_partition, store, total)` and, for a task that is given up
-                before that, `on_restore_suspended(topic_partition, store, total)`, which may be
-                left out. `start` and `end` are offsets, `start` is 0 for a store that has nothing.
+                `on_restore_end(topic_partition, store, total)` and optionally
+                `on_restore_suspended(topic_partition, store, total)`, for a task that is closed
+                before the end. `start` and `end` are offsets; `start` is 0 for an empty store.
                 Called in this process.
 
         Example:
-            >>> class Told:
+            >>> class RestoreLogger:
             ...     def on_restore_start(self, topic_partition, store, start, end):
             ...         print(f"{store}: {end - start} records to restore")
             ...     def on_batch_restored(self, topic_partition, store, end, count): ...
             ...     def on_restore_end(self, topic_partition, store, total): ...
-            >>> streams = KafkaStreams(topology, config)
-            >>> streams.set_global_state_restore_listener(Told())
+            >>> streams.set_global_state_restore_listener(RestoreLogger())
         """
         self._check_not_started("the restore listener")
-        self._supervisor.restore_listener = RestoreCalls(listener)
+        self._supervisor.restore_listener = RestoreListenerAdapter(listener)
 
     def set_standby_update_listener(self, listener: Any) -> None:
-        """Be told how the state of standby tasks is kept up to date (KIP-988).
+        """Set the listener for updates of standby tasks (KIP-988).
 
         Args:
             listener: an object with `on_update_start(topic_partition, store, start)`,
@@ -725,26 +700,24 @@ class KafkaStreams:
                 is `"MIGRATED"` or `"PROMOTED"`. Called in this process.
 
         Example:
-            >>> class Told:
+            >>> class StandbyLogger:
             ...     def on_update_start(self, topic_partition, store, start): ...
             ...     def on_batch_loaded(self, topic_partition, store, task_id, at, count, end):
             ...         print(f"{store} is {end - at} records behind")
             ...     def on_update_suspended(self, topic_partition, store, offset, end, reason): ...
-            >>> streams = KafkaStreams(topology, config)
-            >>> streams.set_standby_update_listener(Told())
+            >>> streams.set_standby_update_listener(StandbyLogger())
         """
         self._check_not_started("the standby listener")
-        self._supervisor.standby_listener = StandbyCalls(listener)
+        self._supervisor.standby_listener = StandbyListenerAdapter(listener)
 
     # --- pausing ---------------------------------------------------------------------------------
 
     def pause(self) -> None:
         """Stop processing and restoring; the threads stay in the group and keep their tasks.
 
-        What was processed before is committed as usual.
+        Records that were processed before are committed as usual.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.pause()
             >>> streams.is_paused
             True
@@ -752,10 +725,9 @@ class KafkaStreams:
         self._supervisor.pause(True)
 
     def resume(self) -> None:
-        """Go on processing after `pause`.
+        """Continue processing after `pause`.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.pause()
             >>> streams.resume()
             >>> streams.is_paused
@@ -764,18 +736,9 @@ class KafkaStreams:
         self._supervisor.pause(False)
 
     @property
-    def _asked(self) -> Asked:
-        """What answers for this instance: for those who serve it to others."""
-        return self._supervisor.asked
-
-    def _change_properties(self, given: Mapping[str, Any]) -> None:
-        """Of a subscription: let all threads work by these, those included that come later."""
-        self._supervisor.change_properties(given)
-
-    @property
-    def _has_drained(self) -> bool:
-        """Whether all that was in flight when threads closed came to its end."""
-        return self._supervisor.has_drained
+    def _query_client(self) -> QueryClient:
+        """The query client, for the HTTP server."""
+        return self._supervisor.query_client
 
     @property
     def is_paused(self) -> bool:
@@ -783,47 +746,60 @@ class KafkaStreams:
         return self._supervisor.paused
 
     def clean_up(self) -> None:
-        """Delete this instance's local state; it comes back from the changelogs.
+        """Delete this instance's local state. It is restored from the changelogs.
 
         Raises:
             IllegalStateError: the application is running.
 
         Example:
-            >>> streams = KafkaStreams(topology, config)
             >>> streams.clean_up()
             >>> streams.start()
         """
         if self.state is not ClientState.CREATED and not self._states.is_final:
             raise IllegalStateError(
-                "State can be deleted before start() and after close(), not while "
-                f"{self.state.name}."
+                "State can only be deleted before start() or after close(), not while the state "
+                f"is {self.state.name}."
             )
         self._supervisor.clean_up()
 
     def _session(self) -> SparkSession:
-        session = self._spark or session_at_hand()
+        session = self._spark or find_session()
         if session is None:
             raise IllegalStateError(
                 "A DataFrame needs a Spark session, and there is none: start the application, or "
-                "make a session and give it to KafkaStreams(topology, config, spark)."
+                "create a session and pass it to KafkaStreams(topology, config, spark)."
             )
         return session
 
-    def _check_not_started(self, what: str) -> None:
+    def _check_not_started(self, setting: str) -> None:
         if self.state is not ClientState.CREATED:
-            raise IllegalStateError(f"Set {what} before start(); it is {self.state.name} now.")
+            raise IllegalStateError(
+                f"Set {setting} before start(); the state is {self.state.name} now."
+            )
 
 
 KafkaStreams._started = StartedApplications()
 
 
-def _without_our_lines(error: StreamsError) -> StreamsError:
-    """Where in Millstream it was noticed says nothing to who reads what is wrong with a program."""
+def _without_traceback(error: StreamsError) -> StreamsError:
+    """Remove the traceback, which does not help with an error in the user's program."""
     return error if _is_debugging() else error.with_traceback(None)
 
 
 def _is_debugging() -> bool:
     return logging.getLogger("millstream").isEnabledFor(logging.DEBUG)
+
+
+def attach_subscription(
+    streams: KafkaStreams, subscription: MonitoredSubscription
+) -> ThreadSupervisor:
+    """Let the console show a subscription. Internal, for `ProcessorSubscription`.
+
+    Returns the supervisor of its threads, which changes their properties and knows whether all work
+    in flight was completed when they closed.
+    """
+    streams._subscription = subscription
+    return streams._supervisor
 
 
 __all__ = [

@@ -1,30 +1,28 @@
-"""Time, as something that can be handed in: only here is the machine asked what time it is."""
+"""Clocks as injectable objects, deadlines, and wakeups of waiting threads.
+
+Only this module reads the time of the machine.
+"""
 
 from __future__ import annotations
 
+import queue
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
-    """What the engine asks for the time, so that tests can give it theirs."""
+    """The engine's source of time, which tests replace."""
 
     def now_ms(self) -> int:
-        """Wall-clock time in milliseconds since the epoch: for timestamps."""
-        ...
+        """Return the wall-clock time in milliseconds since the epoch, for timestamps."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never go back, from an arbitrary start: for intervals and deadlines."""
-        ...
+        """Return monotonic milliseconds from an arbitrary start, for intervals and deadlines."""
 
-    def sleep_ms(self, milliseconds: int) -> None:
-        """Let time pass."""
-        ...
+    def sleep_ms(self, milliseconds: int) -> None: ...
 
 
 class SystemClock:
-    """The machine's own clock."""
-
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
@@ -36,11 +34,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to. The test driver's.
-
-    Args:
-        now_ms: the wall-clock time to begin with, in milliseconds since the epoch.
-    """
+    """A clock that only `advance` and `sleep_ms` move, for the test driver."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self._now_ms = now_ms
@@ -57,19 +51,12 @@ class ManualClock:
     def advance(self, milliseconds: int) -> None:
         """Move forward by `milliseconds`, which must not be negative."""
         if milliseconds < 0:
-            raise ValueError(
-                f"Time only moves forward, but was asked to move by {milliseconds} ms."
-            )
+            raise ValueError(f"Time only moves forward, but advance() got {milliseconds} ms.")
         self._now_ms += milliseconds
 
 
 class Deadline:
-    """A moment by which something must have happened.
-
-    Args:
-        clock: where the time is read.
-        timeout_ms: milliseconds from now; None means never.
-    """
+    """A point in time at which a timeout ends; a timeout of None never ends."""
 
     def __init__(self, clock: Clock, timeout_ms: int | None) -> None:
         self._clock = clock
@@ -81,11 +68,60 @@ class Deadline:
 
     @property
     def left_ms(self) -> int | None:
-        """Milliseconds left, no less than zero; None where it never comes."""
+        """The milliseconds left, at least zero; None without a timeout."""
         return None if self._at_ms is None else max(0, self._at_ms - self._clock.monotonic_ms())
 
-    def remaining_ms(self, most: int) -> int:
-        """Milliseconds left, but no more than `most` and no less than zero."""
+    def remaining_ms(self, max_ms: int) -> int:
+        """Return the milliseconds left, at most `max_ms` and at least zero."""
         if self._at_ms is None:
-            return most
-        return max(0, min(most, self._at_ms - self._clock.monotonic_ms()))
+            return max_ms
+        return max(0, min(max_ms, self._at_ms - self._clock.monotonic_ms()))
+
+
+_CLOCK: Final = SystemClock()
+
+
+class Waker:
+    """Ends the wait of its owning thread, from any other thread or a signal handler.
+
+    A wakeup outside of a wait is not lost: later waits return at once until the owner calls
+    `clear`. An owner that calls `clear` before it looks for work therefore misses nothing.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        # `SimpleQueue.put` takes no lock that the interrupted code could hold.
+        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether `wake` was called since the last `clear`.
+
+        For waits that cannot be interrupted and are therefore cut into slices.
+        """
+        return self._is_set
+
+    def wake(self) -> None:
+        if not self._is_set:
+            self._is_set = True
+            self._tokens.put(None)
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Wait for a wakeup. Returns whether there was one."""
+        deadline = Deadline(_CLOCK, timeout_ms)
+        # A wakeup that was cleared may have left a token.
+        while not self._is_set:
+            try:
+                self._tokens.get(timeout=deadline.remaining_ms(timeout_ms) / 1_000)
+            except queue.Empty:
+                break
+        return self._is_set
+
+    def clear(self) -> None:
+        """Reset the waker, before looking for work."""
+        self._is_set = False
+        while not self._tokens.empty():
+            try:
+                self._tokens.get_nowait()
+            except queue.Empty:
+                return

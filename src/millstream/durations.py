@@ -1,17 +1,17 @@
-"""Durations of the user's: `timedelta` outside, milliseconds inside."""
+"""Conversion of durations (`timedelta` in the API, milliseconds inside) and of ISO 8601 texts."""
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from millstream.errors import ConfigError
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-#: ISO 8601, as far as Java's `Duration` reads it: days, hours, minutes, seconds.
+#: The part of ISO 8601 that Java's `Duration` reads: days, hours, minutes, seconds.
 _ISO: Final = re.compile(
     r"P(?:(?P<days>\d+)D)?"
     r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
@@ -19,35 +19,56 @@ _ISO: Final = re.compile(
 )
 
 
-def milliseconds(taker: str, parameter: str, span: timedelta, *, least_ms: int | None = 0) -> int:
-    """A duration in whole milliseconds.
+def milliseconds(owner: str, parameter: str, span: timedelta, *, min_ms: int | None = 0) -> int:
+    """Convert a duration to whole milliseconds.
 
-    Args:
-        taker: what takes it, for errors.
-        parameter: its name there.
-        span: the duration.
-        least_ms: the shortest that there may be; None for any, also a negative one.
-
-    Raises:
-        ConfigError: it is no timedelta, or too short.
+    `min_ms` is None if negative durations are allowed. Raises ConfigError if `span` is not a
+    timedelta, or below the minimum.
     """
     if not isinstance(span, timedelta):
         raise ConfigError(
-            f"{taker} takes a timedelta for {parameter}, but got {span!r}. "
+            f"{owner} takes a timedelta for {parameter}, but got {span!r}. "
             f"Write for example {parameter}=timedelta(minutes=5)."
         )
     whole = span // _MILLISECOND
-    if least_ms is not None and whole < least_ms:
-        least = "1 ms" if least_ms else "0"
-        raise ConfigError(f"{taker} got {parameter}={span!r}, but it must be at least {least}.")
+    if min_ms is not None and whole < min_ms:
+        minimum = "1 ms" if min_ms else "0"
+        raise ConfigError(f"{owner} got {parameter}={span!r}, but it must be at least {minimum}.")
     return whole
 
 
 def iso_duration(text: str) -> timedelta | None:
-    """A duration in ISO 8601, such as `P1D` or `PT2H30M`; None if it is none, or of more days than
-    a `timedelta` holds."""
+    """Parse an ISO 8601 duration such as `P1D` or `PT2H30M`.
+
+    Returns None if `text` is not a duration, or has more days than a `timedelta` holds.
+    """
     found = _ISO.fullmatch(text)
     parts = {name: float(part) for name, part in found.groupdict().items() if part} if found else {}
     with suppress(OverflowError):
         return timedelta(**parts) if parts else None
     return None
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_ms(text: str) -> int:
+    """Parse an ISO 8601 time, UTC by default, as ms since the epoch, or raise ConfigError."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"{text!r} is not a time: use the format 2026-11-23T04:30:00.000 for UTC, or append a "
+            "zone, as in 2026-11-23T04:30:00+01:00."
+        ) from error
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return (time - _EPOCH) // _MILLISECOND
+
+
+def ago_ms(text: str, now_ms: int) -> int:
+    """Return the time that is an ISO 8601 duration before now, or raise ConfigError."""
+    span = iso_duration(text)
+    if span is None:
+        raise ConfigError(f"{text!r} is not a duration: use the format P7D, PT12H or P1DT2H30M.")
+    return now_ms - span // _MILLISECOND

@@ -1,38 +1,38 @@
-"""What can go wrong, as a tree::
+"""The exceptions of Millstream::
 
 StreamsError
 ├── TopologyError                 the topology cannot be built or run as described
 │   └── CopartitionError          topics that must have equal partition counts do not
 ├── ConfigError                   a setting is missing, unknown or out of range
-├── SerializationError            bytes ↔ object failed, or no serde was given
-│   └── BatchSerializationError   one element of a list failed; those before it are done
-├── ProcessingError               user code failed on a record; `__cause__` is what it raised
+├── SerializationError            a value cannot be (de)serialized, or a serde is missing
+│   └── BatchSerializationError   one element of a list failed; the elements before it are done
+├── ProcessingError               user code failed on a record; `__cause__` is its exception
 ├── DataFrameError                a DataFrame function of the topology, or its query, failed
 ├── ProductionError               a record could not be written to Kafka
-│   └── RecordRefusedError        one record of a list was refused at once; those before it are sent
-├── IllegalStateError             a call that the object's present state does not allow
-├── UnsupportedOperationError     what this object can never do, such as writing a global store
-├── NullKeyError                  a store was given None where it needs a key
-├── InvalidStateStoreError        a store that is unknown, closed or elsewhere
+│   └── RecordRefusedError        the client rejected one record of a list; earlier ones are sent
+├── IllegalStateError             a call that the object does not allow in its current state
+├── UnsupportedOperationError     an operation that the object never supports
+├── NullKeyError                  a store operation was called with None as the key
+├── InvalidStateStoreError        a store that is unknown, closed or hosted elsewhere
 │   └── UnknownStateStoreError
-├── TaskAssignmentError           the leader could not work out or announce an assignment
+├── TaskAssignmentError           the leader could not compute or announce an assignment
 │   └── MissingSourceTopicError   a source topic does not exist
 ├── TaskMigratedError             another member owns the task now (control flow)
 ├── TaskCorruptedError            a task's local state must be rebuilt (control flow)
-├── RebalanceInProgressError      a commit came while the group rebalances; try again after it
+├── RebalanceInProgressError      a commit during a rebalance; commit again after it
 ├── LockError                     a state directory is in use by another process
-├── GroupMembershipError          the consumer group does not take this member, or not any more
-├── ShutdownRequestedError        an instance asked that all of the application shut down
-├── OffsetOutOfRangeError         an offset to read from is not, or no longer, on the broker
-├── UnknownTopicError             a topic or partition that is read or written does not exist
-├── AccessDeniedError             the broker refuses the login, or what the user may not do
-├── BrokerUnavailableError        no broker answered in time
-├── EmbeddedKafkaError            the broker for development did not start
-└── SparkError                    Spark cannot place, ship or keep a stream thread
-    ├── NotEnoughSlotsError
-    ├── NotPicklableError         the topology holds something that cannot be shipped
+├── GroupMembershipError          the consumer group rejects this member
+├── ShutdownRequestedError        an instance requested the shutdown of the whole application
+├── OffsetOutOfRangeError         the broker does not have an offset to read from
+├── UnknownTopicError             a topic or partition to read or write does not exist
+├── AccessDeniedError             the broker rejects the login, or the user lacks a permission
+├── BrokerUnavailableError        no broker responded in time
+├── EmbeddedKafkaError            the embedded broker did not start
+└── SparkError                    Spark cannot schedule, ship or run a stream thread
+    ├── NotEnoughSlotsError       there are fewer free task slots than stream threads
+    ├── NotPicklableError         the topology contains an object that cannot be pickled
     ├── EnvironmentMismatchError  a worker's packages differ from the driver's
-    └── ThreadUnavailableError    a stream thread is starting, restarting or does not answer
+    └── ThreadUnavailableError    a stream thread is starting, restarting or does not respond
 """
 
 from __future__ import annotations
@@ -44,27 +44,22 @@ from typing import Any, Final
 
 from millstream.record import TaskId, TopicPartition
 
-#: How much of the text of an exception, or of another object, a message quotes.
-MOST_CHARS: Final = 4_000
+#: The maximum length of a quoted exception text or `repr`.
+MAX_CHARS: Final = 4_000
 
 
 class StreamsError(Exception):
-    """Root of everything that Millstream raises on purpose.
+    """Base class of all Millstream exceptions.
 
-    The message says what failed, why probably, and what to do. The place is also kept as fields,
-    each None where it does not apply. Survives pickling: errors travel from workers to the driver.
+    The message explains what failed, the probable reason, and what to do. The fields repeat the
+    location; each is None where it does not apply. Exceptions can be pickled, because they travel
+    from workers to the driver.
 
     Args:
-        message: what failed, why, and what to do.
-        task_id: the task it happened in.
-        topic: the topic that was read or written.
-        partition: the partition of that topic.
-        offset: the offset of the record.
-        node: the name of the processor node.
-        declared_at: file and line of the user's program that declared the node.
+        declared_at: the file and line of the user's program that declared the node.
     """
 
-    #: Whether the same call may succeed later without anything being changed.
+    #: Whether the same call may succeed later without a change.
     retriable: bool = False
 
     def __init__(
@@ -88,28 +83,28 @@ class StreamsError(Exception):
         self.declared_at = declared_at
 
     def place(self) -> str:
-        """Where it happened, for example `task 0_1, topic in, partition 1, offset 42`.
+        """Return the location of the error: `task 0_1, topic in, partition 1, offset 42`.
 
-        And which line of the program that is about, where it is known: `declared at shop.py:31`.
+        Ends with the line that declared the node, if known: `declared at shop.py:31`.
         """
-        known = [
+        fields = [
             ("task", self.task_id),
             ("node", self.node),
             ("topic", self.topic),
             ("partition", self.partition),
             ("offset", self.offset),
         ]
-        told = [f"{name} {value}" for name, value in known if value is not None]
+        parts = [f"{name} {value}" for name, value in fields if value is not None]
         if self.declared_at:
-            told.append(f"declared at {self.declared_at}")
-        return ", ".join(told)
+            parts.append(f"declared at {self.declared_at}")
+        return ", ".join(parts)
 
     def __str__(self) -> str:
         place = self.place()
         return f"{self.message} ({place})" if place else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The constructors differ, the fields do not: rebuild without calling one.
+        # The constructors differ, so the copy is built from the fields without a constructor call.
         return (_rebuild, (type(self), self.args, dict(self.__dict__), self.__cause__))
 
 
@@ -127,14 +122,7 @@ def _rebuild(
 
 
 class TopologyError(StreamsError, ValueError):
-    """The topology contradicts itself or the cluster. Never retriable: the program must change.
-
-    Args:
-        message: what is wrong, why, and what to do.
-        declared_at: file and line of the user's program that declared it, where that is known.
-        topic: the topic concerned.
-        node: the name of the node concerned.
-    """
+    """The topology contradicts itself or the cluster. Never retriable: the program must change."""
 
     def __init__(
         self,
@@ -152,24 +140,22 @@ class CopartitionError(TopologyError):
 
 
 class ConfigError(StreamsError, ValueError):
-    """A setting is missing, unknown, out of range, or cannot be honoured by the Kafka clients."""
+    """A setting is missing, unknown, out of range, or not supported by the Kafka clients."""
 
 
 class SerializationError(StreamsError):
-    """Bytes could not be turned into an object or back, or a serde is missing."""
+    """A value could not be serialized or deserialized, or a serde is missing."""
 
 
 class BatchSerializationError(SerializationError):
     """One element of a list could not be serialized or deserialized.
 
-    A handler may skip that element: append `done`, and go on with the elements after `index`. So
-    no function of the user's is called twice for one element.
+    A handler may skip that element: append `done` and continue after `index`. This way no user
+    function is called twice for an element.
 
     Args:
-        message: what was wrong with the element.
-        index: its position in the list.
-        done: the results for the elements before it.
-        topic: the topic the serde was told.
+        index: the position of the element in the list.
+        done: the results of the elements before it.
     """
 
     def __init__(
@@ -180,19 +166,19 @@ class BatchSerializationError(SerializationError):
         self.done = done
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The results are of use only where the batch is; they may be large or not picklable.
+        # The results are useful only next to the batch; they may be large or not picklable.
         fields = {**self.__dict__, "done": []}
         return (_rebuild, (type(self), self.args, fields, self.__cause__))
 
 
 class ProcessingError(StreamsError):
-    """A function or processor of the user's raised; `__cause__` is what it raised."""
+    """A user function or processor raised an exception, which is the `__cause__`."""
 
 
 class DataFrameError(StreamsError):
-    """A DataFrame function (`transform_dataframe`) or the query that runs it failed.
+    """A DataFrame function (`transform_dataframe`) or its query failed.
 
-    Raised in the driver; the message names the function's stage and says what Spark says.
+    Raised in the driver. The message names the stage of the function and quotes Spark's error.
     """
 
 
@@ -201,16 +187,14 @@ class ProductionError(StreamsError):
 
 
 class RecordRefusedError(ProductionError):
-    """The producer did not take one record of a list, for example because it is too large.
+    """The client rejected one record of a list, for example because the record is too large.
 
-    The records before it are on their way, those after it are not. A handler may skip it: go on
-    with the records after `index`.
+    The records before it are being sent, the records after it are not. A handler may skip the
+    rejected record: continue with the records after `index`.
 
     Args:
-        message: why it was refused.
-        index: its position in the list.
-        topic: where it was to go.
-        partition: the partition it was to go to, if that was said.
+        index: the position of the record in the list.
+        partition: the partition of the record, if the caller specified it.
     """
 
     def __init__(
@@ -221,58 +205,58 @@ class RecordRefusedError(ProductionError):
 
 
 class IllegalStateError(StreamsError):
-    """A call came in a state that does not allow it."""
+    """A call is not allowed in the current state."""
 
 
 class NullKeyError(StreamsError, TypeError):
-    """A store was given None where it needs a key."""
+    """A store operation was called with None as the key."""
 
 
 class UnsupportedOperationError(StreamsError):
-    """What this object can never do, such as writing to a global store from a task."""
+    """The object never supports this operation, for example a write to a global store by a task."""
 
 
 class InvalidStateStoreError(StreamsError):
-    """A state store that is closed, restoring, hosted elsewhere, or of another kind.
+    """A state store is closed, being restored, hosted elsewhere, or of another type.
 
     Attributes:
-        retry_after_ms: after how many milliseconds it is worth asking again; None if that alone
-            does not help.
+        retry_after_ms: the time after which a retry is useful, in milliseconds; None if waiting
+            alone does not help.
     """
 
     retry_after_ms: int | None = None
 
 
 class UnknownStateStoreError(InvalidStateStoreError):
-    """No store of that name is in the topology."""
+    """The topology has no store with this name."""
 
 
 class StateStoreNotAvailableError(InvalidStateStoreError):
-    """The store is being restored, or its task is about to start. Ask again in a moment."""
+    """The store is being restored, or its task is about to start. Retry shortly."""
 
     retriable = True
     retry_after_ms = 500
 
 
 class StateStoreMigratedError(InvalidStateStoreError):
-    """The store has moved, or is moving. Ask again: the next answer comes from its new place."""
+    """The store has moved, or is moving. A retry reaches the new host."""
 
     retriable = True
     retry_after_ms = 500
 
 
 class InvalidStateStorePartitionError(InvalidStateStoreError):
-    """The partition that was asked for is not where it was asked for, or there is none."""
+    """The store has no such partition, or the partition is not on this host."""
 
 
 class StreamsNotStartedError(InvalidStateStoreError):
-    """The application has not been started. Ask again after `start()`."""
+    """The application has not been started. Retry after `start()`."""
 
     retriable = True
 
 
 class StreamsStoppedError(InvalidStateStoreError):
-    """The application has ended, or is about to; it answers no queries any more."""
+    """The application has stopped or is stopping, and accepts no queries."""
 
 
 class TaskAssignmentError(StreamsError):
@@ -284,24 +268,19 @@ class MissingSourceTopicError(TaskAssignmentError):
 
 
 class TaskMigratedError(StreamsError):
-    """Another member owns the task now: work since the last commit is not committed."""
+    """Another member owns the task now; the work since the last commit is not committed."""
 
     retriable = True
 
 
 class RebalanceInProgressError(StreamsError):
-    """The broker takes no commit until the rebalance under way is over; nothing was committed."""
+    """The broker accepts no commits during a rebalance; nothing was committed."""
 
     retriable = True
 
 
 class TaskCorruptedError(StreamsError):
-    """The local state of some tasks cannot be trusted and is to be wiped and rebuilt.
-
-    Args:
-        message: what was found.
-        task_ids: the tasks concerned.
-    """
+    """The local state of some tasks is corrupted and must be deleted and restored."""
 
     retriable = True
 
@@ -311,28 +290,27 @@ class TaskCorruptedError(StreamsError):
 
 
 class LockError(StreamsError):
-    """A state directory is locked by another process. The lock goes when that process goes."""
+    """A state directory is locked by another process until that process ends."""
 
     retriable = True
 
 
 class GroupMembershipError(StreamsError):
-    """The consumer group refuses this member: fenced, not authorized, or of another kind."""
+    """The consumer group rejects this member: fenced, not authorized, or of another group type."""
 
 
 class ShutdownRequestedError(StreamsError):
-    """An instance of the application asked that all of them shut down (KIP-671)."""
+    """An instance of the application requested the shutdown of all instances (KIP-671)."""
 
 
 class OffsetOutOfRangeError(StreamsError):
-    """Reading was to go on at offsets that partitions do not have, or no longer have.
+    """The offsets to read from do not exist in the partitions, or no longer exist.
 
-    None of these partitions is read any further until it is unassigned and assigned anew.
+    These partitions are not read further until they are unassigned and assigned again.
 
     Args:
-        message: why probably, and what to do.
-        offsets: of each partition concerned the offset that it does not have. The first is also in
-            the fields `topic`, `partition` and `offset`.
+        offsets: the missing offset of each partition concerned. The first entry is also in the
+            fields `topic`, `partition` and `offset`.
     """
 
     def __init__(self, message: str, *, offsets: Mapping[TopicPartition, int]) -> None:
@@ -342,34 +320,32 @@ class OffsetOutOfRangeError(StreamsError):
 
 
 class UnknownTopicError(StreamsError):
-    """A topic, or a partition of one, that is read or written does not exist."""
+    """A topic or partition to read or write does not exist."""
 
 
 class AccessDeniedError(StreamsError):
-    """The broker does not accept the login, or does not let this user do what was asked."""
+    """The broker rejects the login, or the user lacks a permission."""
 
 
 class BrokerUnavailableError(StreamsError):
-    """No broker of the bootstrap list answered in time."""
+    """No bootstrap server responded in time."""
 
     retriable = True
 
 
 class EmbeddedKafkaError(StreamsError):
-    """The broker for development and tests could not be fetched or started."""
+    """The embedded broker could not be downloaded or started."""
 
 
 class SparkError(StreamsError):
-    """Spark could not place, ship or keep a stream thread."""
+    """Spark could not schedule, ship or run a stream thread."""
 
 
 class NotEnoughSlotsError(SparkError):
     """The Spark session has fewer free task slots than there are stream threads.
 
     Args:
-        message: what was found.
-        slots: how many tasks the session can run at a time.
-        needed: how many stream threads there are.
+        slots: the number of tasks that the session can run concurrently.
     """
 
     def __init__(self, message: str, *, slots: int, needed: int) -> None:
@@ -379,13 +355,11 @@ class NotEnoughSlotsError(SparkError):
 
 
 class NotPicklableError(SparkError):
-    """The topology holds an object that cannot be shipped to Spark's workers.
+    """The topology contains an object that cannot be pickled for Spark's workers.
 
     Args:
-        message: what was found.
-        path: where the object is reached, from the node or the thread down to it.
-        type_name: the type of the object.
-        node: the name of the processor node on that path, if there is one.
+        path: the references from the node or the thread to the object.
+        node: the name of the processor node on that path, if any.
     """
 
     def __init__(
@@ -400,9 +374,8 @@ class EnvironmentMismatchError(SparkError):
     """A worker runs other versions of Python or of the libraries than the driver.
 
     Args:
-        message: what was found.
-        differences: for each package that differs its name, the driver's version and the worker's;
-            None where it is not installed.
+        differences: for each differing package its name, the driver's version and the worker's
+            version; None for a package that is not installed.
     """
 
     def __init__(
@@ -413,56 +386,56 @@ class EnvironmentMismatchError(SparkError):
 
 
 class ThreadUnavailableError(SparkError):
-    """A stream thread is starting, restarting, has ended, or did not answer in time."""
+    """A stream thread is starting, restarting, has ended, or did not respond in time."""
 
     retriable = True
 
 
-def as_streams_error(what: str, error: BaseException, advice: str = "") -> StreamsError:
-    """The error itself, or one that says what failed with it, and what to do."""
+def as_streams_error(action: str, error: BaseException, advice: str = "") -> StreamsError:
+    """Return `error`, wrapped in a `StreamsError` that explains the failure unless it is one."""
     if isinstance(error, StreamsError):
         return error
-    failure = StreamsError(f"{what} failed: {summary_of(error)}.{advice}")
+    failure = StreamsError(f"{action} failed: {summary_of(error)}.{advice}")
     failure.__cause__ = error
     return failure
 
 
 def text_of(error: BaseException) -> str:
-    """The text of any exception: never raises, and is at most `MOST_CHARS` long.
+    """Return the text of any exception, at most `MAX_CHARS` characters. Never raises.
 
-    The text of a user's exception may be of any size, and its `__str__` may fail. An exception of
-    the JVM keeps its text there; when a machine stops, the JVM may have ended before.
+    The text of a user's exception may have any size, and its `__str__` may fail. A JVM exception
+    fetches its text from the JVM, which may have ended before the machine stops.
     """
     return _bounded(lambda: str(error), error)
 
 
 def repr_of(value: object) -> str:
-    """The `repr` of any object: never raises, and is at most `MOST_CHARS` long."""
+    """Return the `repr` of any object, at most `MAX_CHARS` characters. Never raises."""
     return _bounded(lambda: repr(value), value)
 
 
 def summary_of(error: BaseException) -> str:
-    """Class and text of any exception: `ValueError: no such item`. Never raises."""
+    """Return class and text of any exception: `ValueError: no such item`. Never raises."""
     return f"{type(error).__name__}: {text_of(error)}"
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback of any exception, with its causes. Never raises."""
+    """Return the traceback of any exception, with its causes. Never raises."""
     try:
         return "".join(traceback.format_exception(error))
     except Exception as failure:
-        # Attributes of the user's exceptions and of their causes are read on the way.
+        # Formatting reads attributes of user exceptions and of their causes.
         return f"{summary_of(error)} (no traceback: {summary_of(failure)})"
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note to any exception; nothing where its class does not take notes."""
+    """Add a note to any exception that supports notes."""
     with suppress(Exception):
         error.add_note(note)
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """The notes of any exception; none where its class does not take notes."""
+    """Return the notes of any exception; none if its class does not support notes."""
     with suppress(Exception):
         return list(map(str, getattr(error, "__notes__", ())))
     return []
@@ -473,11 +446,11 @@ def _bounded(make: Callable[[], str], shown: object) -> str:
         text = make()
     except Exception as failure:
         if isinstance(failure, OSError) or type(failure).__module__.startswith("py4j."):
-            return "the JVM that could tell why has ended"
+            return "the JVM has ended, so the reason is not available"
         return (
             f"<{type(shown).__name__} without a text: its method raised {type(failure).__name__}>"
         )
-    if len(text) > MOST_CHARS:
-        return f"{text[:MOST_CHARS]}… ({len(text)} characters)"
-    # Without what a subclass of str may have of its own.
+    if len(text) > MAX_CHARS:
+        return f"{text[:MAX_CHARS]}… ({len(text)} characters)"
+    # A slice drops the attributes of a subclass of str.
     return text[:]

@@ -1,9 +1,9 @@
-"""Java's `PriorityQueue`, whose order among equals decides what comes first.
+"""A port of Java's `PriorityQueue` that preserves its order of ties.
 
-When several input partitions wait with the same head timestamp, Kafka Streams takes the one that
-`java.util.PriorityQueue` happens to have on top; when two standbys of a task have to move, the one
-it has on top moves first. That is determined by how it sifts, which is not how `heapq` sifts; so
-the same sifting stands here.
+When several input partitions have the same head timestamp, Kafka Streams takes the one at the top
+of its `java.util.PriorityQueue`; when two standbys of a task have to move, the one at the top moves
+first. The sift algorithm determines that order, and `heapq` sifts differently. This module sifts
+as Java does.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ T = TypeVar("T")
 class JavaPriorityQueue(Generic[T]):
     """A binary heap that breaks ties as `java.util.PriorityQueue` does.
 
-    Args:
-        key: what elements are compared by; the smallest comes first. Asked once, when an element is
-            added: it must not change before the element is taken.
+    The element with the smallest `key` comes first. `key` is called once per element, by `offer`:
+    the priority must not change while the element is in the queue.
     """
 
     def __init__(self, key: Callable[[T], Any]) -> None:
@@ -30,22 +29,21 @@ class JavaPriorityQueue(Generic[T]):
         return len(self._heap)
 
     def offer(self, element: T) -> None:
-        """Add an element."""
-        heap, wanted = self._heap, self._key(element)
-        added = (wanted, element)
+        heap, priority = self._heap, self._key(element)
+        added = (priority, element)
         heap.append(added)
-        place = len(heap) - 1
-        while place > 0:
-            parent = (place - 1) >> 1
+        index = len(heap) - 1
+        while index > 0:
+            parent = (index - 1) >> 1
             above = heap[parent]
-            if wanted >= above[0]:
+            if priority >= above[0]:
                 break
-            heap[place] = above
-            place = parent
-        heap[place] = added
+            heap[index] = above
+            index = parent
+        heap[index] = added
 
     def peek(self) -> T:
-        """The first element, which stays. The queue must not be empty."""
+        """Return the first element without removing it. The queue must not be empty."""
         return self._heap[0][1]
 
     def poll(self) -> T:
@@ -55,21 +53,20 @@ class JavaPriorityQueue(Generic[T]):
         last = heap.pop()
         size = len(heap)
         if size:
-            wanted = last[0]
-            place, half = 0, size >> 1
-            while place < half:
-                child = 2 * place + 1
+            priority = last[0]
+            index, half = 0, size >> 1
+            while index < half:
+                child = 2 * index + 1
                 below = heap[child]
                 if child + 1 < size and below[0] > heap[child + 1][0]:
                     child += 1
                     below = heap[child]
-                if wanted <= below[0]:
+                if priority <= below[0]:
                     break
-                heap[place] = below
-                place = child
-            heap[place] = last
+                heap[index] = below
+                index = child
+            heap[index] = last
         return first[1]
 
     def clear(self) -> None:
-        """Remove everything."""
         self._heap.clear()

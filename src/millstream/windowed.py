@@ -1,4 +1,4 @@
-"""Windows of time, and keys that belong to one: what windowed aggregations are kept by."""
+"""Time windows and windowed keys: the keys of windowed aggregations."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _new = tuple.__new__
 
 
 class Window(tuple[int, int]):
-    """A stretch of time. Immutable; compares and sorts by its start, then by its end.
+    """A time window. Immutable; ordered by start, then by end.
 
-    Whether the end belongs to it depends on who made it: windows of a fixed size end before their
-    end (Kafka Streams' `TimeWindow`), sliding windows and sessions include it (`SessionWindow`).
+    The kind of the window determines whether the end is inclusive: windows of a fixed size exclude
+    it (Kafka Streams' `TimeWindow`), sliding and session windows include it (`SessionWindow`).
 
     Args:
         start_ms: milliseconds since the epoch, not negative.
         end_ms: milliseconds since the epoch, not before the start.
 
     Raises:
-        ValueError: the start is negative, or the end comes before it.
+        ValueError: the start is negative, or the end is before the start.
 
     Example:
         >>> Window(0, 10) < Window(0, 20) < Window(5, 10)
@@ -42,12 +42,12 @@ class Window(tuple[int, int]):
 
     @property
     def start_ms(self) -> int:
-        """When it starts, in milliseconds since the epoch."""
+        """The start, in milliseconds since the epoch."""
         return self[0]
 
     @property
     def end_ms(self) -> int:
-        """When it ends, in milliseconds since the epoch."""
+        """The end, in milliseconds since the epoch."""
         return self[1]
 
     def __getnewargs__(self) -> tuple[int, int]:
@@ -58,11 +58,7 @@ class Window(tuple[int, int]):
 
 
 class Windowed(tuple[K_co, Window], Generic[K_co]):
-    """A key in a window. Immutable; compares by its key, then by its window.
-
-    Args:
-        key: the key that was grouped by.
-        window: the window.
+    """A key in a window. Immutable; ordered by key, then by window.
 
     Example:
         >>> clicks = Windowed("alice", Window(0, 60_000))
@@ -77,7 +73,7 @@ class Windowed(tuple[K_co, Window], Generic[K_co]):
 
     @property
     def key(self) -> K_co:
-        """The key that was grouped by."""
+        """The grouping key."""
         return self[0]
 
     @property
@@ -95,26 +91,26 @@ class Windowed(tuple[K_co, Window], Generic[K_co]):
         return f"[{self[0]}@{self[1][0]}/{self[1][1]}]"
 
 
-def windowed(key: Any, start_ms: int, end_ms: int) -> Windowed[Any]:
-    """A key in a window that is known to be sound: 0.3 us, two thirds of a checked one."""
+def unchecked_windowed(key: Any, start_ms: int, end_ms: int) -> Windowed[Any]:
+    """Create a windowed key without checks: 0.3 us, two thirds of the time with checks."""
     return _new(Windowed, (key, _new(Window, (start_ms, end_ms))))
 
 
-def all_in_windows(keys: Iterable[Any], windows: Iterable[Window]) -> list[Windowed[Any]]:
-    """Keys in windows that there are already: 0.1 us each."""
+def windowed_keys(keys: Iterable[Any], windows: Iterable[Window]) -> list[Windowed[Any]]:
+    """Combine keys and existing windows: 0.1 us each."""
     return list(map(_new, repeat(Windowed), zip(keys, windows, strict=True)))
 
 
-def sound_window(start_ms: int, end_ms: int) -> Window:
-    """A window that is known to be sound."""
+def unchecked_window(start_ms: int, end_ms: int) -> Window:
+    """Create a window without checks."""
     return _new(Window, (start_ms, end_ms))
 
 
-def sound_windows(starts_ms: Iterable[int], ends_ms: Iterable[int]) -> Iterator[Window]:
-    """Windows that are known to be sound: 0.1 us each."""
+def unchecked_windows(starts_ms: Iterable[int], ends_ms: Iterable[int]) -> Iterator[Window]:
+    """Create windows without checks: 0.1 us each."""
     return map(_new, repeat(Window), zip(starts_ms, ends_ms, strict=True))
 
 
-def end_of_window(start_ms: int, size_ms: int) -> int:
-    """When a window of a fixed size ends; the last time there is where Java's `long` overflows."""
+def fixed_window_end(start_ms: int, size_ms: int) -> int:
+    """Return the end of a fixed-size window; `MAX_TIME_MS` where Java's `long` overflows."""
     return min(start_ms + size_ms, MAX_TIME_MS)

@@ -1,1 +1,1 @@
-"""Bad inputs, each with what becomes of it. `docs/build/bad-input.md` is made of them."""
+"""Bad inputs and their outcomes; the source of `docs/build/bad-input.md`."""

@@ -1,4 +1,4 @@
-"""What processors, handlers and tests may not do."""
+"""Mistakes of processors, handlers and tests."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from bad_inputs.case import (
     LETTERS,
     Case,
+    DeadLettered,
     Dropped,
     Family,
-    In,
-    Letter,
+    Input,
     Outcome,
-    Refused,
+    Raises,
     config,
     ms,
+    process,
     serdes,
-    through,
 )
 from bad_inputs.nulls import TEXT
 from millstream.errors import (
@@ -34,7 +34,7 @@ SECOND = timedelta(seconds=1)
 
 
 def processing(work: Any, *, stores: tuple[str, ...] = (), **settings: Any) -> Any:
-    """A processor that does that with its context and each record."""
+    """Run a processor that calls a function with its context and each record."""
 
     class Works(ms.Processor):  # type: ignore[misc]
         def process(self, record: Any) -> None:
@@ -53,11 +53,11 @@ def with_processor(supplier: Any, *, stores: tuple[str, ...] = (), **settings: A
         stream = builder.stream("in", **TEXT).process(supplier, stores=stores)
         stream.to("out", name="to-out", **TEXT)
 
-    return through(build, In(), **settings)
+    return process(build, Input(), **settings)
 
 
 def starting(work: Any) -> Any:
-    """A processor that does that in its init()."""
+    """Run a processor that calls a function in init()."""
 
     class Starts(ms.Processor):  # type: ignore[misc]
         def init(self, context: Any) -> None:
@@ -69,12 +69,12 @@ def starting(work: Any) -> Any:
     return with_processor(Starts)
 
 
-def case(id: str, what: str, do: Any, outcome: Outcome) -> Case:
-    return Case(id, what, do, outcome)
+def case(id: str, description: str, run: Any, outcome: Outcome) -> Case:
+    return Case(id, description, run, outcome)
 
 
-def refused(*told: str) -> Refused:
-    return Refused(ProcessingError, ["User code failed", *told])
+def raises(*parts: str) -> Raises:
+    return Raises(ProcessingError, ["User code failed", *parts])
 
 
 def fails(*_: Any) -> Any:
@@ -82,7 +82,7 @@ def fails(*_: Any) -> Any:
 
 
 class NoSuper(ms.Processor):  # type: ignore[misc]
-    """Overrides init() and does not keep its context."""
+    """Overrides init() without storing its context."""
 
     def init(self, context: Any) -> None: ...
 
@@ -91,7 +91,7 @@ class NoSuper(ms.Processor):  # type: ignore[misc]
 
 
 class FixedKey(ms.FixedKeyProcessor):  # type: ignore[misc]
-    """Forwards a record of another key."""
+    """Forwards a record with another key."""
 
     def process(self, record: Any) -> None:
         self.context.forward(ms.Record("other", record.value, record.timestamp))
@@ -102,7 +102,7 @@ def fixed_key(builder: Any) -> None:
 
 
 def punctuated() -> Any:
-    """A punctuator that raises, by stream time."""
+    """Create a processor with a stream-time punctuator that raises."""
 
     class Schedules(ms.Processor):  # type: ignore[misc]
         def init(self, context: Any) -> None:
@@ -115,7 +115,7 @@ def punctuated() -> Any:
 
 
 def used_later() -> None:
-    """A store of a closed driver."""
+    """Use a store of a closed driver."""
     builder = ms.StreamsBuilder()
     builder.table("in", store=ms.Materialized("kept"), **TEXT)
     with TopologyTestDriver(builder.build(), config()) as made:
@@ -129,97 +129,97 @@ CONTINUES: dict[str, Any] = {
 
 PROCESSORS = Family(
     "Processors",
-    "A wrong call is an error of the processor, and its handler is asked.",
+    "An invalid call is an error of the processor, and the processing handler is called.",
     [
         case(
             "no-store",
             "a store that is not connected",
             processing(lambda c, r: c.get_state_store("kept")),
-            refused("no access to store 'kept'", "stores="),
+            raises("no access to store 'kept'", "stores="),
         ),
         case(
             "misspelt-store",
             "a misspelt store",
             processing(lambda c, r: c.get_state_store("kep"), stores=("kept",)),
-            refused("'kep'", "kept"),
+            raises("'kep'", "kept"),
         ),
         case(
             "child",
-            "a record forwarded to a child there is not",
+            "a record forwarded to an unknown child",
             processing(lambda c, r: c.forward(r, "nobody")),
-            refused("'nobody'", "to-out"),
+            raises("'nobody'", "to-out"),
         ),
         case(
             "no-record",
-            "text forwarded in place of a record",
+            "text forwarded instead of a record",
             processing(lambda c, r: c.forward("x")),
-            refused("takes a Record", "'x'"),
+            raises("takes a Record", "'x'"),
         ),
         case(
             "fixed-key",
             "another key forwarded by process_values()",
-            through(fixed_key, In()),
-            refused("FixedKeyRecord", "process()"),
+            process(fixed_key, Input()),
+            raises("FixedKeyRecord", "process()"),
         ),
         case(
             "forward-init",
             "a record forwarded in init()",
             starting(lambda c: c.forward(ms.Record("k", "v", 0))),
-            Refused(IllegalStateError, "not in init()"),
+            Raises(IllegalStateError, "not in init()"),
         ),
         case(
             "no-super",
             "init() without super().init()",
             with_processor(NoSuper),
-            refused("super().init(context)"),
+            raises("super().init(context)"),
         ),
         case(
             "init",
             "an init() that raises",
             starting(fails),
-            Refused(StreamsError, ["could not be initialized", "LookupError: missing"]),
+            Raises(StreamsError, ["could not be initialized", "LookupError: missing"]),
         ),
         case(
             "store-key",
-            "a key that a store's serde does not take",
+            "a key that a store's serde cannot serialize",
             processing(lambda c, r: c.get_state_store("kept").put(5, 5), stores=("kept",)),
-            refused("STRING"),
+            raises("STRING"),
         ),
         case(
             "store-value",
-            "a value that it does not take",
+            "a value that it cannot serialize",
             processing(lambda c, r: c.get_state_store("kept").put("k", "x"), stores=("kept",)),
-            refused("LONG"),
+            raises("LONG"),
         ),
         case(
             "changed-record",
-            "a record that is changed in place",
+            "a record that is modified in place",
             processing(lambda c, r: setattr(r, "value", 5)),
-            refused("with_value(...)"),
+            raises("with_value(...)"),
         ),
         case(
             "interval",
             "a punctuation every 0 seconds",
             starting(lambda c: c.schedule(timedelta(0), ms.PunctuationType.STREAM_TIME, fails)),
-            Refused(StreamsError, "1 millisecond"),
+            Raises(StreamsError, "1 millisecond"),
         ),
         case(
             "interval-number",
             "a number as the interval",
             starting(lambda c: c.schedule(5, ms.PunctuationType.STREAM_TIME, fails)),
-            Refused(StreamsError, "timedelta"),
+            Raises(StreamsError, "timedelta"),
         ),
         case(
             "kind",
             "text as the kind of a punctuation",
             starting(lambda c: c.schedule(SECOND, "wall", fails)),
-            Refused(StreamsError, "PunctuationType"),
+            Raises(StreamsError, "PunctuationType"),
         ),
         case(
             "punctuator",
             "a punctuator that raises",
             with_processor(punctuated()),
-            refused("LookupError: missing"),
+            raises("LookupError: missing"),
         ),
         case(
             "punctuator-continue",
@@ -229,21 +229,21 @@ PROCESSORS = Family(
         ),
         case(
             "punctuator-queue",
-            "the same with a dead-letter queue, which gets an empty letter",
+            "the same with a dead-letter queue, which gets an empty record",
             with_processor(punctuated(), errors_dead_letter_queue_topic_name=LETTERS, **CONTINUES),
-            Letter(1, []),
+            DeadLettered(1, []),
         ),
         case(
             "read-only",
-            "a global store that is written by a task",
-            through(lambda b: writes_global(b), In()),
-            refused("can only be read"),
+            "a write to a global store by a task",
+            process(lambda b: writes_global(b), Input()),
+            raises("can only be read"),
         ),
         case(
             "closed-store",
             "a store after its task has closed",
             used_later,
-            Refused(InvalidStateStoreError, "kept"),
+            Raises(InvalidStateStoreError, "kept"),
         ),
     ],
 )
@@ -260,7 +260,7 @@ def writes_global(builder: Any) -> None:
 
 
 def handled(answer: Any, **more: Any) -> Any:
-    """A function fails, and a handler says that."""
+    """Run a failing function with a handler that returns, or raises, `answer`."""
 
     def handler(*_: Any) -> Any:
         if isinstance(answer, Exception):
@@ -270,7 +270,7 @@ def handled(answer: Any, **more: Any) -> Any:
     def build(builder: Any) -> None:
         builder.stream("in", **TEXT).map_values(fails).to("out", **TEXT)
 
-    return through(build, In(), processing_exception_handler=handler, **more)
+    return process(build, Input(), processing_exception_handler=handler, **more)
 
 
 def letters(topic: Any) -> Any:
@@ -285,65 +285,65 @@ def for_global_table(builder: Any) -> None:
 
 HANDLERS = Family(
     "Exception handlers",
-    "No answer of use means FAIL; the error tells what failed and what is wrong with the handler.",
+    "An invalid response means FAIL; the error contains the failure and the handler's problem.",
     [
         case(
             "raises",
             "a handler that raises",
             handled(KeyError("x")),
-            refused("LookupError: missing", "The exception handler failed itself: KeyError: 'x'"),
+            raises("LookupError: missing", "The exception handler itself failed: KeyError: 'x'"),
         ),
         case(
             "none",
-            "a handler that answers nothing",
+            "a handler that returns None",
             handled(None),
-            refused("LookupError: missing", "answered None", "HandlerResponse.CONTINUE"),
+            raises("LookupError: missing", "returned None", "HandlerResponse.CONTINUE"),
         ),
         case(
             "text",
-            "a handler that answers text",
+            "a handler that returns text",
             handled("CONTINUE"),
-            refused("answered 'CONTINUE'"),
+            raises("returned 'CONTINUE'"),
         ),
         case(
             "retry",
-            "RETRY where trying again cannot help",
+            "RETRY for an error that is not retriable",
             handled(ms.HandlerResponse.RETRY),
-            refused("RETRY, which only helps where Kafka failed"),
+            raises("RETRY, which only applies to failures of Kafka"),
         ),
         case(
             "decision",
-            "a decision without an answer",
+            "a decision without a response",
             handled(ms.HandlerDecision(None)),
-            refused("LookupError: missing", "no HandlerResponse"),
+            raises("LookupError: missing", "not a HandlerResponse"),
         ),
-        case("letter", "a dead letter of one's own", handled(letters(LETTERS)), Letter(1, [])),
+        case("letter", "a custom dead letter", handled(letters(LETTERS)), DeadLettered(1, [])),
         case(
             "letter-topic",
             "a dead letter for an illegal topic",
             handled(letters("a b")),
-            refused("LookupError: missing", "'a b'", "ASCII letters"),
+            raises("LookupError: missing", "'a b'", "ASCII letters"),
         ),
         case(
             "letters-text",
-            "text in place of dead letters",
+            "text instead of dead letters",
             handled(ms.HandlerDecision(ms.HandlerResponse.CONTINUE, ("x",))),
-            refused("'x' is no DeadLetter"),
+            raises("'x' is not a DeadLetter"),
         ),
         case(
             "letter-text",
-            "a dead letter of text",
+            "a dead letter with text instead of bytes",
             handled(
                 ms.HandlerResponse.CONTINUE.with_dead_letters(ms.DeadLetter(LETTERS, "k", "v", 0))
             ),
-            refused("bytes or None"),
+            raises("bytes or None"),
         ),
         case(
             "global",
-            "a dead letter of a global table's record, which is not sent",
-            through(
+            "a dead letter for a record of a global table, which is not sent",
+            process(
                 for_global_table,
-                In(),
+                Input(),
                 deserialization_exception_handler=lambda *_: letters(LETTERS),
             ),
             Dropped(1, []),
@@ -353,15 +353,15 @@ HANDLERS = Family(
 
 
 def driver(work: Any) -> Any:
-    """A test driver that is used like that."""
+    """Run a function with a test driver."""
 
-    def do() -> Any:
+    def run() -> Any:
         builder = ms.StreamsBuilder()
         builder.stream("in", **TEXT).to("out")
         with TopologyTestDriver(builder.build(), config()) as made:
             return work(made)
 
-    return do
+    return run
 
 
 def piped(**record: Any) -> Any:
@@ -379,48 +379,48 @@ def closed(made: Any) -> None:
 
 
 TESTING = Family(
-    "Tests with the test driver",
-    "A test that asks for what is not there is told so.",
+    "The test driver",
+    "Errors of `TopologyTestDriver` itself.",
     [
         case(
             "unread",
-            "input for a topic that nobody reads",
+            "input for a topic that the topology does not read",
             driver(lambda d: d.create_input_topic("inn", **TEXT).pipe_input("k", "v")),
-            Refused(ValueError, ["does not read 'inn'", "in"]),
+            Raises(ValueError, ["does not read 'inn'", "in"]),
         ),
         case(
-            "negative", "a negative timestamp", piped(timestamp=-1), Refused(ValueError, "negative")
+            "negative", "a negative timestamp", piped(timestamp=-1), Raises(ValueError, "negative")
         ),
-        case("fraction", "seconds as a timestamp", piped(timestamp=1.5), Refused(TypeError, "1.5")),
+        case("fraction", "seconds as a timestamp", piped(timestamp=1.5), Raises(TypeError, "1.5")),
         case(
             "value",
-            "input that its serde does not take",
+            "input that its serde cannot serialize",
             piped(value=5),
-            Refused(SerializationError, "STRING"),
+            Raises(SerializationError, "STRING"),
         ),
         case(
             "empty",
-            "output that is not there",
+            "output of an unknown topic",
             driver(lambda d: d.create_output_topic("out", **TEXT).read_value()),
-            Refused(LookupError, "out"),
+            Raises(LookupError, "out"),
         ),
         case(
             "store",
-            "a store that is not there",
+            "an unknown store",
             driver(lambda d: d.get_state_store("kept")),
-            Refused(UnknownStateStoreError, "kept"),
+            Raises(UnknownStateStoreError, "kept"),
         ),
         case(
             "backwards",
-            "a clock that goes back",
+            "a clock that is set back",
             driver(lambda d: d.advance_wall_clock_time(-SECOND)),
-            Refused(ValueError, "forward"),
+            Raises(ValueError, "forward"),
         ),
         case(
             "closed",
-            "a driver that is closed",
+            "a closed driver",
             driver(closed),
-            Refused(IllegalStateError, "closed"),
+            Raises(IllegalStateError, "closed"),
         ),
     ],
 )

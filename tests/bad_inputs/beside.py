@@ -1,4 +1,4 @@
-"""Functions of `map_async` and `map_batches` that cannot be taken, or give what they should not."""
+"""Functions of `map_async`, `map_batches` and DataFrames that are invalid or return bad results."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pyarrow as pa
 from bad_inputs.case import (
     Accepted,
     Case,
+    DeadLettered,
     Dropped,
     Family,
-    In,
-    Letter,
+    Input,
     Outcome,
-    Refused,
+    Raises,
+    check_start,
     ms,
     serdes,
-    started,
 )
 from bad_inputs.functions import CONTINUES, QUEUE, fails, with_stream
 from bad_inputs.nulls import TEXT
@@ -42,30 +42,34 @@ async def generates(value: Any) -> Any:
     yield value
 
 
-DEMANDED = pa.schema([pa.field("price", pa.int64(), nullable=False)])
+REQUIRED = pa.schema([pa.field("price", pa.int64(), nullable=False)])
 
 
 class Anonymous:
-    """Two that are alike are not equal."""
+    """Has no `__eq__`."""
 
 
-def declared(id: str, what: str, error: type[Exception], operation: Any, *told: str) -> Case:
-    """Refused where it is written, which the error names."""
-    do = started(lambda b: operation(b.stream("in", **TEXT)).to("out", **TEXT))
-    return Case(id, what, do, Refused(error, [*told, "bad_inputs/beside.py:"]))
+def declared(
+    id: str, description: str, error: type[Exception], operation: Any, *parts: str
+) -> Case:
+    """Create a case that fails at the line of the call, which the error contains."""
+    run = check_start(lambda b: operation(b.stream("in", **TEXT)).to("out", **TEXT))
+    return Case(id, description, run, Raises(error, [*parts, "bad_inputs/beside.py:"]))
 
 
-def case(id: str, what: str, operation: Any, outcome: Outcome, *given: In, **settings: Any) -> Case:
-    do = with_stream(lambda s, b: operation(s), *given, **settings)
-    return Case(id, what, do, outcome)
+def case(
+    id: str, description: str, operation: Any, outcome: Outcome, *given: Input, **settings: Any
+) -> Case:
+    run = with_stream(lambda s, b: operation(s), *given, **settings)
+    return Case(id, description, run, outcome)
 
 
-def failing(id: str, what: str, operation: Any, *told: str) -> Case:
-    return case(id, what, operation, Refused(ProcessingError, ["User code failed", *told]))
+def failing(id: str, description: str, operation: Any, *parts: str) -> Case:
+    return case(id, description, operation, Raises(ProcessingError, ["User code failed", *parts]))
 
 
 def in_real_time(value: Any = serdes.STRING, **settings: Any) -> None:
-    """A DataFrame function in real time, in an application that is made and not started."""
+    """Create an application with a DataFrame function in real-time mode, without starting it."""
     builder = ms.StreamsBuilder()
     rows = builder.stream("in", **TEXT)
     trigger = ms.Trigger.real_time()
@@ -75,9 +79,8 @@ def in_real_time(value: Any = serdes.STRING, **settings: Any) -> None:
 
 
 ASYNC = Family(
-    "Values that wait",
-    "What `map_async` refuses in the line that is wrong, and what is told like a function that "
-    "raises.",
+    "map_async",
+    "Rejected at the line of the call, or handled like functions that raise.",
     [
         declared(
             "generator",
@@ -88,7 +91,7 @@ ASYNC = Family(
         ),
         declared(
             "arguments",
-            "a function that takes no key, with_key=True",
+            "a function without a parameter for the key, with_key=True",
             TypeError,
             lambda s: s.map_async(waits, with_key=True),
             "mapper(key, value)",
@@ -112,14 +115,14 @@ ASYNC = Family(
             'ordering="keys"',
             ConfigError,
             lambda s: s.map_async(waits, ordering="keys"),
-            "knows the orderings",
+            "takes ordering= as one of",
         ),
         declared(
             "timeout",
             "a timeout for a plain function",
             ConfigError,
             lambda s: s.map_async(str, timeout=timedelta(seconds=1)),
-            "which nothing can cancel",
+            "which cannot be cancelled",
         ),
         failing(
             "raises",
@@ -129,20 +132,20 @@ ASYNC = Family(
         ),
         failing(
             "late",
-            "a call that takes too long",
+            "a call that exceeds its timeout",
             lambda s: s.map_async(never, timeout=timedelta(milliseconds=5)),
             "no result within 5 ms",
         ),
         failing(
             "around",
-            "a lambda that gives a coroutine",
+            "a lambda that returns a coroutine",
             lambda s: s.map_async(lambda v: waits(v)),
-            "coroutine in place of a result",
-            "Give it itself",
+            "coroutine instead of a result",
+            "Pass the async function itself",
         ),
         failing(
             "keys",
-            "keys of a class without __eq__, whose order is to be kept",
+            "keys of a class without __eq__, with ordering by key",
             lambda s: s.select_key(lambda k, v: Anonymous()).map_async(waits),
             "has no __eq__",
         ),
@@ -157,12 +160,12 @@ ASYNC = Family(
             "queue",
             "with a dead-letter queue",
             lambda s: s.map_async(fails_later),
-            Letter(1, []),
+            DeadLettered(1, []),
             **QUEUE,
         ),
         case(
             "none",
-            "a function that gives None",
+            "a function that returns None",
             lambda s: s.map_async(lambda v: None),
             Accepted([("k", "None")]),
         ),
@@ -170,12 +173,12 @@ ASYNC = Family(
 )
 
 BATCHES = Family(
-    "Values in batches",
-    "The same of `map_batches`.",
+    "map_batches",
+    "Rejected at the line of the call, or handled like functions that raise.",
     [
         declared(
             "schema",
-            "a schema that is none of Arrow's",
+            "a schema that is not from pyarrow",
             TypeError,
             lambda s: s.map_batches(list, schema={"a": int}),
             "takes a pyarrow.Schema",
@@ -199,35 +202,35 @@ BATCHES = Family(
             "count",
             "fewer rows than records",
             lambda s: s.map_batches(lambda b: []),
-            "got 1 rows and gave 0",
+            "got 1 rows and returned 0",
         ),
         failing(
             "null",
-            "a row of null",
+            "a null row",
             lambda s: s.map_batches(lambda b: [None]),
-            "gave no value (null) for this record",
+            "the function returned null for this record",
         ),
         failing(
             "none",
-            "a function that forgets to return",
+            "a function without a return statement",
             lambda s: s.map_batches(lambda b: None),
-            "the function gave NoneType",
+            "the function returned NoneType",
         ),
         failing(
             "scalar",
-            "a dict of numbers in place of columns",
+            "a dict of numbers instead of columns",
             lambda s: s.map_batches(lambda b: {"x": 1}),
-            "gave int as the column 'x'",
+            "returned int as the column 'x'",
         ),
         failing(
             "twice",
-            "two columns of one name",
+            "two columns with the same name",
             lambda s: s.map_batches(lambda b: pa.table([[1], [2]], names=["x", "x"])),
-            "several columns called 'x'",
+            "several columns named 'x'",
         ),
         failing(
             "no-fields",
-            "values without any field",
+            "values without fields",
             lambda s: s.map_values(lambda v: {}).map_batches(list),
             "there are no columns",
         ),
@@ -239,15 +242,15 @@ BATCHES = Family(
         ),
         failing(
             "missing",
-            "a field that the schema demands is missing",
-            lambda s: s.map_values(lambda v: {"prize": 1}).map_batches(list, schema=DEMANDED),
-            "nullable=False of the column 'price'",
+            "a missing field that the schema requires",
+            lambda s: s.map_values(lambda v: {"prize": 1}).map_batches(list, schema=REQUIRED),
+            "column 'price' has nullable=False",
         ),
         failing(
             "fits-not",
-            "values that are not of the schema's type",
+            "values that do not have the schema's type",
             lambda s: s.map_batches(list, schema=pa.int64()),
-            "column 'value' cannot be made of these values",
+            "column 'value' cannot be created from these values",
         ),
         case(
             "continue",
@@ -258,7 +261,7 @@ BATCHES = Family(
         ),
         case(
             "nothing",
-            "a record without a value goes past the function",
+            "a record without a value, which bypasses the function",
             lambda s: s.map_values(lambda v: None).map_batches(fails),
             Accepted([("k", "None")]),
         ),
@@ -267,8 +270,8 @@ BATCHES = Family(
 
 DATAFRAMES = Family(
     "DataFrame functions",
-    "What `transform_dataframe` refuses in the line that is wrong. What a function gives that is "
-    "no record is refused when its query starts: see [Spark SQL in a topology](dataframes.md).",
+    "Rejected by `transform_dataframe` at the line of the call. The columns of the result are "
+    "checked when the query starts: see [DataFrame functions](dataframes.md).",
     [
         declared(
             "name",
@@ -279,40 +282,40 @@ DATAFRAMES = Family(
         ),
         declared(
             "illegal-name",
-            "a name that no topic can have",
+            "a name that is not a legal topic name",
             TopologyError,
             lambda s: s.transform_dataframe(list, name="a/b"),
-            "a character that topics cannot have",
+            "a character that is not legal in topic names",
         ),
         declared(
             "trigger",
-            "a text in place of a trigger",
+            "text instead of a trigger",
             TopologyError,
             lambda s: s.transform_dataframe(list, name="t", trigger="1 second"),
             "takes a Trigger, but got '1 second'",
         ),
         declared(
             "batch",
-            "batches of 100 ms in real time",
+            "batches of 100 ms in real-time mode",
             TopologyError,
             lambda s: s.transform_dataframe(list, name="t", trigger=ms.Trigger.real_time("100 ms")),
             "takes batches of at least 5 seconds",
         ),
         Case(
             "exactly-once",
-            "real time in an application that is exactly once",
+            "real-time mode with exactly-once",
             lambda: in_real_time(processing_guarantee="exactly_once_v2"),
-            Refused(ConfigError, ["writes at least once", "bad_inputs/beside.py:"]),
+            Raises(ConfigError, ["writes at least once", "bad_inputs/beside.py:"]),
         ),
         Case(
             "real-time-serde",
-            "real time with a serde that only Python reads",
+            "real-time mode with a serde that requires Python",
             lambda: in_real_time(value=serdes.JSON),
-            Refused(ConfigError, ["cannot be written without Python", "bad_inputs/beside.py:"]),
+            Raises(ConfigError, ["cannot be written without Python", "bad_inputs/beside.py:"]),
         ),
         declared(
             "serde",
-            "a type in place of a serde",
+            "a type instead of a serde",
             TypeError,
             lambda s: s.transform_dataframe(list, name="t", value=str),
             "needs a Serde as its value",

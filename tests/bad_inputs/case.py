@@ -1,7 +1,6 @@
-"""What a case of bad input is, and how one is tried.
+"""Cases of bad input, and helpers that run them.
 
-What is wrong must be written down, so that the package is held here as `Any`: for the type checker
-most cases would be mistakes.
+The package is imported as `Any`, since the type checker would report most cases as errors.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from support.running.lone_run import counting_dropped
+from support.running.thread_run import counting_dropped
 
 import millstream
 import millstream.serdes
-from millstream.config import StreamsConfig
-from millstream.runtime.check import check_topology
+from millstream.config.streams_config import StreamsConfig
+from millstream.runtime.start.topology_checks import check_topology
 from millstream.testing import TopologyTestDriver
 
 ms: Any = millstream
@@ -24,12 +23,12 @@ LETTERS = "letters"
 
 
 @dataclass(frozen=True)
-class Refused:
-    """An error.
+class Raises:
+    """An error is raised.
 
     Args:
         error: its type.
-        text: what its message must say; parts of it, each of which must be there.
+        text: a part of its message, or several parts that must all be present.
     """
 
     error: type[BaseException]
@@ -38,11 +37,11 @@ class Refused:
 
 @dataclass(frozen=True)
 class Dropped:
-    """Records are left out, logged and counted.
+    """Records are dropped: logged and counted.
 
     Args:
-        count: how many are.
-        out: what comes out of the others.
+        count: the number of dropped records.
+        out: the output of the other records.
     """
 
     count: int
@@ -50,12 +49,12 @@ class Dropped:
 
 
 @dataclass(frozen=True)
-class Letter:
-    """Records go to the dead-letter queue, and are counted as dropped.
+class DeadLettered:
+    """Records are written to the dead-letter queue, and counted as dropped.
 
     Args:
-        count: how many do.
-        out: what comes out of the others.
+        count: the number of these records.
+        out: the output of the other records.
     """
 
     count: int
@@ -64,10 +63,10 @@ class Letter:
 
 @dataclass(frozen=True)
 class Accepted:
-    """It is no mistake.
+    """The input is valid.
 
     Args:
-        out: what comes of it.
+        out: the output.
     """
 
     out: Any = None
@@ -75,16 +74,16 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Filtered:
-    """Records are left out as by a filter: neither logged nor counted. Follows Kafka Streams.
+    """Records are filtered out: neither logged nor counted. Follows Kafka Streams.
 
     Args:
-        out: what comes out of the others.
+        out: the output of the other records.
     """
 
     out: Any = ()
 
 
-Outcome = Refused | Dropped | Letter | Accepted | Filtered
+Outcome = Raises | Dropped | DeadLettered | Accepted | Filtered
 
 
 @dataclass(frozen=True)
@@ -92,24 +91,24 @@ class Case:
     """One kind of bad input.
 
     Args:
-        id: a short name, of its family's own.
-        what: what is bad, in words for a page of the docs.
-        do: tries it; takes a broker where only Kafka itself can tell.
-        outcome: what becomes of it.
+        id: a short name, unique in its family.
+        description: of the input, for a page of the docs.
+        run: executes the case; takes a broker if only Kafka can reject the input.
+        outcome: the expected outcome.
     """
 
     id: str
-    what: str
-    do: Callable[..., Any]
+    description: str
+    run: Callable[..., Any]
     outcome: Outcome
 
 
 @dataclass(frozen=True)
 class Family:
-    """Kinds of bad input that have something in common.
+    """Related kinds of bad input.
 
     Args:
-        title: of its part of the page.
+        title: of its section of the page.
         about: a sentence for the page.
         cases: the cases.
     """
@@ -120,8 +119,8 @@ class Family:
 
 
 @dataclass(frozen=True)
-class In:
-    """A record that goes in, as bytes."""
+class Input:
+    """A serialized input record."""
 
     value: Any = b"v"
     key: Any = b"k"
@@ -131,8 +130,8 @@ class In:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What came of records: outputs, how many were dropped, how many letters."""
+class Result:
+    """The results: the output, and the numbers of dropped records and of dead letters."""
 
     out: Sequence[Any]
     dropped: int
@@ -140,37 +139,39 @@ class Seen:
 
 
 def config(**settings: Any) -> StreamsConfig:
-    """Settings of an application."""
+    """Create the settings of an application."""
     return StreamsConfig(
         **{"application_id": "app", "bootstrap_servers": "not-used:9092", **settings}
     )
 
 
-def started(build: Callable[[Any], object], **settings: Any) -> Callable[[], object]:
-    """An application, as far as it is checked before it starts."""
+def check_start(build: Callable[[Any], object], **settings: Any) -> Callable[[], object]:
+    """Build an application and run the checks before its start."""
 
-    def do() -> object:
+    def run() -> object:
         builder = ms.StreamsBuilder()
         build(builder)
         check_topology(builder.build(), config(**settings))
         return None
 
-    return do
+    return run
 
 
-def through(build: Callable[[Any], object], *records: In, **settings: Any) -> Callable[[], Seen]:
-    """Records through a topology of the DSL; what arrives in `out`, as texts."""
+def process(
+    build: Callable[[Any], object], *records: Input, **settings: Any
+) -> Callable[[], Result]:
+    """Process records with a DSL topology; the result contains the strings in `out`."""
 
-    def do() -> Seen:
+    def run() -> Result:
         builder = ms.StreamsBuilder()
         build(builder)
-        return seen(builder.build(), records, settings)
+        return process_records(builder.build(), records, settings)
 
-    return do
+    return run
 
 
-def seen(topology: Any, records: Sequence[In], settings: dict[str, Any]) -> Seen:
-    """What comes of records."""
+def process_records(topology: Any, records: Sequence[Input], settings: dict[str, Any]) -> Result:
+    """Process records with a topology."""
     text, raw = serdes.STRING, serdes.BYTES
     with (
         counting_dropped() as dropped,
@@ -183,4 +184,4 @@ def seen(topology: Any, records: Sequence[In], settings: dict[str, Any]) -> Seen
             )
         out = driver.create_output_topic("out", key=text, value=text).read_key_values()
         letters = driver.create_output_topic(LETTERS, key=raw, value=raw).read_values()
-    return Seen(out, sum(dropped), len(letters))
+    return Result(out, sum(dropped), len(letters))

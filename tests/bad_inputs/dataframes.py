@@ -1,4 +1,4 @@
-"""Stores asked for as DataFrames that they cannot be."""
+"""Invalid requests for stores as DataFrames."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import millstream.lake
-from bad_inputs.case import Case, Family, Outcome, Refused, ms, serdes
+from bad_inputs.case import Case, Family, Outcome, Raises, ms, serdes
 from bad_inputs.nulls import TEXT
 from millstream.errors import ConfigError, UnknownStateStoreError
-from millstream.lake.options import plan_of_options
+from millstream.lake.options import plan_from_options
 
 lake: Any = millstream.lake
-#: In place of a session: all of these are refused before one is used.
+#: A placeholder: all of these cases fail before a session is used.
 NO_SESSION: Any = "no session"
 WHEN = datetime(2026, 1, 2, tzinfo=UTC)
 CONFIG = ms.StreamsConfig(application_id="shop", bootstrap_servers="localhost:1")
@@ -25,18 +25,18 @@ OPTIONS = {
 }
 
 
-def case(id: str, what: str, do: Any, outcome: Outcome) -> Case:
-    return Case(id, what, do, outcome)
+def case(id: str, description: str, run: Any, outcome: Outcome) -> Case:
+    return Case(id, description, run, outcome)
 
 
-def refused(*told: str) -> Refused:
-    return Refused(ConfigError, told)
+def raises(*parts: str) -> Raises:
+    return Raises(ConfigError, parts)
 
 
-def asked(store: str, **arguments: Any) -> Any:
-    """A store of an application that is not started."""
+def request(store: str, **arguments: Any) -> Any:
+    """Request a store of an application that is not started."""
 
-    def do() -> Any:
+    def run() -> Any:
         builder = ms.StreamsBuilder()
         grouped = builder.stream("in", **TEXT).group_by_key()
         grouped.count(store="counts")
@@ -49,7 +49,7 @@ def asked(store: str, **arguments: Any) -> Any:
         streams = ms.KafkaStreams(builder.build(), CONFIG, NO_SESSION)
         return streams.dataframe(store, **arguments)
 
-    return do
+    return run
 
 
 def read(**arguments: Any) -> Any:
@@ -58,110 +58,110 @@ def read(**arguments: Any) -> Any:
 
 
 def options(**changed: Any) -> Any:
-    """The options of `spark.read.format("millstream")`, of which None are left out."""
+    """Plan with options of `spark.read.format("millstream")`; None removes an option."""
     given = {name: value for name, value in {**OPTIONS, **changed}.items() if value is not None}
-    return lambda: plan_of_options(given)
+    return lambda: plan_from_options(given)
 
 
 FAMILY = Family(
     "Stores as DataFrames",
-    "Refused where the DataFrame is made; options of the data source in Spark's `load()`, as part "
-    "of its `AnalysisException`.",
+    "Rejected when the DataFrame is created; options of the data source are rejected by Spark's "
+    "`load()`, as part of its `AnalysisException`.",
     [
         case(
             "frame-unknown-store",
-            "a store that the topology has not",
-            asked("cuonts"),
-            Refused(UnknownStateStoreError, ["cuonts", "Did you mean 'counts'"]),
+            "an unknown store",
+            request("cuonts"),
+            Raises(UnknownStateStoreError, ["cuonts", "Did you mean 'counts'"]),
         ),
         case(
             "frame-unlogged",
             "a store without a changelog",
-            asked("unlogged"),
-            refused("logging is off", "source='owners'"),
+            request("unlogged"),
+            raises("logging is disabled", "source='owners'"),
         ),
         case(
             "frame-lru",
-            "a store that forgets keys without telling its changelog",
-            asked("recent"),
-            refused("forgets keys", "source='owners'"),
+            "a store that evicts keys without deleting them from its changelog",
+            request("recent"),
+            raises("evicts keys", "source='owners'"),
         ),
         case(
             "frame-source",
-            "a source that there is not",
-            asked("counts", source="owner"),
-            refused("'owner'", "'changelog' or 'owners'"),
+            "an unknown source",
+            request("counts", source="owner"),
+            raises("'owner'", "'changelog' or 'owners'"),
         ),
         case(
             "frame-as-of",
-            "versions of a store that keeps none",
-            asked("counts", as_of=WHEN),
-            refused("keeps no versions", "as_of"),
+            "versions of a store without versions",
+            request("counts", as_of=WHEN),
+            raises("has no versions", "as_of"),
         ),
         case(
             "frame-owners-as-of",
-            "the past, of the owners",
-            asked("counts", source="owners", as_of=WHEN),
-            refused("as it is now", "changelog"),
+            "a past position with source='owners'",
+            request("counts", source="owners", as_of=WHEN),
+            raises("current content", "changelog"),
         ),
         case(
             "frame-no-serde",
             "no serde",
             read(key="STRING"),
-            refused("key= needs a Serde", "'STRING'"),
+            raises("key= must be a Serde", "'STRING'"),
         ),
-        case("frame-kind", "a kind that there is not", read(kind="table"), refused("'table'")),
+        case("frame-kind", "an unknown kind", read(kind="table"), raises("'table'")),
         case(
             "frame-no-retention",
             "a window store without its times",
             read(kind="window", window_size=timedelta(minutes=1)),
-            refused("window store", "retention="),
+            raises("window store", "retention="),
         ),
         case(
             "frame-option-missing",
-            "an option that is missing",
+            "a missing option",
             options(value_serde=None),
-            refused("needs the option value_serde"),
+            raises("requires the option value_serde"),
         ),
         case(
             "frame-option-unknown",
-            "an option that there is not",
+            "an unknown option",
             options(stroe="counts"),
-            refused("no option 'stroe'", "Did you mean 'store'"),
+            raises("no option 'stroe'", "Did you mean 'store'"),
         ),
         case(
             "frame-option-serde",
-            "a serde by a name that none has",
+            "an unknown name of a serde",
             options(key_serde="STRNG"),
-            refused("'STRNG'", "Did you mean 'STRING'", "module:attribute"),
+            raises("'STRNG'", "Did you mean 'STRING'", "module:attribute"),
         ),
         case(
             "frame-option-module",
-            "a serde of a module that is not there",
+            "a serde of a module that does not exist",
             options(key_serde="nowhere:SERDE"),
-            refused(
+            raises(
                 "'nowhere:SERDE'",
                 "cannot be imported",
-                "searches where the driver searched when millstream.lake.register(spark)",
+                "the driver's sys.path from the call of millstream.lake.register(spark)",
             ),
         ),
         case(
             "frame-option-main",
             "a serde of the main program",
             options(key_serde="__main__:MY_SERDE"),
-            refused("'__main__:MY_SERDE'", "nothing of a notebook", "read_store()"),
+            raises("'__main__:MY_SERDE'", "no objects of a notebook", "read_store()"),
         ),
         case(
             "frame-option-owners",
-            "the owners, from elsewhere",
+            "source='owners' in another program",
             options(source="owners"),
-            refused("streams.dataframe(store, source='owners')", "server_port"),
+            raises("streams.dataframe(store, source='owners')", "server_port"),
         ),
         case(
             "frame-option-time",
-            "a time that is none",
+            "an invalid time",
             options(kind="versioned", history_retention_ms="1000", as_of="yesterday"),
-            refused("as_of", "'yesterday'", "2026-01-31T12:00:00Z"),
+            raises("as_of", "'yesterday'", "2026-01-31T12:00:00Z"),
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""All kinds of bad input, in the order of their page."""
+"""All kinds of bad input, in the order of the page."""
 
 from __future__ import annotations
 

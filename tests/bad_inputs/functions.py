@@ -1,4 +1,4 @@
-"""Functions that raise, or give what they should not."""
+"""Functions that raise, or return invalid results."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from bad_inputs.case import (
     LETTERS,
     Accepted,
     Case,
+    DeadLettered,
     Dropped,
     Family,
-    In,
-    Letter,
+    Input,
     Outcome,
-    Refused,
+    Raises,
     ms,
+    process,
     serdes,
-    through,
 )
 from bad_inputs.nulls import KEPT, NEAR, SECOND, TEXT, table, text
 from millstream.errors import ProcessingError, SerializationError
@@ -29,24 +29,24 @@ def fails(*_: Any) -> Any:
     raise LookupError("missing")
 
 
-def with_stream(operation: Any, *records: In, **settings: Any) -> Any:
-    """A record comes to an operation on a stream."""
-    return through(
-        lambda b: text(operation(b.stream("in", **TEXT), b)), *(records or (In(),)), **settings
+def with_stream(operation: Any, *records: Input, **settings: Any) -> Any:
+    """Process a record with an operation on a stream."""
+    return process(
+        lambda b: text(operation(b.stream("in", **TEXT), b)), *(records or (Input(),)), **settings
     )
 
 
-def raising(id: str, what: str, operation: Any, *records: In) -> Case:
-    told = ["User code failed", "LookupError: missing", "processing_exception_handler=", "node K"]
-    return Case(id, what, with_stream(operation, *records), Refused(ProcessingError, told))
+def raising(id: str, description: str, operation: Any, *records: Input) -> Case:
+    parts = ["User code failed", "LookupError: missing", "processing_exception_handler=", "node K"]
+    return Case(id, description, with_stream(operation, *records), Raises(ProcessingError, parts))
 
 
-def case(id: str, what: str, operation: Any, outcome: Outcome, **settings: Any) -> Case:
-    return Case(id, what, with_stream(operation, **settings), outcome)
+def case(id: str, description: str, operation: Any, outcome: Outcome, **settings: Any) -> Case:
+    return Case(id, description, with_stream(operation, **settings), outcome)
 
 
-def shape(id: str, what: str, operation: Any, *told: str) -> Case:
-    return Case(id, what, with_stream(operation), Refused(ProcessingError, told))
+def shape(id: str, description: str, operation: Any, *parts: str) -> Case:
+    return Case(id, description, with_stream(operation), Raises(ProcessingError, parts))
 
 
 def grouped(stream: Any) -> Any:
@@ -114,21 +114,21 @@ RAISES = Family(
         ),
         raising(
             "reducer",
-            "in a reducer, which is not asked about the first record",
+            "in a reducer, which is not called for the first record",
             lambda s, b: grouped(s).reduce(fails),
-            In(),
-            In(),
+            Input(),
+            Input(),
         ),
         raising(
             "merger",
-            "in the merger of sessions",
+            "in a session merger",
             lambda s, b: (
                 grouped(s)
                 .windowed_by(ms.SessionWindows(SECOND))
                 .aggregate(str, lambda k, v, a: v, fails, store=KEPT)
             ),
-            In(),
-            In(),
+            Input(),
+            Input(),
         ),
         raising("joiner", "in a joiner", lambda s, b: s.left_join(table(b), fails)),
         raising(
@@ -139,13 +139,13 @@ RAISES = Family(
             "partitioner",
             "in a partitioner",
             with_stream(partitioned(fails)),
-            Refused(ProcessingError, ["The partitioner of a sink failed", "LookupError: missing"]),
+            Raises(ProcessingError, ["The partitioner of a sink failed", "LookupError: missing"]),
         ),
         Case(
             "topic",
             "in a topic function",
             with_stream(to_topic(lambda k, v, c: fails())),
-            Refused(ProcessingError, ["The topic function of a sink failed", "LookupError"]),
+            Raises(ProcessingError, ["The topic function of a sink failed", "LookupError"]),
         ),
         case(
             "continue",
@@ -158,20 +158,20 @@ RAISES = Family(
             "queue",
             "with a dead-letter queue",
             lambda s, b: s.map_values(fails),
-            Letter(1, []),
+            DeadLettered(1, []),
             **QUEUE,
         ),
         Case(
             "exit",
             "with SystemExit",
             with_stream(lambda s, b: s.map_values(lambda v: exit(3))),
-            Refused(SystemExit, "3"),
+            Raises(SystemExit, "3"),
         ),
         case(
             "recursion",
-            "by calling themselves without end",
+            "with infinite recursion",
             lambda s, b: s.map_values(endless),
-            Refused(ProcessingError, "RecursionError"),
+            Raises(ProcessingError, "RecursionError"),
         ),
     ],
 )
@@ -182,129 +182,129 @@ def endless(value: Any) -> Any:
 
 
 SHAPES = Family(
-    "Functions that give what they should not",
-    "Told like a function that raises.",
+    "Functions with invalid results",
+    "Handled like functions that raise.",
     [
         shape(
             "map-value",
             "map() without a key",
             lambda s, b: s.map(lambda k, v: 5),
-            "must give (key, value) tuples",
+            "must return (key, value) tuples",
             "int",
         ),
         shape(
             "map-triple",
-            "map() with three parts",
+            "map() that returns three items",
             lambda s, b: s.map(lambda k, v: (k, v, v)),
-            "must give (key, value) tuples",
+            "must return (key, value) tuples",
         ),
         shape(
             "map-list",
-            "map() with a list of two",
+            "map() that returns a list of two items",
             lambda s, b: s.map(lambda k, v: [k, v]),
-            "must give (key, value) tuples",
+            "must return (key, value) tuples",
         ),
         shape(
             "map-none",
-            "map() that gives None",
+            "map() that returns None",
             lambda s, b: s.map(lambda k, v: None),
-            "must give (key, value) tuples",
+            "must return (key, value) tuples",
         ),
         shape(
             "flat-none",
-            "flat_map_values() that gives None",
+            "flat_map_values() that returns None",
             lambda s, b: s.flat_map_values(lambda v: None),
             "an iterable",
         ),
         shape(
             "flat-number",
-            "flat_map_values() that gives a number",
+            "flat_map_values() that returns a number",
             lambda s, b: s.flat_map_values(lambda v: 5),
             "an iterable",
         ),
         shape(
             "flat-text",
-            "flat_map_values() that gives a text",
+            "flat_map_values() that returns text",
             lambda s, b: s.flat_map_values(lambda v: "ab"),
             "iterable",
         ),
         shape(
             "flat-pairs",
-            "flat_map() that gives no pairs",
+            "flat_map() that does not return pairs",
             lambda s, b: s.flat_map(lambda k, v: [1]),
-            "must give (key, value) tuples",
+            "must return (key, value) tuples",
         ),
         shape(
             "coroutine",
-            "a lambda that gives a coroutine",
+            "a lambda that returns a coroutine",
             lambda s, b: s.map_values(lambda v: later()),
             "coroutine",
         ),
         shape(
             "partition-text",
-            "a partitioner that gives text",
+            "a partitioner that returns text",
             partitioned(lambda *_: "0"),
             "partitioner",
             "'0'",
         ),
         shape(
             "partition-large",
-            "a partitioner that gives a partition there is not",
+            "a partitioner that returns a nonexistent partition",
             repartitioned(lambda *_: 7),
             "it chose partition 7",
             "0 to 3",
         ),
         shape(
             "partition-negative",
-            "a partitioner that gives -1",
+            "a partitioner that returns -1",
             partitioned(lambda *_: -1),
             "it chose partition -1",
         ),
         shape(
             "topic-none",
-            "a topic function that gives None",
+            "a topic function that returns None",
             to_topic(lambda k, v, c: None),
-            "the name of a topic",
+            "must return a topic name",
             "None",
         ),
         shape(
             "topic-number",
-            "a topic function that gives a number",
+            "a topic function that returns a number",
             to_topic(lambda k, v, c: 5),
-            "the name of a topic",
+            "must return a topic name",
             "5",
         ),
         shape(
             "topic-illegal",
-            "a topic function that gives an illegal name",
+            "a topic function that returns an illegal name",
             to_topic(lambda k, v, c: "a b/c"),
             "'a b/c'",
         ),
         case(
             "predicate",
-            "a predicate that gives a text counts as Python counts it",
+            "a predicate that returns text, which is true",
             lambda s, b: s.filter(lambda k, v: "no"),
             Accepted([("k", "v")]),
         ),
         case(
             "aggregate-none",
-            "an aggregator that gives None forgets the key",
+            "an aggregator that returns None, which deletes the key",
             lambda s, b: grouped(s).aggregate(str, lambda k, v, a: None, store=KEPT),
             Accepted([]),
         ),
         case(
             "unhashable",
-            "keys that are lists, counted",
+            "lists as keys of count()",
             lambda s, b: s.select_key(lambda k, v: [1]).group_by_key(key=serdes.JSON).count(),
             Accepted([("[1]", "1")]),
         ),
         Case(
             "key-type",
-            "a key that the serde of its group does not take",
+            "a key that the serde of its group cannot serialize",
             with_stream(
                 lambda s, b: s.select_key(lambda k, v: 5).group_by_key(key=serdes.STRING).count()
             ),
-            Refused(SerializationError, ["STRING", "repartition"]),
+            Raises(SerializationError, ["STRING", "repartition"]),
         ),
     ],
 )

@@ -1,49 +1,50 @@
-"""Headers that are odd."""
+"""Unusual and invalid headers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from bad_inputs.case import Accepted, Case, Family, In, Outcome, Refused, ms, through
+from bad_inputs.case import Accepted, Case, Family, Input, Outcome, Raises, ms, process
 from bad_inputs.nulls import TEXT
 from millstream.errors import ProcessingError
 
 
-class Tells(ms.Processor):  # type: ignore[misc]
-    """Gives the headers of each record as its value."""
+class HeadersAsValue(ms.Processor):  # type: ignore[misc]
+    """Forwards each record's headers as its value."""
 
     def process(self, record: Any) -> None:
         self.context.forward(record.with_value(str(list(record.headers))))
 
 
 def headers(*given: Any) -> Any:
-    """A record that comes with these."""
-    return through(
-        lambda b: b.stream("in", **TEXT).process(Tells).to("out", **TEXT), In(headers=list(given))
+    """Process a record with these headers."""
+    return process(
+        lambda b: b.stream("in", **TEXT).process(HeadersAsValue).to("out", **TEXT),
+        Input(headers=list(given)),
     )
 
 
-def made(given: Any) -> Any:
-    """A processor that makes a record with these."""
+def set_headers(given: Any) -> Any:
+    """Run a processor that forwards a record with these headers."""
 
-    class Makes(ms.Processor):  # type: ignore[misc]
+    class SetHeaders(ms.Processor):  # type: ignore[misc]
         def process(self, record: Any) -> None:
             self.context.forward(record.with_headers(given))
 
-    return through(lambda b: b.stream("in", **TEXT).process(Makes).to("out", **TEXT), In())
+    return process(lambda b: b.stream("in", **TEXT).process(SetHeaders).to("out", **TEXT), Input())
 
 
-def case(id: str, what: str, do: Any, outcome: Outcome) -> Case:
-    return Case(id, what, do, outcome)
+def case(id: str, description: str, run: Any, outcome: Outcome) -> Case:
+    return Case(id, description, run, outcome)
 
 
-def refused(*told: str) -> Refused:
-    return Refused(ProcessingError, ["header", *told])
+def raises(*parts: str) -> Raises:
+    return Raises(ProcessingError, ["header", *parts])
 
 
 FAMILY = Family(
     "Headers",
-    "Whatever Kafka takes is kept as it is. What it would not take is refused where it is made.",
+    "Headers that Kafka accepts are kept unmodified. Others are rejected where they are created.",
     [
         case("empty-name", "an empty name", headers(("", b"x")), Accepted([("k", "[('', b'x')]")])),
         case(
@@ -52,7 +53,7 @@ FAMILY = Family(
         case("no-value", "no value", headers(("a", None)), Accepted([("k", "[('a', None)]")])),
         case(
             "twice",
-            "a name that comes twice",
+            "a duplicate name",
             headers(("a", b"1"), ("a", b"2")),
             Accepted([("k", "[('a', b'1'), ('a', b'2')]")]),
         ),
@@ -64,18 +65,23 @@ FAMILY = Family(
         ),
         case(
             "text",
-            "a processor that gives text as a value",
-            made([("a", "x")]),
-            refused("('a', 'x')"),
+            "a processor that sets text as a value",
+            set_headers([("a", "x")]),
+            raises("('a', 'x')"),
         ),
         case(
             "bytes-name",
-            "one that gives bytes as a name",
-            made([(b"a", b"x")]),
-            refused("(b'a', b'x')"),
+            "one that sets bytes as a name",
+            set_headers([(b"a", b"x")]),
+            raises("(b'a', b'x')"),
         ),
-        case("dict", "one that gives a dict", made({"a": b"x"}), refused("pairs")),
-        case("triple", "one that gives three parts", made([("a", b"x", 1)]), refused("pairs")),
-        case("none", "one that gives None", made(None), refused("pairs")),
+        case("dict", "one that sets a dict", set_headers({"a": b"x"}), raises("pairs")),
+        case(
+            "triple",
+            "one that sets tuples of three",
+            set_headers([("a", b"x", 1)]),
+            raises("pairs"),
+        ),
+        case("none", "one that sets None", set_headers(None), raises("pairs")),
     ],
 )

@@ -1,136 +1,138 @@
-"""Tables of the lake that cannot be."""
+"""Invalid lake tables."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
 
-from bad_inputs.case import Case, Family, Refused, ms, started
+from bad_inputs.case import Case, Family, Raises, check_start, ms
 from bad_inputs.nulls import TEXT
 from millstream.errors import ConfigError, TopologyError
 
 
-def stream(id: str, what: str, told: str, **given: Any) -> Case:
-    """A stream that goes to the lake so."""
+def stream(id: str, description: str, text: str, **given: Any) -> Case:
+    """Create a case that writes a stream to a lake table."""
     arguments = {"path": "/lake/t", "name": "t", **given}
     path = arguments.pop("path")
     return Case(
         id,
-        what,
-        started(lambda b: b.stream("in", **TEXT).to_lake(path, **arguments)),
-        Refused(TopologyError, [told, "bad_inputs/lake.py:"]),
+        description,
+        check_start(lambda b: b.stream("in", **TEXT).to_lake(path, **arguments)),
+        Raises(TopologyError, [text, "bad_inputs/lake.py:"]),
     )
 
 
-def table(id: str, what: str, told: str, **given: Any) -> Case:
-    """A table that goes to the lake so."""
+def table(id: str, description: str, text: str, **given: Any) -> Case:
+    """Create a case that writes a table to a lake table."""
     return Case(
         id,
-        what,
-        started(lambda b: b.table("in", **TEXT).to_lake("/lake/t", **{"name": "t", **given})),
-        Refused(TopologyError, [told, "bad_inputs/lake.py:"]),
+        description,
+        check_start(lambda b: b.table("in", **TEXT).to_lake("/lake/t", **{"name": "t", **given})),
+        Raises(TopologyError, [text, "bad_inputs/lake.py:"]),
     )
 
 
-def history(id: str, what: str, told: str, *, error: Any = TopologyError, **given: Any) -> Case:
-    """A table that is read so."""
+def history(
+    id: str, description: str, text: str, *, error: Any = TopologyError, **given: Any
+) -> Case:
+    """Create a case that reads a lake table."""
     settings = given.pop("settings", {})
     arguments: dict[str, Any] = {"path": "/lake/t", "format": "delta", "name": "t", **TEXT, **given}
     path = arguments.pop("path")
     return Case(
         id,
-        what,
-        started(lambda b: b.stream_from_lake(path, **arguments).to("out"), **settings),
-        Refused(error, [told, "bad_inputs/lake.py:"]),
+        description,
+        check_start(lambda b: b.stream_from_lake(path, **arguments).to("out"), **settings),
+        Raises(error, [text, "bad_inputs/lake.py:"]),
     )
 
 
 LAKE = Family(
-    "Tables of the lake",
-    "What `to_lake` and `stream_from_lake` refuse in the line that is wrong: see "
-    "[the lake](lake.md).",
+    "Lake tables",
+    "Rejected by `to_lake` and `stream_from_lake` at the line of the call: see "
+    "[Lake tables](lake.md).",
     [
         stream("path", "no path", "needs the path of a table", path=""),
-        stream("format", "a format that there is not", "no such format", format="orc"),
+        stream("format", "an unknown format", "no such format", format="orc"),
         stream("name", "no name", "needs a name", name=""),
         stream(
             "text",
-            "a text in place of a list of columns",
-            "give a list of columns",
+            "text instead of a list of columns",
+            "pass a list of columns",
             partition_by="value",
         ),
         stream(
             "expression",
             "an expression without a name",
-            "Name an expression",
+            "An expression needs a name",
             partition_by=["_offset % 4"],
         ),
         stream(
             "column",
-            "a partition that is called like a column of the table",
-            "would be another column called 'timestamp'",
+            "a partition with the name of a column of the table",
+            "would be a second column called 'timestamp'",
             partition_by=["timestamp(_topic)"],
         ),
         stream(
             "real-time",
-            "real time",
+            "real-time mode",
             "cannot write to a table in real time",
             trigger=ms.Trigger.real_time(),
         ),
-        stream("files", "no file", "at least 1", files_per_batch=0),
+        stream("files", "zero files per batch", "at least 1", files_per_batch=0),
         stream(
             "compaction",
-            "a compaction of another format than Delta",
+            "compaction of a format other than Delta",
             "is for Delta only",
             format="iceberg",
             compact_every=10,
         ),
         stream(
             "trigger",
-            "a text in place of a trigger",
+            "text instead of a trigger",
             "takes a Trigger",
             trigger="1 minute",
         ),
         table(
             "parquet",
-            "a table, whose rows change, as Parquet",
-            "files of Parquet are only ever added",
+            "a KTable as Parquet",
+            "Parquet files are only ever added",
             format="parquet",
         ),
         table(
             "iceberg-partitions",
-            "a table in Iceberg with partitions",
+            "a KTable as a partitioned Iceberg table",
             "cannot be partitioned",
             format="iceberg",
             partition_by=["value"],
         ),
-        history("history-format", "history of no format", "no such format", format="csv"),
+        history("history-format", "history in an unknown format", "no such format", format="csv"),
         history("history-path", "history without a path", "needs the path of a table", path=""),
         history("history-serde", "history without a serde", "needs the serdes", value=None),
-        history("history-column", "a column that is no text", "timestamp=3", timestamp=3),
+        history("history-column", "a column name that is not text", "timestamp=3", timestamp=3),
         history(
             "history-time",
-            "a text in place of the time from which on a topic counts",
-            "give a datetime",
+            "text as then_from",
+            "pass a datetime",
             then="in",
             then_from="2026-01-02",
         ),
         history(
             "history-time-alone",
-            "such a time, and no topic",
-            "but there is none",
+            "then_from without a topic",
+            "but there is no topic",
             then_from=datetime(2026, 1, 2, tzinfo=UTC),
         ),
         history(
             "history-partitions",
-            "other partitions for a history than its topic has",
+            "another number of partitions than the topic",
             "as many partitions as 'in'",
             then="in",
             partitions=4,
         ),
         history(
             "history-idle",
-            "tasks that do not wait for the history before a topic",
+            "tasks that do not wait for the history",
             "would not wait for the history 't'",
             error=ConfigError,
             then="in",

@@ -1,4 +1,4 @@
-"""Records without key, and records without value."""
+"""Records without a key or without a value."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bad_inputs.case import (
     Dropped,
     Family,
     Filtered,
-    In,
+    Input,
     Outcome,
-    Refused,
+    Raises,
     ms,
+    process,
     serdes,
-    through,
 )
 from millstream.errors import ProcessingError
 
@@ -36,31 +36,39 @@ def one_more(key: Any, value: Any, count: Any) -> Any:
 
 
 def text(table: Any) -> None:
-    """Write a table or a stream as texts."""
+    """Write a table or a stream as strings."""
     stream = table.to_stream() if hasattr(table, "to_stream") else table
     stream.map(lambda key, value: (str(key), str(value))).to("out", **TEXT)
 
 
 def key_case(
-    id: str, what: str, operation: Callable[[Any, Any], Any], outcome: Outcome, *before: In
+    id: str,
+    description: str,
+    operation: Callable[[Any, Any], Any],
+    outcome: Outcome,
+    *before: Input,
 ) -> Case:
-    """A record without key comes to an operation on a stream."""
+    """Create a case in which a stream operation processes a record without a key."""
 
     def build(builder: Any) -> None:
         text(operation(builder.stream("in", **TEXT), builder))
 
-    return Case(id, what, through(build, *before, In(key=None)), outcome)
+    return Case(id, description, process(build, *before, Input(key=None)), outcome)
 
 
 def value_case(
-    id: str, what: str, operation: Callable[[Any, Any], Any], outcome: Outcome, *before: In
+    id: str,
+    description: str,
+    operation: Callable[[Any, Any], Any],
+    outcome: Outcome,
+    *before: Input,
 ) -> Case:
-    """A record without value comes to an operation on a stream."""
+    """Create a case in which a stream operation processes a record without a value."""
 
     def build(builder: Any) -> None:
         text(operation(builder.stream("in", **TEXT), builder))
 
-    return Case(id, what, through(build, *before, In(value=None)), outcome)
+    return Case(id, description, process(build, *before, Input(value=None)), outcome)
 
 
 def table(builder: Any) -> Any:
@@ -87,7 +95,7 @@ def windows(groups: Any) -> Any:
 
 
 class Puts(ms.Processor):  # type: ignore[misc]
-    """Puts what comes, under its key."""
+    """Stores each record under its key."""
 
     def process(self, record: Any) -> None:
         self.context.get_state_store("kept").put(record.key, record.value)
@@ -120,8 +128,8 @@ def regrouped(key: Any, value: Any) -> Callable[[Any], None]:
 
 
 KEYS = Family(
-    "Records without key",
-    "Where an operation needs the key, the record is left out and counted.",
+    "Records without a key",
+    "If an operation needs the key, the record is dropped.",
     [
         key_case("count", "count()", lambda s, b: s.group_by_key().count(), Dropped(1, [])),
         key_case("reduce", "reduce()", lambda s, b: s.group_by_key().reduce(both), Dropped(1, [])),
@@ -157,12 +165,12 @@ KEYS = Family(
         ),
         key_case(
             "group-by",
-            "group_by() that gives None",
+            "group_by() that returns None",
             lambda s, b: s.group_by(lambda k, v: None, key=serdes.STRING).count(),
             Filtered(),
         ),
         key_case("to-table", "to_table()", lambda s, b: s.to_table(), Dropped(1, [])),
-        Case("table", "table()", through(no_table_key, In(key=None)), Dropped(1, [])),
+        Case("table", "table()", process(no_table_key, Input(key=None)), Dropped(1, [])),
         key_case(
             "join",
             "a stream joined with a stream",
@@ -195,20 +203,20 @@ KEYS = Family(
         ),
         key_case(
             "global-join",
-            "a stream joined with a global table by None",
+            "a stream joined with a global table, with None as the table's key",
             global_join(None),
             Dropped(1, []),
         ),
         Case(
             "foreign-key",
             "a table joined by a foreign key that is None",
-            through(by_foreign_key, In()),
+            process(by_foreign_key, Input()),
             Dropped(1, []),
         ),
         Case(
             "regrouped",
             "a table grouped by None",
-            through(regrouped(None, "x"), In()),
+            process(regrouped(None, "x"), Input()),
             Filtered(),
         ),
         key_case("repartition", "repartition()", lambda s, b: s.repartition(), Filtered()),
@@ -217,16 +225,16 @@ KEYS = Family(
         ),
         Case(
             "store",
-            "put() into a store of a processor",
-            through(puts, In(key=None)),
-            Refused(ProcessingError, ["Store kept needs a key", "Leave out records without key"]),
+            "put() to a store of a processor",
+            process(puts, Input(key=None)),
+            Raises(ProcessingError, ["Store kept needs a key", "Filter out records without a key"]),
         ),
     ],
 )
 
 VALUES = Family(
-    "Records without value",
-    "In a table they delete; an aggregation or a join of streams leaves them out.",
+    "Records without a value",
+    "In tables, they are deletions. Aggregations and joins of streams drop them.",
     [
         value_case("count", "count()", lambda s, b: s.group_by_key().count(), Dropped(1, [])),
         value_case(
@@ -261,26 +269,26 @@ VALUES = Family(
             "a stream joined with a table",
             lambda s, b: s.join(table(b), both),
             Dropped(1, []),
-            In(topic="changes"),
+            Input(topic="changes"),
         ),
         value_case(
             "left-table-join",
             "a stream left-joined with a table",
             lambda s, b: s.left_join(table(b), both),
             Dropped(1, []),
-            In(topic="changes"),
+            Input(topic="changes"),
         ),
         value_case(
             "to-table",
             "to_table() deletes",
             lambda s, b: s.to_table(),
             Accepted([("k", "v"), ("k", "None")]),
-            In(),
+            Input(),
         ),
         Case(
             "tombstone",
             "table() deletes",
-            through(tombstone, In(), In(None)),
+            process(tombstone, Input(), Input(None)),
             Accepted([("k", "v"), ("k", "None")]),
         ),
         value_case(
@@ -291,14 +299,14 @@ VALUES = Family(
         ),
         value_case(
             "filter",
-            "a function that takes text gets None",
+            "a function that expects text gets None",
             lambda s, b: s.filter(lambda k, v: v.startswith("a")),
-            Refused(ProcessingError, ["AttributeError", "processing_exception_handler"]),
+            Raises(ProcessingError, ["AttributeError", "processing_exception_handler"]),
         ),
         Case(
             "regrouped",
             "a table whose groups get None",
-            through(regrouped("k", None), In()),
+            process(regrouped("k", None), Input()),
             Filtered(),
         ),
     ],

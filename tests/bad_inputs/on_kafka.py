@@ -1,4 +1,4 @@
-"""What only Kafka itself refuses, or takes; `tests/integration/runtime/test_bad_input.py` tries."""
+"""Input that only Kafka rejects or accepts, for `tests/integration/runtime/test_bad_input.py`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import tempfile
 from typing import Any
 
 from support.broker.topics import fill, read_all, unique
-from support.running.lone_run import run_alone
+from support.running.thread_run import run_to_end
 
-from bad_inputs.case import Accepted, Case, Dropped, Family, Outcome, Refused, Seen, ms
-from bad_inputs.headers import Tells
+from bad_inputs.case import Accepted, Case, Dropped, Family, Outcome, Raises, Result, ms
+from bad_inputs.headers import HeadersAsValue
 from bad_inputs.nulls import NEAR, TEXT, both
 from millstream.errors import (
     CopartitionError,
@@ -20,8 +20,8 @@ from millstream.errors import (
 from millstream.testing import EmbeddedKafka
 
 
-class Place:
-    """Topics of an application: `in`, and `out` with settings."""
+class TestTopics:
+    """The topics of an application: `in`, and `out` with topic settings."""
 
     def __init__(self, kafka: EmbeddedKafka, partitions: int = 1, **out: str) -> None:
         self.kafka = kafka
@@ -41,32 +41,32 @@ class Place:
             **settings,
         )
 
-    def run(self, build: Any, *values: bytes, **settings: Any) -> Seen:
-        """What arrives of these values; raises what the thread fails with."""
+    def run(self, build: Any, *values: bytes, **settings: Any) -> Result:
+        """Process values and return the result. Raises the error of the thread."""
         builder = ms.StreamsBuilder()
         build(builder, self.source, self.out)
         servers = self.kafka.bootstrap_servers
         fill(servers, self.source, [(b"k", value) for value in values or (b"v",)])
         with tempfile.TemporaryDirectory() as folder:
             config = self.config(state_dir=folder, **settings)
-            run = run_alone(builder.build(), config, [self.source])
+            run = run_to_end(builder.build(), config, [self.source])
         if run.outcome.error is not None:
             raise run.outcome.error
         found = [tuple((x or b"").decode() for x in pair) for pair in read_all(servers, self.out)]
-        return Seen(found, run.dropped, 0)
+        return Result(found, run.dropped, 0)
 
     def start(self, build: Any, **settings: Any) -> None:
-        """Start it, which asks the cluster before anything else."""
+        """Start the application, which checks the cluster first."""
         builder = ms.StreamsBuilder()
         build(builder, self.source, self.out)
         with tempfile.TemporaryDirectory() as folder:
             config = self.config(state_dir=folder, **settings)
             with ms.KafkaStreams(builder.build(), config):
-                raise AssertionError("it started")
+                raise AssertionError("the application started")
 
 
 def mapped(function: Any) -> Any:
-    """Values that a function makes, to be written."""
+    """Write the results of a function."""
 
     def build(builder: Any, source: str, out: str) -> None:
         builder.stream(source, **TEXT).map_values(function).to(out, **TEXT)
@@ -75,36 +75,42 @@ def mapped(function: Any) -> Any:
 
 
 def case(
-    id: str, what: str, build: Any, outcome: Outcome, *, starts: bool = False, **settings: Any
+    id: str,
+    description: str,
+    build: Any,
+    outcome: Outcome,
+    *,
+    starts: bool = False,
+    **settings: Any,
 ) -> Case:
-    """A topology of `in` and `out`."""
+    """Create a case with a topology from `in` to `out`."""
     topic = {name: settings.pop(name) for name in list(settings) if name.startswith("m")}
 
-    def do(kafka: EmbeddedKafka) -> Any:
-        place = Place(kafka, **topic)
-        return (place.start if starts else place.run)(build, **settings)
+    def run(kafka: EmbeddedKafka) -> Any:
+        topics = TestTopics(kafka, **topic)
+        return (topics.start if starts else topics.run)(build, **settings)
 
-    return Case(id, what, do, outcome)
+    return Case(id, description, run, outcome)
 
 
-class Marks(ms.Processor):  # type: ignore[misc]
-    """Gives each record odd headers, and tells them."""
+class SetUnusualHeaders(ms.Processor):  # type: ignore[misc]
+    """Forwards each record with unusual headers."""
 
     def process(self, record: Any) -> None:
-        odd = [("", b"1"), ("a", None), ("a", b"\xff")]
-        self.context.forward(record.with_headers(odd))
+        unusual = [("", b"1"), ("a", None), ("a", b"\xff")]
+        self.context.forward(record.with_headers(unusual))
 
 
-class Hides(ms.Processor):  # type: ignore[misc]
-    """Gives each record headers of text, past what checks them."""
+class SetInvalidHeader(ms.Processor):  # type: ignore[misc]
+    """Forwards a record with an invalid header, bypassing the check."""
 
     def process(self, record: Any) -> None:
         wrong = (("a", 5),)
         self.context.forward(ms.Record("k", "v", 0, wrong))
 
 
-class Old(ms.Processor):  # type: ignore[misc]
-    """Gives each record a time long ago."""
+class SetOldTimestamp(ms.Processor):  # type: ignore[misc]
+    """Forwards each record with a timestamp in the distant past."""
 
     def process(self, record: Any) -> None:
         self.context.forward(record.with_timestamp(1_000))
@@ -117,9 +123,11 @@ def processed(processor: Any) -> Any:
     return build
 
 
-def told_headers(builder: Any, source: str, out: str) -> None:
-    marked = builder.stream(source, **TEXT).process(Marks).repartition(name="again", **TEXT)
-    marked.process(Tells).to(out, **TEXT)
+def headers_as_values(builder: Any, source: str, out: str) -> None:
+    marked = (
+        builder.stream(source, **TEXT).process(SetUnusualHeaders).repartition(name="again", **TEXT)
+    )
+    marked.process(HeadersAsValue).to(out, **TEXT)
 
 
 def nowhere(builder: Any, source: str, out: str) -> None:
@@ -136,11 +144,11 @@ def counts_differ(builder: Any, source: str, out: str) -> None:
     left.join(right, both, NEAR).to(out, **TEXT)
 
 
-def goes_on(context: Any, record: Any, error: Any) -> Any:
+def return_continue(context: Any, record: Any, error: Any) -> Any:
     return ms.HandlerResponse.CONTINUE
 
 
-CONTINUES: dict[str, Any] = {"production_exception_handler": goes_on}
+CONTINUES: dict[str, Any] = {"production_exception_handler": return_continue}
 LARGE = mapped(lambda value: "x" * 2_000_000)
 FOR_TOPIC = mapped(lambda value: "x" * 5_000)
 SMALL_TOPIC: dict[str, Any] = {"max_message_bytes": "1000"}
@@ -148,18 +156,18 @@ LIMITED: dict[str, Any] = {"message_timestamp_before_max_ms": "3600000"}
 NO_COMPRESSION: dict[str, Any] = {"producer": {"compression.type": "none"}}
 
 FAMILY = Family(
-    "Kafka itself",
-    "Tried on a broker. The production handler is asked about records that Kafka does not take.",
+    "Kafka",
+    "Tested with a broker. The production handler is called for records that Kafka rejects.",
     [
         case(
             "too-large",
             "a record larger than max.request.size",
             LARGE,
-            Refused(ProductionError, ["was not taken", "max.request.size", "node KSTREAM-SINK"]),
+            Raises(ProductionError, ["was rejected", "max.request.size", "node KSTREAM-SINK"]),
         ),
         case(
             "too-large-continue",
-            "the same, with a handler that answers CONTINUE",
+            "the same, with a handler that returns CONTINUE",
             LARGE,
             Dropped(1, []),
             **CONTINUES,
@@ -174,13 +182,13 @@ FAMILY = Family(
             "topic",
             "a record larger than the topic's max.message.bytes",
             FOR_TOPIC,
-            Refused(ProductionError, "max.message.bytes"),
+            Raises(ProductionError, "max.message.bytes"),
             **SMALL_TOPIC,
             **NO_COMPRESSION,
         ),
         case(
             "topic-continue",
-            "the same, with a handler that answers CONTINUE",
+            "the same, with a handler that returns CONTINUE",
             FOR_TOPIC,
             Dropped(1, []),
             **SMALL_TOPIC,
@@ -189,50 +197,50 @@ FAMILY = Family(
         ),
         case(
             "old",
-            "a record older than the topic takes",
-            processed(Old),
-            Refused(ProductionError, "timestamp"),
+            "a record older than the topic allows",
+            processed(SetOldTimestamp),
+            Raises(ProductionError, "timestamp"),
             **LIMITED,
         ),
         case(
             "old-continue",
-            "the same, with a handler that answers CONTINUE",
-            processed(Old),
+            "the same, with a handler that returns CONTINUE",
+            processed(SetOldTimestamp),
             Dropped(1, []),
             **LIMITED,
             **CONTINUES,
         ),
         case(
             "headers",
-            "headers without name, without value, twice, and not UTF-8",
-            told_headers,
+            "headers without a name, without a value, with a duplicate name, and not UTF-8",
+            headers_as_values,
             Accepted([("k", "[('', b'1'), ('a', None), ('a', b'\\xff')]")]),
         ),
         case(
             "header",
-            "a number in a header, hidden from all checks",
-            processed(Hides),
-            Refused(ProductionError, ["the client cannot take it", "Its headers must be"]),
+            "a number in a header, which bypasses all checks",
+            processed(SetInvalidHeader),
+            Raises(ProductionError, ["the client rejects it", "Headers must be"]),
         ),
         case(
             "no-sink",
             "a topic to write to that does not exist",
             nowhere,
-            Refused(UnknownTopicError, "missing"),
+            Raises(UnknownTopicError, "missing"),
             starts=True,
         ),
         case(
             "no-source",
             "a topic to read that does not exist",
             missing_source,
-            Refused(MissingSourceTopicError, "missing"),
+            Raises(MissingSourceTopicError, "missing"),
             starts=True,
         ),
         case(
             "no-queue",
             "a dead-letter queue that does not exist",
             mapped(str),
-            Refused(UnknownTopicError, "letters"),
+            Raises(UnknownTopicError, "letters"),
             starts=True,
             errors_dead_letter_queue_topic_name="no-letters",
         ),
@@ -240,7 +248,7 @@ FAMILY = Family(
             "counts",
             "a join of topics with 1 and 2 partitions",
             counts_differ,
-            Refused(CopartitionError, ["has 1", "-two-repartition' 2"]),
+            Raises(CopartitionError, ["has 1", "-two-repartition' 2"]),
             starts=True,
         ),
     ],

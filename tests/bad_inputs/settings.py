@@ -1,34 +1,34 @@
-"""Settings that are wrong."""
+"""Invalid settings."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
 
-from bad_inputs.case import Accepted, Case, Family, Outcome, Refused, config, ms, started
+from bad_inputs.case import Accepted, Case, Family, Outcome, Raises, check_start, config, ms
 from bad_inputs.nulls import TEXT
 from millstream.errors import ConfigError
 
 JAVA = "org.apache.kafka.streams"
 
 
-def refused(*told: str) -> Refused:
-    return Refused(ConfigError, told)
+def raises(*parts: str) -> Raises:
+    return Raises(ConfigError, parts)
 
 
-def case(id: str, what: str, settings: dict[str, Any], outcome: Outcome) -> Case:
-    """Settings that are looked at when they are made."""
-    return Case(id, what, lambda: _made(settings), outcome)
+def case(id: str, description: str, settings: dict[str, Any], outcome: Outcome) -> Case:
+    """Create a case that fails when the settings are created."""
+    return Case(id, description, lambda: _create_config(settings), outcome)
 
 
-def _made(settings: dict[str, Any]) -> None:
+def _create_config(settings: dict[str, Any]) -> None:
     config(**settings)
 
 
-def properties(id: str, what: str, given: dict[Any, Any], outcome: Outcome) -> Case:
-    """Settings in Java's words."""
-    needed = {"application.id": "app", "bootstrap.servers": "b:1"}
-    return Case(id, what, lambda: _read({**needed, **given}), outcome)
+def properties(id: str, description: str, given: dict[Any, Any], outcome: Outcome) -> Case:
+    """Create a case with settings under Java's names."""
+    required = {"application.id": "app", "bootstrap.servers": "b:1"}
+    return Case(id, description, lambda: _read({**required, **given}), outcome)
 
 
 def _read(given: dict[Any, Any]) -> None:
@@ -42,10 +42,10 @@ def _application(**settings: Any) -> None:
 
 
 class NeedsArguments:
-    """Cannot be made without one."""
+    """Requires an argument."""
 
-    def __init__(self, needed: int) -> None:
-        self.needed = needed
+    def __init__(self, required: int) -> None:
+        self.required = required
 
 
 async def later(*_: Any) -> Any:
@@ -58,276 +58,279 @@ def reads_in(builder: Any) -> None:
 
 SETTINGS = Family(
     "Settings",
-    "Refused when the `StreamsConfig` is made, before anything starts.",
+    "Rejected when the `StreamsConfig` is created, before anything starts.",
     [
         Case(
             "none",
             "no settings at all",
             lambda: ms.StreamsConfig(),
-            refused("needs application_id"),
+            raises("needs application_id"),
         ),
         Case(
             "no-brokers",
             "no brokers",
             lambda: ms.StreamsConfig(application_id="a"),
-            refused("needs bootstrap_servers"),
+            raises("needs bootstrap_servers"),
         ),
         case(
             "misspelt",
             "a misspelt name",
             {"num_stream_thread": 2},
-            refused("num_stream_thread", "num_stream_threads"),
+            raises("num_stream_thread", "num_stream_threads"),
         ),
         case(
             "threads-turned",
-            "more threads at least than at most",
+            "a minimum number of threads above the maximum",
             {"num_stream_threads": (8, 1)},
-            refused("num_stream_threads", "(8, 1)", "write (1, 8)"),
+            raises("num_stream_threads", "(8, 1)", "Use (1, 8)"),
         ),
         case(
             "threads-of-three",
             "a range of three numbers",
             {"num_stream_threads": (1, 4, 8)},
-            refused("num_stream_threads", "(1, 4, 8)", "pair (least, most)"),
+            raises("num_stream_threads", "(1, 4, 8)", "pair of ints (minimum, maximum)"),
         ),
         case(
             "threads-none",
-            "a range that begins with no thread",
+            "a range of threads that starts at 0",
             {"num_stream_threads": (0, 4)},
-            refused("num_stream_threads", "(0, 4)", "at least 1"),
+            raises("num_stream_threads", "(0, 4)", "at least 1"),
         ),
         properties(
             "threads-in-words",
-            "a range of threads in words",
+            "a range of threads as text",
             {"num.stream.threads": "1 to 8"},
-            refused("num.stream.threads", "'1 to 8'", "1-8"),
+            raises("num.stream.threads", "'1 to 8'", "1-8"),
         ),
-        case("unknown", "an unknown name", {"colour": "red"}, refused("colour")),
+        case("unknown", "an unknown name", {"colour": "red"}, raises("colour")),
         case(
             "java-name",
             "a Java name as a keyword",
             {"num.stream.threads": 2},
-            refused("num.stream.threads"),
+            raises("num.stream.threads"),
         ),
         case(
-            "empty-id", "an empty application_id", {"application_id": ""}, refused("application_id")
+            "empty-id", "an empty application_id", {"application_id": ""}, raises("application_id")
         ),
         case(
             "id-blank",
-            "a blank in it",
+            "a space in the application_id",
             {"application_id": "my app"},
-            refused("'my app'", "letters"),
+            raises("'my app'", "letters"),
         ),
-        case("id-dots", "an application_id of dots", {"application_id": ".."}, refused("'..'")),
+        case("id-dots", "an application_id of dots", {"application_id": ".."}, raises("'..'")),
         case(
             "id-long",
-            "one of 300 characters",
+            "an application_id of 300 characters",
             {"application_id": "a" * 300},
-            refused("300 characters", "internal topics"),
+            raises("300 characters", "internal topics"),
         ),
-        case("id-none", "None in its place", {"application_id": None}, refused("must not be None")),
+        case(
+            "id-none",
+            "None as the application_id",
+            {"application_id": None},
+            raises("must not be None"),
+        ),
         case(
             "id-number",
-            "a number in its place",
+            "a number as the application_id",
             {"application_id": 5},
-            refused("application_id is 5"),
+            raises("application_id is 5"),
         ),
         case(
             "empty-brokers",
             "empty bootstrap_servers",
             {"bootstrap_servers": " , "},
-            refused("bootstrap_servers is empty", "host:port"),
+            raises("bootstrap_servers is empty", "host:port"),
         ),
         case(
             "threads-zero",
-            "no threads",
+            "zero threads",
             {"num_stream_threads": 0},
-            refused("num_stream_threads is 0", "at least 1"),
+            raises("num_stream_threads is 0", "at least 1"),
         ),
         case(
             "threads-negative",
             "a negative number of threads",
             {"num_stream_threads": -1},
-            refused("num_stream_threads is -1"),
+            raises("num_stream_threads is -1"),
         ),
         case(
             "threads-text",
-            "a number as text",
+            "text as the number of threads",
             {"num_stream_threads": "two"},
-            refused("num_stream_threads", "'two'"),
+            raises("num_stream_threads", "'two'"),
         ),
         case(
             "threads-fraction",
-            "a fraction",
+            "a fraction as the number of threads",
             {"num_stream_threads": 1.5},
-            refused("num_stream_threads", "1.5", "int"),
+            raises("num_stream_threads", "1.5", "int"),
         ),
         case(
             "threads-bool",
-            "a truth value as a number",
+            "a bool as the number of threads",
             {"num_stream_threads": True},
-            refused("num_stream_threads", "True"),
+            raises("num_stream_threads", "True"),
         ),
         case(
             "interval-negative",
             "a negative interval",
             {"commit_interval_ms": -1},
-            refused("commit_interval_ms is -1"),
+            raises("commit_interval_ms is -1"),
         ),
         case(
             "interval-span",
-            "a timedelta where milliseconds belong",
+            "a timedelta instead of milliseconds",
             {"commit_interval_ms": timedelta(seconds=1)},
-            refused("commit_interval_ms=1000"),
+            raises("commit_interval_ms=1000"),
         ),
-        case(
-            "bool-text", "text as a truth value", {"enable_metrics_push": "maybe"}, refused("maybe")
-        ),
+        case("bool-text", "text as a bool", {"enable_metrics_push": "maybe"}, raises("maybe")),
         case(
             "guarantee",
             "an unknown processing_guarantee",
             {"processing_guarantee": "exactly_once"},
-            refused("processing_guarantee is 'exactly_once'", "exactly_once_v2"),
+            raises("processing_guarantee is 'exactly_once'", "exactly_once_v2"),
         ),
         case(
             "guarantee-enum",
             "a number as the processing_guarantee",
             {"processing_guarantee": 2},
-            refused("processing_guarantee is 2"),
+            raises("processing_guarantee is 2"),
         ),
         case(
             "idle",
             "max_task_idle_ms below -1",
             {"max_task_idle_ms": -2},
-            refused("max_task_idle_ms is -2"),
+            raises("max_task_idle_ms is -2"),
         ),
         case(
             "cache",
-            "a negative cache",
+            "a negative cache size",
             {"statestore_cache_max_bytes": -5},
-            refused("statestore_cache_max_bytes is -5"),
+            raises("statestore_cache_max_bytes is -5"),
         ),
         case(
             "server",
             "an application_server without port",
             {"application_server": "host"},
-            refused("application_server is 'host'", "host:port"),
+            raises("application_server is 'host'", "host:port"),
         ),
         case(
             "optimization",
             "an unknown optimization",
             {"topology_optimization": "al"},
-            refused("topology_optimization", "al"),
+            raises("topology_optimization", "al"),
         ),
         case(
             "optimizations",
             "optimizations that contradict each other",
             {"topology_optimization": "none,all"},
-            refused("contradict"),
+            raises("contradict"),
         ),
         case(
             "rack-tags",
             "six rack tags",
             {"rack_aware_assignment_tags": list("abcdef")},
-            refused("at most 5 tags"),
+            raises("at most 5 tags"),
         ),
         case(
             "handler",
-            "a handler that is no function",
+            "a handler that is not a function",
             {"processing_exception_handler": "fail"},
-            refused("processing_exception_handler is 'fail'", "(context, record, error)"),
+            raises("processing_exception_handler is 'fail'", "(context, record, error)"),
         ),
         case(
             "handler-class",
-            "a handler's class that needs arguments",
+            "a handler class with required arguments",
             {"production_exception_handler": NeedsArguments},
-            refused("class NeedsArguments", "without arguments"),
+            raises("class NeedsArguments", "without arguments"),
         ),
         case(
             "handler-async",
-            "a handler that is awaited",
+            "an async handler",
             {"deserialization_exception_handler": later},
-            refused("deserialization_exception_handler", "async"),
+            raises("deserialization_exception_handler", "async"),
         ),
         case(
             "extractor",
-            "an extractor that is no function",
+            "an extractor that is not a function",
             {"default_timestamp_extractor": 5},
-            refused("default_timestamp_extractor is 5", "(record, partition_time)"),
+            raises("default_timestamp_extractor is 5", "(record, partition_time)"),
         ),
         Case(
             "default-serde",
             "a type as the default serde",
-            started(lambda b: b.stream("in").to("out"), default_key_serde=str),
-            refused("default_key_serde", "millstream.serdes"),
+            check_start(lambda b: b.stream("in").to("out"), default_key_serde=str),
+            raises("default_key_serde", "millstream.serdes"),
         ),
         case(
             "protocol",
             "group_protocol streams",
             {"group_protocol": "streams"},
-            refused("group_protocol"),
+            raises("group_protocol"),
         ),
         Case(
             "queue-read",
             "a dead-letter queue that the application reads",
-            started(reads_in, errors_dead_letter_queue_topic_name="in"),
-            refused("errors_dead_letter_queue_topic_name is 'in'", "a topic of its own"),
+            check_start(reads_in, errors_dead_letter_queue_topic_name="in"),
+            raises("errors_dead_letter_queue_topic_name is 'in'", "a separate topic for the queue"),
         ),
         Case(
             "refused",
             "a setting that is not supported yet",
-            started(reads_in, processor_wrapper_class=object),
-            refused("processor_wrapper_class", "not supported"),
+            check_start(reads_in, processor_wrapper_class=object),
+            raises("processor_wrapper_class", "not supported"),
         ),
     ],
 )
 
 CLIENTS = Family(
-    "Settings of clients, and in Java's words",
-    "What a client cannot honour is an error, not silence.",
+    "Client settings and Java settings",
+    "Settings that a client does not support are errors.",
     [
         case(
             "unknown",
-            "a client setting that there is not",
+            "an unknown client setting",
             {"consumer": {"max.pol.records": 5}},
-            refused("max.pol.records", "max.poll.records"),
+            raises("max.pol.records", "max.poll.records"),
         ),
         case(
             "wrong-client",
-            "a consumer's setting for the producer",
+            "a consumer setting for the producer",
             {"producer": {"max.poll.records": 5}},
-            refused("producer", "max.poll.records"),
+            raises("producer", "max.poll.records"),
         ),
         case(
             "no-dict",
-            "text in place of a dict",
+            "text instead of a dict",
             {"consumer": "earliest"},
-            refused("consumer", "dictionary"),
+            raises("consumer", "dictionary"),
         ),
-        case("key", "a number as a setting's name", {"consumer": {5: 1}}, refused("consumer", "5")),
+        case("key", "a number as a setting's name", {"consumer": {5: 1}}, raises("consumer", "5")),
         case(
             "type",
             "text as a number",
             {"producer": {"linger.ms": "soon"}},
-            refused("linger.ms", "'soon'"),
+            raises("linger.ms", "'soon'"),
         ),
         case(
             "offset-reset",
             "an unknown auto.offset.reset",
             {"consumer": {"auto.offset.reset": "first"}},
-            refused("auto.offset.reset", "'first'", "earliest"),
+            raises("auto.offset.reset", "'first'", "earliest"),
         ),
         case(
             "offset-duration",
-            "a duration that is none",
+            "an invalid duration",
             {"consumer": {"auto.offset.reset": "by_duration:soon"}},
-            refused("auto.offset.reset", "ISO 8601"),
+            raises("auto.offset.reset", "ISO 8601"),
         ),
         case(
             "idempotence",
             "exactly_once_v2 without idempotence",
             {"processing_guarantee": "exactly_once_v2", "producer": {"enable.idempotence": False}},
-            refused("enable.idempotence=False contradicts"),
+            raises("enable.idempotence=False contradicts"),
         ),
         case(
             "in-flight",
@@ -336,74 +339,72 @@ CLIENTS = Family(
                 "processing_guarantee": "exactly_once_v2",
                 "producer": {"max.in.flight.requests.per.connection": 6},
             },
-            refused("max.in.flight.requests.per.connection is 6", "at most 5"),
+            raises("max.in.flight.requests.per.connection is 6", "at most 5"),
         ),
         case(
             "transaction",
-            "transactions that are shorter than the commit interval",
+            "a transaction timeout below the commit interval",
             {
                 "processing_guarantee": "exactly_once_v2",
                 "commit_interval_ms": 5_000,
                 "producer": {"transaction.timeout.ms": 1_000},
             },
-            refused("transaction.timeout.ms (1000)", "commit_interval_ms (5000)"),
+            raises("transaction.timeout.ms (1000)", "commit_interval_ms (5000)"),
         ),
         case(
             "serializer",
-            "a serializer for the producer has no effect",
+            "a serializer for the producer, which has no effect",
             {"producer": {"key.serializer": "x"}},
             Accepted(),
         ),
-        case(
-            "topic-key", "a number as a topic's setting", {"topic": {5: 1}}, refused("topic", "5")
-        ),
+        case("topic-key", "a number as a topic's setting", {"topic": {5: 1}}, raises("topic", "5")),
         case(
             "security",
             "an unknown security_protocol",
             {"security_protocol": "TLS"},
-            refused("security_protocol", "TLS", "SSL"),
+            raises("security_protocol", "TLS", "SSL"),
         ),
         Case(
             "state-dir-variable",
-            "a state_dir with a variable that this host does not have",
+            "a state_dir with an undefined environment variable",
             lambda: _application(state_dir="${NO_SUCH_DISK}/state"),
-            refused("state_dir", "environment variable NO_SUCH_DISK is not set", "executors"),
+            raises("state_dir", "environment variable NO_SUCH_DISK is not set", "executors"),
         ),
         properties(
             "number",
-            "a number that is none",
+            "an invalid number",
             {"num.stream.threads": "two"},
-            refused("num.stream.threads", "'two'", "a number"),
+            raises("num.stream.threads", "'two'", "a number"),
         ),
         properties(
             "boolean",
-            "a truth value that is none",
+            "an invalid bool",
             {"enable.metrics.push": "yes"},
-            refused("enable.metrics.push", "true or false"),
+            raises("enable.metrics.push", "true or false"),
         ),
         properties(
             "java-class",
             "a Java class",
             {"default.key.serde": "org.apache.kafka.common.serialization.Serdes$StringSerde"},
-            refused("names a Java class", "millstream.serdes.STRING"),
+            raises("names a Java class", "millstream.serdes.STRING"),
         ),
         properties(
             "java-handler",
             "a Java handler",
             {"deserialization.exception.handler": f"{JAVA}.errors.LogAndContinueExceptionHandler"},
-            refused("millstream.LogAndContinueExceptionHandler()"),
+            raises("millstream.LogAndContinueExceptionHandler()"),
         ),
         properties(
             "java-extractor",
             "a Java extractor",
             {"default.timestamp.extractor": f"{JAVA}.processor.WallclockTimestampExtractor"},
-            refused("millstream.WallclockTimestampExtractor()"),
+            raises("millstream.WallclockTimestampExtractor()"),
         ),
         properties(
-            "unfamiliar", "an unfamiliar key is kept, with a warning", {"my.own": 1}, Accepted()
+            "unfamiliar", "an unknown key, which is kept with a warning", {"my.own": 1}, Accepted()
         ),
         properties(
-            "properties-key", "a key that is no text", {5: 1}, refused("key 5 is not a string")
+            "properties-key", "a key that is not text", {5: 1}, raises("key 5 is not a string")
         ),
     ],
 )

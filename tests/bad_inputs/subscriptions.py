@@ -1,4 +1,4 @@
-"""Settings and arguments of subscriptions that are wrong."""
+"""Invalid settings and arguments of subscriptions."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from datetime import timedelta
 from typing import Any
 
 import millstream.parallel
-from bad_inputs.case import Case, Family, Refused
+from bad_inputs.case import Case, Family, Raises
 from millstream.errors import ConfigError
 
 parallel: Any = millstream.parallel
 
 
-def setting(id: str, what: str, settings: dict[str, Any], *told: str) -> Case:
-    """Looked at when the settings are made."""
-    return Case(id, what, lambda: _configured(settings), Refused(ConfigError, told))
+def setting(id: str, description: str, settings: dict[str, Any], *parts: str) -> Case:
+    """Create a case that fails when the settings are created."""
+    return Case(id, description, lambda: _configured(settings), Raises(ConfigError, parts))
 
 
-def argument(id: str, what: str, arguments: dict[str, Any], *told: str) -> Case:
-    """Looked at when the subscription is made."""
-    return Case(id, what, lambda: _subscribed(arguments), Refused(ConfigError, told))
+def argument(id: str, description: str, arguments: dict[str, Any], *parts: str) -> Case:
+    """Create a case that fails when the subscription is created."""
+    return Case(id, description, lambda: _subscribed(arguments), Raises(ConfigError, parts))
 
 
 def _configured(settings: dict[str, Any]) -> Any:
@@ -33,23 +33,25 @@ def _subscribed(arguments: dict[str, Any]) -> None:
 
 SUBSCRIPTIONS = Family(
     "Subscriptions",
-    "Refused when the `SubscriptionConfig` or the `ProcessorSubscription` is made.",
+    "Rejected when the `SubscriptionConfig` or the `ProcessorSubscription` is created.",
     [
         setting(
             "threads-range",
-            "threads that come and go",
+            "a range of threads",
             {"num_threads": (1, 4)},
             "num_threads is (1, 4), but must be a number",
-            "do not come and go by load",
+            "subscriptions do not scale with load",
             "further instances with the same group_id",
         ),
         setting(
             "threads-range-of-one",
-            "a range of threads with one number in it",
+            "a range of threads with equal bounds",
             {"num_threads": [2, 2]},
             "num_threads is [2, 2], but must be a number",
         ),
-        setting("threads-zero", "no threads", {"num_threads": 0}, "num_threads is 0", "at least 1"),
+        setting(
+            "threads-zero", "zero threads", {"num_threads": 0}, "num_threads is 0", "at least 1"
+        ),
         setting(
             "threads-text",
             "a number of threads as text",
@@ -58,7 +60,7 @@ SUBSCRIPTIONS = Family(
         ),
         setting(
             "threads-name",
-            "the name that an application has for threads",
+            "the name of the setting for applications",
             {"num_stream_threads": 2},
             "no setting 'num_stream_threads'",
             "num_threads= for threads",
@@ -67,7 +69,7 @@ SUBSCRIPTIONS = Family(
             "exactly-once",
             "exactly-once",
             {"processing_guarantee": "exactly_once_v2"},
-            "works at-least-once",
+            "processes at-least-once",
             "map_async()",
         ),
         argument(
@@ -78,14 +80,14 @@ SUBSCRIPTIONS = Family(
         ),
         argument(
             "no-choice",
-            "an answer to errors that there is not",
+            "an unknown value of `on_error`",
             {"on_error": "drop"},
             "on_error must be one of",
             "'drop'",
         ),
         argument(
             "circle",
-            "retries that go to the topic that is read",
+            "a retry topic that is the source topic",
             {
                 "topics": "in-retry",
                 "retry": parallel.Retry(topic="in-retry", backoff=timedelta(seconds=1)),
@@ -94,9 +96,9 @@ SUBSCRIPTIONS = Family(
         ),
         argument(
             "limit-twice",
-            "a rate limit as argument and as property",
+            "a rate limit as an argument and as a property",
             {"rate_limit": 5, "properties": parallel.Properties(processing_rate_per_partition=5)},
-            "as well",
+            "are the same. Give only one",
         ),
     ],
 )

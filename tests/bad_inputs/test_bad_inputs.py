@@ -1,4 +1,4 @@
-"""Each kind of bad input has the outcome that its page tells, and the page tells of each."""
+"""Each kind of bad input has the outcome on its page, and the page lists every kind."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ CASES = {f"{family.title}/{case.id}": case for family in FAMILIES for case in fa
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_outcome(case: Case) -> None:
-    """The error and what it says, or what comes out, what is dropped and counted, and what goes to
-    the dead-letter queue."""
+    """Checks the error and its message; or the output, the numbers of dropped records, and the dead
+    letters."""
     assert not differences(case)
 
 
-def test_no_two_are_the_same() -> None:
+def test_cases_are_unique() -> None:
     assert len(CASES) == sum(len(family.cases) for family in FAMILIES)
     for family in FAMILIES:
-        told = [case.what for case in family.cases]
-        assert len(set(told)) == len(told), family.title
+        descriptions = [case.description for case in family.cases]
+        assert len(set(descriptions)) == len(descriptions), family.title
     assert len(CASES) >= 200
 
 

@@ -1,4 +1,4 @@
-"""Timestamps that are no times, or come at a bad moment."""
+"""Invalid and late timestamps."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bad_inputs.case import (
     Case,
     Dropped,
     Family,
-    In,
+    Input,
     Outcome,
-    Refused,
-    Seen,
+    Raises,
+    Result,
     ms,
-    through,
+    process,
 )
 from bad_inputs.nulls import NEAR, SECOND, TEXT, both, other, text
 from millstream.errors import ProcessingError, StreamsError
@@ -25,7 +25,7 @@ EXTRACTOR_ADVICE = "whole milliseconds since the epoch"
 
 
 def extracted(time: Any) -> Any:
-    """A record whose timestamp extractor gives that, or raises it."""
+    """Process a record with a timestamp extractor that returns, or raises, `time`."""
 
     def extract(record: Any, partition_time: int) -> Any:
         if isinstance(time, Exception):
@@ -36,18 +36,18 @@ def extracted(time: Any) -> Any:
         stream = builder.stream("in", timestamp_extractor=extract, **TEXT)
         stream.process(Stamps).to("out", **TEXT)
 
-    return through(build, In())
+    return process(build, Input())
 
 
 class Stamps(ms.Processor):  # type: ignore[misc]
-    """Gives the time of each record as its value."""
+    """Forwards each record's timestamp as its value."""
 
     def process(self, record: Any) -> None:
         self.context.forward(record.with_value(str(record.timestamp)))
 
 
 class Forwards(ms.Processor):  # type: ignore[misc]
-    """Forwards a record with another time."""
+    """Forwards a record with another timestamp."""
 
     time: Any = -1
 
@@ -56,99 +56,101 @@ class Forwards(ms.Processor):  # type: ignore[misc]
 
 
 class ForwardsText(Forwards):
-    """The same with text as the time."""
+    """Forwards a record with text as its timestamp."""
 
     time = "now"
 
 
 def stamped(*times: Any) -> Any:
-    """Records of these times."""
-    return through(
+    """Process records with these timestamps."""
+    return process(
         lambda b: b.stream("in", **TEXT).process(Stamps).to("out", **TEXT),
-        *[In(timestamp=time) for time in times],
+        *[Input(timestamp=time) for time in times],
     )
 
 
 def forwarded(processor: Any) -> Any:
-    return through(lambda b: b.stream("in", **TEXT).process(processor).to("out", **TEXT), In())
+    return process(lambda b: b.stream("in", **TEXT).process(processor).to("out", **TEXT), Input())
 
 
 def late(windows: Any) -> Any:
-    """A record, one much later, and one that is too late for the first one's windows."""
+    """Process a record, a much later one, and one that is too late for the first one's windows."""
 
     def build(builder: Any) -> None:
         text(builder.stream("in", **TEXT).group_by_key().windowed_by(windows).count())
 
-    return through(build, In(timestamp=0), In(timestamp=100_000), In(timestamp=500))
+    return process(build, Input(timestamp=0), Input(timestamp=100_000), Input(timestamp=500))
 
 
 def late_join() -> Any:
     def build(builder: Any) -> None:
         text(builder.stream("in", **TEXT).join(other(builder), both, NEAR))
 
-    return through(build, In(timestamp=100_000), In(timestamp=0))
+    return process(build, Input(timestamp=100_000), Input(timestamp=0))
 
 
-def late_for_history() -> Seen:
-    """A put into a versioned store that has forgotten that time."""
+def late_for_history() -> Result:
+    """Put a record into a versioned store after the end of its history retention."""
 
     def build(builder: Any) -> None:
         store = ms.Stores.persistent_versioned("kept", timedelta(seconds=1))
         text(builder.table("in", store=ms.Materialized(supplier=store), **TEXT))
 
-    found: Seen = through(build, In(timestamp=100_000_000), In(b"old", timestamp=0))()
+    found: Result = process(build, Input(timestamp=100_000_000), Input(b"old", timestamp=0))()
     return found
 
 
 def far_ahead() -> Any:
-    """A record from the year 292,278,994, and one of today."""
+    """Process a record from the year 292,278,994, and a current one."""
 
     def build(builder: Any) -> None:
         windows = ms.TimeWindows(SECOND, grace=SECOND)
         text(builder.stream("in", **TEXT).group_by_key().windowed_by(windows).count())
 
-    return through(build, In(timestamp=LATEST - 10_000), In(timestamp=1_700_000_000_000))
+    return process(build, Input(timestamp=LATEST - 10_000), Input(timestamp=1_700_000_000_000))
 
 
-def case(id: str, what: str, do: Any, outcome: Outcome) -> Case:
-    return Case(id, what, do, outcome)
+def case(id: str, description: str, run: Any, outcome: Outcome) -> Case:
+    return Case(id, description, run, outcome)
 
 
-def extractor(id: str, what: str, time: Any, *told: str) -> Case:
-    return Case(id, what, extracted(time), Refused(StreamsError, [*told, EXTRACTOR_ADVICE]))
+def extractor(id: str, description: str, time: Any, *parts: str) -> Case:
+    return Case(id, description, extracted(time), Raises(StreamsError, [*parts, EXTRACTOR_ADVICE]))
 
 
 WIDE = timedelta(seconds=1)
 FAMILY = Family(
-    "Times",
-    "No record is left out for its time without being counted.",
+    "Timestamps",
+    "Every record that is dropped because of its timestamp is counted.",
     [
         case("zero", "the timestamp 0", stamped(0), Accepted([("k", "0")])),
         case(
             "largest",
-            "the largest timestamp there is",
+            "the largest possible timestamp",
             stamped(LATEST),
             Accepted([("k", str(LATEST))]),
         ),
-        case("backwards", "times that go back", stamped(5, 3), Accepted([("k", "5"), ("k", "3")])),
-        extractor("text", "a timestamp extractor that gives text", "now", "gave 'now'"),
-        extractor("none", "one that gives nothing", None, "gave None"),
-        extractor("seconds", "one that gives seconds with a fraction", 1.5, "gave 1.5"),
-        extractor("bool", "one that gives a truth value", True, "gave True"),
+        case(
+            "backwards", "decreasing timestamps", stamped(5, 3), Accepted([("k", "5"), ("k", "3")])
+        ),
+        extractor("text", "a timestamp extractor that returns text", "now", "returned 'now'"),
+        extractor("none", "one that returns None", None, "returned None"),
+        extractor("seconds", "one that returns fractional seconds", 1.5, "returned 1.5"),
+        extractor("bool", "one that returns a bool", True, "returned True"),
         extractor("raises", "one that raises", KeyError("ts"), "KeyError: 'ts'"),
-        extractor("beyond", "one that gives more than 2^63 - 1", 2**63, "later than 2^63 - 1"),
-        case("negative", "one that gives a negative number", extracted(-5), Dropped(1, [])),
+        extractor("beyond", "one that returns more than 2^63 - 1", 2**63, "greater than 2^63 - 1"),
+        case("negative", "one that returns a negative number", extracted(-5), Dropped(1, [])),
         case(
             "forward-negative",
-            "a processor that forwards a negative time",
+            "a processor that forwards a negative timestamp",
             forwarded(Forwards),
-            Refused(ProcessingError, ["timestamp must not be negative", "key 'k'"]),
+            Raises(ProcessingError, ["timestamp must not be negative", "key 'k'"]),
         ),
         case(
             "forward-text",
-            "a processor that forwards text as the time",
+            "a processor that forwards text as the timestamp",
             forwarded(ForwardsText),
-            Refused(ProcessingError, ["timestamp must be an int", "'now'"]),
+            Raises(ProcessingError, ["timestamp must be an int", "'now'"]),
         ),
         case(
             "late-window",

@@ -1,5 +1,5 @@
-"""What `make chaos` runs: `storm`, or with `--kind` `parallel_storm` or `query_storm`, each with
-arguments of its own."""
+"""The program of `make chaos`: `storm`, or `parallel_storm` or `query_storm` for some values of
+`--kind`. Each has its own arguments."""
 
 import argparse
 import sys

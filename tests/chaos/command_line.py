@@ -1,4 +1,4 @@
-"""What the command lines of all storms have in common."""
+"""The common part of the command lines of all storms."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from millstream.state.storage.write_check import CHECK_WRITES
 
 
 def parser_of(document: str | None, minutes: float) -> argparse.ArgumentParser:
-    """Which faults come, and for how long.
+    """Create a parser with the arguments that choose the faults and the duration.
 
     Args:
         document: the storm's docstring.
-        minutes: how long it takes, unless it is told.
+        minutes: the default duration.
     """
     parser = argparse.ArgumentParser(description=(document or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
     parser.add_argument("--minutes", type=float, default=minutes)
-    parser.add_argument("--only", nargs="*", help="kinds of faults, each once")
+    parser.add_argument("--only", nargs="*", help="kinds of faults, each of which occurs once")
     return parser
 
 
 def add_guarantee(parser: argparse.ArgumentParser, default: str) -> None:
-    """The processing guarantee of the application."""
+    """Add an argument for the application's processing guarantee."""
     choices = (AT_LEAST_ONCE, EXACTLY_ONCE_V2)
     parser.add_argument("--guarantee", choices=choices, default=default)
 
 
 def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """What was given. From now on it is told what happens, the seed first.
+    """Parse the arguments, and log events from now on, starting with the seed.
 
-    The applications verify that no write is on disk before everything that it caused is delivered.
+    The applications verify that no write reaches the disk before its results are delivered.
     """
     arguments = parser.parse_args()
     os.environ[CHECK_WRITES] = "1"

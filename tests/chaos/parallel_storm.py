@@ -1,11 +1,11 @@
-"""Faults come while a thousand calls are in flight: of a subscription, or of `map_async`.
+"""Injects faults while a thousand calls of a subscription or of `map_async` are in flight.
 
     make chaos ARGS="--kind mapped --seed 7 --minutes 2"
 
-Two processes of a thread each, without Spark, on a broker that they reach through a proxy; `storm`
-has Spark and its workers. Faults come one after another; each is over when everything written by
-its end is committed. Ends with 1 if anything was lost, or, of `map_async` under exactly-once, if
-what a reader of committed records gets is not what one call after the other would have written.
+Two processes run one thread each, without Spark, on a broker behind a proxy; `storm` has Spark and
+its workers. Faults occur one after another; each is over when everything written by its end is
+committed. Exits with 1 if anything is lost, or, for `map_async` under exactly-once, if the
+committed output differs from that of sequential calls.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from chaos.command_line import parsed, parser_of
 from support.machine.ports import free_port
 from support.machine.scripts import Script
 from support.machine.tcp_proxy import TcpProxy
-from support.running.parallel_instances import ParallelInstances
-from support.running.topologies.work_log import most_at_once, never_done, overlapping
+from support.running.parallel_application import ParallelInstances
+from support.running.topologies.work_log import most_at_once, overlapping, unfinished_work
 from support.waiting import wait_for
 
 from millstream import EXACTLY_ONCE_V2
@@ -36,28 +36,28 @@ logger = logging.getLogger("storm")
 
 PARTITIONS = 4
 KEYS = 4_000
-#: Every 50 ms: with waits of a second on average, more than 1,000 calls are in flight.
-AT_ONCE = 80
-MOST_MS = 2_000
+#: Records written every 50 ms: with calls of a second on average, over 1,000 are in flight.
+RECORDS_PER_WRITE = 80
+MAX_CALL_MS = 2_000
 CONCURRENCY = 500
 _NAMES = ("one", "other")
 _RECOVERED_S = 180
-#: Longer than a session.
+#: Longer than the session timeout.
 _LONG_S = 10.0
 
 
 @dataclass
 class Report:
-    """What a storm has done.
+    """The results of a storm.
 
     Args:
-        kinds: of faults, how often each came.
-        written: how many records.
-        lost: those whose work never came to its end, or whose result nobody can read.
-        again: how often work was begun once more.
-        overlaps: how often a key was worked on by two: by one who was given up for dead.
-        wrong: keys whose output is not what it should be; none of a subscription.
-        in_flight: how many calls there were at a time, at most.
+        kinds: the number of faults of each kind.
+        written: the number of records.
+        lost: records with incomplete work or without a readable result.
+        again: the number of repeated starts of work.
+        overlaps: the number of keys that two instances processed at once, after one was fenced.
+        wrong: keys with wrong output; none for a subscription.
+        in_flight: the maximum number of calls at a time.
     """
 
     kinds: dict[str, int]
@@ -71,18 +71,18 @@ class Report:
     def __str__(self) -> str:
         faults = ", ".join(f"{kind} {times}" for kind, times in sorted(self.kinds.items()))
         return (
-            f"{faults}\nrecords {self.written}, lost {self.lost}, begun again {self.again}, "
-            f"overlapping {self.overlaps}, keys with wrong output {self.wrong}, in flight at most "
+            f"{faults}\nrecords {self.written}, lost {self.lost}, started again {self.again}, "
+            f"overlapping {self.overlaps}, keys with wrong output {self.wrong}, maximum in flight "
             f"{self.in_flight}"
         )
 
 
 @dataclass
 class ParallelStorm:
-    """Faults that come over two instances.
+    """Injects faults into two instances.
 
     Args:
-        seed: decides which, and on whom.
+        seed: determines the faults and their targets.
         kafka: the broker, behind the proxy.
         proxy: cuts connections.
         running: the application.
@@ -97,31 +97,35 @@ class ParallelStorm:
     times: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._chance = random.Random(self.seed)
+        self._rng = random.Random(self.seed)
         self._scripts: dict[str, Script] = {}
         self.kinds: dict[str, Callable[[str], None]] = {
             "instance killed": self._kill,
             "instance paused": self._pause,
             "connections cut": self._cut,
             "broker killed": self._lose_broker,
-            "instance closes": self._close,
+            "instance closed": self._close,
         }
         if self.subscribes:
             self.kinds["properties changed"] = self._change
 
     def run(self, seconds: float, kinds: Sequence[str] | None = None) -> Report:
-        """Let faults come for so long, or those of these kinds, once each in this order."""
+        """Inject random faults for this time, or faults of the given kinds in their order."""
         running = self.running
-        running.records.write(AT_ONCE)
+        running.records.write(RECORDS_PER_WRITE)
         try:
-            with running.records.arriving(AT_ONCE):
+            with running.records.continuous_input(RECORDS_PER_WRITE):
                 for name in _NAMES:
-                    self._scripts[name] = running.started(name)
+                    self._scripts[name] = running.start(name)
                 self._recover()
                 end = time.monotonic() + seconds
                 for kind in kinds or iter(lambda: self._next(end), ""):
-                    self._strike(kind)
-            wait_for(lambda: running.left == 0, _RECOVERED_S, lambda: f"{running.left} are left")
+                    self._inject(kind)
+            wait_for(
+                lambda: running.left == 0,
+                _RECOVERED_S,
+                lambda: f"nothing is left to commit; {running.left} are left",
+            )
             for script in self._scripts.values():
                 script.signal(signal.SIGTERM)
                 assert script.wait_ended(60) == 0, script.errors
@@ -131,35 +135,37 @@ class ParallelStorm:
         return self._report()
 
     def _next(self, end: float) -> str:
-        return self._chance.choice(sorted(self.kinds)) if time.monotonic() < end else ""
+        return self._rng.choice(sorted(self.kinds)) if time.monotonic() < end else ""
 
-    def _strike(self, kind: str) -> None:
+    def _inject(self, kind: str) -> None:
         self.times[kind] = self.times.get(kind, 0) + 1
         began = time.monotonic()
         logger.info("%s", kind)
-        self.kinds[kind](self._chance.choice(_NAMES))
+        self.kinds[kind](self._rng.choice(_NAMES))
         self._recover()
-        logger.info("over after %.1f s", time.monotonic() - began)
+        logger.info("recovered after %.1f s", time.monotonic() - began)
 
     def _recover(self) -> None:
-        """Wait until what is written by now is committed, and all run."""
+        """Wait until everything written so far is committed, and all instances are running."""
         running = self.running
         for script in self._scripts.values():
-            # Before that it does not heed signals.
+            # Before this line, the script does not handle signals.
             script.wait_for_line("started", _RECOVERED_S)
-        wanted = sum(running.records.written.values())
+        target = sum(running.records.written.values())
 
         def recovered() -> bool:
             for name, script in self._scripts.items():
                 assert script.is_running, f"{name} has ended: {script.errors}"
-            return sum(running.records.written.values()) - running.left >= wanted
+            return sum(running.records.written.values()) - running.left >= target
 
-        wait_for(recovered, _RECOVERED_S, lambda: f"{running.left} are left")
+        wait_for(
+            recovered, _RECOVERED_S, lambda: f"nothing is left to commit; {running.left} are left"
+        )
 
     def _report(self) -> Report:
         running = self.running
         written, work = running.records.written, running.work()
-        lost, wrong = len(never_done(written, work)), 0
+        lost, wrong = len(unfinished_work(written, work)), 0
         if not self.subscribes:
             output = running.output()
             lost = sum(len(set(range(n)) - set(output.get(k, ()))) for k, n in written.items())
@@ -176,7 +182,7 @@ class ParallelStorm:
 
     def _restart(self, name: str) -> None:
         self._scripts[name].__exit__()
-        self._scripts[name] = self.running.started(name)
+        self._scripts[name] = self.running.start(name)
 
     def _kill(self, name: str) -> None:
         self._scripts[name].kill()
@@ -184,42 +190,42 @@ class ParallelStorm:
 
     def _close(self, name: str) -> None:
         script = self._scripts[name]
-        script.signal(self._chance.choice([signal.SIGINT, signal.SIGTERM]))
+        script.signal(self._rng.choice([signal.SIGINT, signal.SIGTERM]))
         assert script.wait_ended(60) == 0, script.errors
         self._restart(name)
 
     def _pause(self, name: str) -> None:
         self._scripts[name].signal(signal.SIGSTOP)
-        time.sleep(self._chance.choice([1.0, _LONG_S]))
+        time.sleep(self._rng.choice([1.0, _LONG_S]))
         self._scripts[name].signal(signal.SIGCONT)
 
     def _cut(self, _: str) -> None:
         for _turn in range(3):
-            self.proxy.cut(self._chance.choice([0.3, 1.0]), self._chance)
-            time.sleep(self._chance.random())
+            self.proxy.cut(self._rng.choice([0.3, 1.0]), self._rng)
+            time.sleep(self._rng.random())
 
     def _lose_broker(self, _: str) -> None:
         self.kafka.kill()
-        time.sleep(self._chance.choice([0.5, 2.0]))
+        time.sleep(self._rng.choice([0.5, 2.0]))
         self.kafka.start()
 
     def _change(self, _: str) -> None:
-        concurrency = self._chance.choice([50, CONCURRENCY, 2 * CONCURRENCY])
+        concurrency = self._rng.choice([50, CONCURRENCY, 2 * CONCURRENCY])
         for script in self._scripts.values():
-            script.say(f'{{"partition_concurrency": {concurrency}}}')
+            script.write_line(f'{{"partition_concurrency": {concurrency}}}')
 
 
 def parallel_storm(
     folder: Path, kind: str, seed: int, seconds: float, kinds: Sequence[str] | None = None
 ) -> Report:
-    """Start everything, let faults come, and end everything.
+    """Start the broker and the application, inject faults, and shut everything down.
 
     Args:
-        folder: an empty one.
+        folder: an empty folder.
         kind: "coroutines" for a subscription, or one of `parallel_instance.MAPPED`.
-        seed: decides the faults.
-        seconds: for how long they come.
-        kinds: those that are to come, instead of any.
+        seed: determines the faults.
+        seconds: the duration of the faults.
+        kinds: the kinds of faults, instead of random ones.
     """
     port = free_port()
     subscribes = kind == "coroutines"
@@ -234,7 +240,7 @@ def parallel_storm(
         }
     with (
         TcpProxy(port) as proxy,
-        EmbeddedKafka(port=port, advertised_port=proxy.port) as kafka,
+        EmbeddedKafka(port=port, advertised_port=proxy.ports[0]) as kafka,
     ):
         running = ParallelInstances(
             kafka,
@@ -243,7 +249,7 @@ def parallel_storm(
             partitions=PARTITIONS,
             keys=KEYS,
             alone=True,
-            most_ms=MOST_MS,
+            most_ms=MAX_CALL_MS,
             **settings,
         )
         return ParallelStorm(seed, kafka, proxy, running, subscribes).run(seconds, kinds)

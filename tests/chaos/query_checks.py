@@ -1,10 +1,10 @@
-"""Whether answers to queries can be true, given all that was ever written.
+"""Checks whether answers to queries are possible, given the whole input.
 
-The application keeps of each key how many of its records it has seen, and the id of the last one.
-Ids count up, and each key is in one partition, so an answer says how far the store was: it must be
-what some beginning of the partition gives, not before the bound of the question, and not before the
-position that the answer itself tells. What an active task says, and so does every view that is not
-stale, must have all that was committed when it was asked.
+For each key, the application stores the number of its records and the id of the last one. Ids
+increase, and each key is in one partition, so an answer shows the position of the store. It must
+correspond to some prefix of the partition that is not before the bound of the query and not before
+the position in the answer. Answers of active tasks, and of views that are not stale, must include
+all records that were committed before the query.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-#: A question and what came of it, as JSON; see `support.running.queried_instance`.
-Asked = Mapping[str, Any]
+#: A query and its result, as JSON; see `support.running.queried_instance`.
+QueryRecord = Mapping[str, Any]
 
 
 @dataclass
 class Written:
-    """All input.
+    """The whole input.
 
     Args:
-        partitions: by partition the offset, key and id of each record.
+        partitions: offset, key and id of each record, by partition.
     """
 
     partitions: Mapping[int, Sequence[tuple[int, str, int]]]
-    #: By key its partition, and its records: offsets and ids.
+    #: For each key, its partition and the offsets and ids of its records.
     keys: dict[str, tuple[int, list[int], list[int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -38,13 +38,13 @@ class Written:
                 ids.append(number)
 
     def at(self, key: str, offset: int) -> tuple[int, int] | None:
-        """What is kept of a key when so much of its partition was read: how many, and the last."""
+        """The count and the last id of a key after the records up to an offset."""
         _, offsets, ids = self.keys[key]
         count = bisect_right(offsets, offset)
         return (count, ids[count - 1]) if count else None
 
-    def stands_for(self, key: str, last: int) -> tuple[int, int]:
-        """Which offsets a last id stands for: the first one, and the one that ends it."""
+    def offsets_of(self, key: str, last: int) -> tuple[int, int]:
+        """The offsets with this last id of a key: the first one, and the end."""
         _, offsets, ids = self.keys[key]
         index = ids.index(last)
         return offsets[index], offsets[index + 1] if index + 1 < len(offsets) else 1 << 62
@@ -52,158 +52,162 @@ class Written:
 
 @dataclass
 class Committed:
-    """What was committed when, as it was seen from time to time."""
+    """The history of committed offsets, from regular observations."""
 
-    _seen: list[tuple[float, dict[int, int]]] = field(default_factory=list)
-    _doubtful: list[tuple[float, float]] = field(default_factory=list)
+    _observed: list[tuple[float, dict[int, int]]] = field(default_factory=list)
+    _uncertain: list[tuple[float, float]] = field(default_factory=list)
 
     def note(self, at_s: float, counts: Mapping[int, int]) -> None:
-        """By then at the latest, so many records of each partition were committed."""
-        self._seen.append((at_s, dict(counts)))
+        """Note the numbers of committed records of each partition at a time."""
+        self._observed.append((at_s, dict(counts)))
 
-    def doubt(self, began_s: float, ended_s: float) -> None:
-        """Somebody who had a task may not have known in this time that it was another's."""
-        self._doubtful.append((began_s, ended_s))
+    def note_uncertainty(self, began_s: float, ended_s: float) -> None:
+        """Note a period in which a former owner may not have noticed the loss of a task."""
+        self._uncertain.append((began_s, ended_s))
 
     def before(self, began_s: float, ended_s: float) -> Mapping[int, int]:
-        """How many records of each partition whoever is asked in this time must know."""
-        if any(began <= ended_s and began_s <= ended for began, ended in self._doubtful):
+        """The numbers of committed records that an answer in this period must include."""
+        if any(began <= ended_s and began_s <= ended for began, ended in self._uncertain):
             return {}
-        index = bisect_right(self._seen, began_s, key=lambda each: each[0])
-        return self._seen[index - 1][1] if index else {}
+        index = bisect_right(self._observed, began_s, key=lambda each: each[0])
+        return self._observed[index - 1][1] if index else {}
 
 
 @dataclass
 class Checks:
-    """Looks at answers.
+    """Checks answers.
 
     Args:
-        written: all input.
-        exactly_once: whether each record counts once. Without that, a record may be counted again
-            after a crash, and what it changes may be told twice, but nothing may be missing.
-        committed: what was committed when.
+        written: the whole input.
+        exactly_once: whether each record counts once. Otherwise, counts may be too high after a
+            crash, but never too low.
+        committed: the history of committed offsets.
     """
 
     written: Written
     exactly_once: bool
     committed: Committed = field(default_factory=Committed)
-    #: How many answers of active tasks were held against what was committed.
-    held: int = 0
-    #: How many answers had something in them.
+    #: The number of answers of active tasks that were compared with committed offsets.
+    compared: int = 0
+    #: The number of values in all answers.
     found: int = 0
-    #: How often there was no answer, by the reason.
-    refused: dict[str, int] = field(default_factory=dict)
+    #: The number of queries without an answer, by reason.
+    failures: dict[str, int] = field(default_factory=dict)
 
-    def wrong(self, asked: Asked) -> str | None:
-        """What cannot be true of an answer; None if nothing is wrong with it."""
-        if "error" in asked:
-            self._refuse(asked["error"])
-            return None if asked["typed"] else f"fails with {asked['error']}: {asked['message']}"
-        bound = {int(n): offset for n, offset in asked["bound"].items()}
-        least = self._least(asked)
-        for name, said in asked["results"].items():
-            if "failure" in said:
-                self._refuse(said["failure"])
+    def wrong(self, query: QueryRecord) -> str | None:
+        """Describe the problem of an answer; None if the answer is possible."""
+        if "error" in query:
+            self._count_failure(query["error"])
+            return None if query["typed"] else f"fails with {query['error']}: {query['message']}"
+        bound = {int(n): offset for n, offset in query["bound"].items()}
+        min_offsets = self._min_offsets(query)
+        for name, answer in query["results"].items():
+            if "failure" in answer:
+                self._count_failure(answer["failure"])
                 continue
             partition = int(name)
-            at, wanted = said.get("at"), bound.get(partition)
-            if wanted is not None and (at is None or at < wanted):
-                return f"partition {partition} answers at {at}, and {wanted} was asked for"
-            values = said["value"] if asked["kind"] == "range" else {asked["key"]: said["value"]}
-            for home, of_home in self._by_home(asked, partition, values).items():
-                if problem := self._wrong_values(asked, home, of_home, at, least.get(home)):
-                    return f"partition {home} at {at}, {least.get(home)} at least: {problem}"
+            at, required = answer.get("at"), bound.get(partition)
+            if required is not None and (at is None or at < required):
+                return f"partition {partition} answers at {at}, before the bound {required}"
+            values = (
+                answer["value"] if query["kind"] == "range" else {query["key"]: answer["value"]}
+            )
+            for home, of_home in self._by_home(query, partition, values).items():
+                if problem := self._wrong_values(query, home, of_home, at, min_offsets.get(home)):
+                    return f"partition {home} at {at}, minimum {min_offsets.get(home)}: {problem}"
         return None
 
-    def _least(self, asked: Asked) -> Mapping[int, int]:
-        """By partition the last offset that was committed when an active task was asked."""
-        if not asked.get("active"):
+    def _min_offsets(self, query: QueryRecord) -> Mapping[int, int]:
+        """The last committed offset of each partition at the time of a query of active tasks."""
+        if not query.get("active"):
             return {}
-        ended_s, took_s = asked["at_s"], asked["took_ms"] / 1_000
+        ended_s, took_s = query["at_s"], query["took_ms"] / 1_000
         counts = self.committed.before(ended_s - took_s, ended_s)
-        self.held += bool(counts)
+        self.compared += bool(counts)
         return {partition: count - 1 for partition, count in counts.items()}
 
     def _by_home(
-        self, asked: Asked, partition: int, values: Mapping[str, str | None]
+        self, query: QueryRecord, partition: int, values: Mapping[str, str | None]
     ) -> Mapping[int, Mapping[str, str | None]]:
-        """What was said of each partition; a view tells that of all of them as one."""
+        """Group values by partition; the answer of a view combines all partitions."""
         if partition >= 0:
             return {partition: values}
         homes: dict[int, dict[str, str | None]] = {}
-        if asked["kind"] == "range":
+        if query["kind"] == "range":
             homes = {number: {} for number in self.written.partitions}
-        for key, told in values.items():
-            homes.setdefault(self.written.keys[key][0], {})[key] = told
+        for key, value in values.items():
+            homes.setdefault(self.written.keys[key][0], {})[key] = value
         return homes
 
     def _wrong_values(
         self,
-        asked: Asked,
+        query: QueryRecord,
         partition: int,
         values: Mapping[str, str | None],
         at: int | None,
-        least: int | None,
+        min_offset: int | None,
     ) -> str | None:
-        known = max((each for each in (at, least) if each is not None), default=None)
+        known = max((each for each in (at, min_offset) if each is not None), default=None)
         newest = -1 if known is None else known
-        for key, told in values.items():
+        for key, value in values.items():
             home = self.written.keys[key][0]
             if home != partition:
-                if told is not None:
-                    return f"has {key}, which belongs to partition {home}"
+                if value is not None:
+                    return f"contains {key}, which belongs to partition {home}"
                 continue
-            if problem := self._wrong_value(key, told, known):
+            if problem := self._wrong_value(key, value, known):
                 return problem
-            if told is not None:
+            if value is not None:
                 self.found += 1
-                newest = max(newest, self.written.stands_for(key, _parsed(told)[1])[0])
-        if asked["kind"] != "range" or (at is None and not asked.get("active")):
+                newest = max(newest, self.written.offsets_of(key, _parsed(value)[1])[0])
+        if query["kind"] != "range" or (at is None and not query.get("active")):
             return None
         if self.exactly_once:
-            return self._half(partition, values, newest)
+            return self._mixed_positions(partition, values, newest)
         return self._missing(partition, values, known)
 
-    def _wrong_value(self, key: str, told: str | None, at: int | None) -> str | None:
-        due = None if at is None else self.written.at(key, at)
-        if told is None:
-            return f"does not have {key}, which is {due} there" if due else None
-        count, last = _parsed(told)
+    def _wrong_value(self, key: str, value: str | None, at: int | None) -> str | None:
+        expected = None if at is None else self.written.at(key, at)
+        if value is None:
+            return f"lacks {key}, which must be {expected}" if expected else None
+        count, last = _parsed(value)
         if last not in self.written.keys[key][2]:
-            return f"says {told} of {key}, which has no such record"
-        began, ends = self.written.stands_for(key, last)
+            return f"has {value} for {key}, which has no such record"
+        began, ends = self.written.offsets_of(key, last)
         if at is not None and ends <= at:
-            return f"says {told} of {key}, which is {due} there"
+            return f"has {value} for {key}, which must be {expected}"
         counted = self.written.at(key, began)
         assert counted is not None
         exact = count == counted[0]
         if exact or (not self.exactly_once and count > counted[0]):
             return None
-        return f"says {told} of {key}, which is {counted} when {last} is its last one"
+        return f"has {value} for {key}, which is {counted} after record {last}"
 
-    def _half(self, partition: int, values: Mapping[str, str | None], newest: int) -> str | None:
-        """Whether some keys of a partition are further than others: half of a batch, of a page."""
+    def _mixed_positions(
+        self, partition: int, values: Mapping[str, str | None], newest: int
+    ) -> str | None:
+        """Describe keys with a newer position than others: a partial batch or page."""
         for key, (home, _, _) in self.written.keys.items():
             if home == partition:
-                due, told = self.written.at(key, newest), values.get(key)
-                if due != (None if told is None else _parsed(told)):
-                    return f"says {told} of {key}, which is {due} where others are ({newest})"
+                expected, value = self.written.at(key, newest), values.get(key)
+                if expected != (None if value is None else _parsed(value)):
+                    return f"has {value} for {key}, which is {expected} at the position of others"
         return None
 
     def _missing(
         self, partition: int, values: Mapping[str, str | None], known: int | None
     ) -> str | None:
-        """Whether a key is not told that must be there."""
+        """Describe a key that is missing in the answer."""
         for key, (home, offsets, _) in self.written.keys.items():
             is_due = known is not None and offsets[0] <= known
             if home == partition and key not in values and is_due:
-                return f"does not have {key}, whose first record is at {offsets[0]}"
+                return f"lacks {key}, whose first record is at {offsets[0]}"
         return None
 
-    def _refuse(self, why: str) -> None:
-        self.refused[why] = self.refused.get(why, 0) + 1
+    def _count_failure(self, why: str) -> None:
+        self.failures[why] = self.failures.get(why, 0) + 1
 
 
-def _parsed(told: str) -> tuple[int, int]:
-    count, last = told.split(":")
+def _parsed(value: str) -> tuple[int, int]:
+    count, last = value.split(":")
     return int(count), int(last)

@@ -1,10 +1,10 @@
-"""Instances are killed, paused, closed and added to while they are asked for their state.
+"""Queries instances while they are killed, paused, closed and scaled.
 
     make chaos ARGS="--kind queries --seed 7 --minutes 2"
 
-Two instances, each a driver process with Spark and its workers, ask themselves all the while. Every
-answer must be one that some beginning of the input gives, not older than its bound, or a typed
-error (`chaos.query_checks`). Ends with 1 if one was not.
+Two instances, each a driver process with Spark and its workers, query themselves continuously.
+Every answer must correspond to some prefix of the input that is not before its bound, or be a typed
+error (`chaos.query_checks`). Exits with 1 if an answer is wrong.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import Any
 
 from chaos.command_line import add_guarantee, parsed, parser_of
 from chaos.query_checks import Checks, Committed, Written
-from chaos.tending import Instance, Tended, send
+from chaos.tending import Instance, SupervisedInstances, send
 from confluent_kafka import KafkaException
-from support.meanwhile import meanwhile
-from support.running.queried import Queried, newest_answers_of
+from support.background import background
+from support.running.queried_application import Queried, newest_queries
 from support.waiting import wait_for
 
 from millstream import EXACTLY_ONCE_V2
@@ -39,66 +39,66 @@ logger = logging.getLogger("storm")
 PARTITIONS = 4
 _IDS = 20
 _WRITE_S = 0.1
-_LOOK_S = 0.3
-#: After each fault so many partitions have to answer through another instance.
-_THROUGH_OTHERS = 20
-#: For so long one that was paused may not know that its tasks are another's.
-_LEARNS_S = 3.0
+_OBSERVE_S = 0.3
+#: The number of partitions that must answer through another instance after each fault.
+_MIN_REMOTE_PARTITIONS = 20
+#: The time after a pause in which a process may not have noticed the loss of its tasks.
+_NOTICE_S = 3.0
 _RECOVERED_S = 180
 _LONG_S = 10.0
 _SETTINGS: dict[str, Any] = {
     "num_stream_threads": 2,
     "num_standby_replicas": 1,
     "commit_interval_ms": 200,
-    # So that each lets the other one ask it.
+    # The token with which the instances query each other.
     "server_token": "only-for-this-storm",
 }
 
 
 @dataclass
 class Report:
-    """What was said.
+    """The results of a storm.
 
     Args:
-        kinds: of faults, how often each came.
-        asked: how many questions there were, by kind.
-        found: values that were told.
-        whole: to how many questions every partition had an answer: those of the other instance too.
-        others: how many partitions and pages came through another instance, and how often what it
-            said got lost.
-        held: how many answers of active tasks were held against what was committed before.
-        refused: how often there was no answer, by the reason.
-        wrong: answers that cannot be true: what was asked, and why not.
-        slowest_ms: the slowest of a hundred, and the slowest of all.
-        silent_s: for how long at most nothing was found, by whomever.
+        kinds: the number of faults of each kind.
+        queries: the number of queries of each kind.
+        found: the number of values in answers.
+        whole: the number of queries with answers of all partitions, including remote ones.
+        others: the numbers of partitions and pages answered by another instance, and of lost
+            responses.
+        compared: the number of answers of active tasks that were compared with committed offsets.
+        failures: the number of queries without an answer, by reason.
+        wrong: the wrong answers, with their problems.
+        slowest_ms: the 99th percentile and the maximum of the latency.
+        longest_gap_s: the longest time without any value.
     """
 
     kinds: Counter[str]
-    asked: Counter[str]
+    queries: Counter[str]
     found: int
     whole: int
     others: Counter[str]
-    held: int
-    refused: dict[str, int]
+    compared: int
+    failures: dict[str, int]
     wrong: list[str]
     slowest_ms: tuple[float, float]
-    silent_s: float
+    longest_gap_s: float
 
     def __str__(self) -> str:
         wrong = "\n".join(self.wrong[:20])
         return (
-            f"faults: {_counts(self.kinds)}\nasked: {_counts(self.asked)}\n"
-            f"values told {self.found}, answered by all partitions {self.whole}, held against "
-            f"what was committed {self.held}\nthrough another instance: {_counts(self.others)}\n"
-            f"no answer: {_counts(self.refused)}\n"
-            f"99 of 100 took at most {self.slowest_ms[0]:.1f} ms, all {self.slowest_ms[1]:.0f} ms; "
-            f"nothing was found for {self.silent_s:.1f} s at most\n"
+            f"faults: {_counts(self.kinds)}\nqueries: {_counts(self.queries)}\n"
+            f"values {self.found}, answered by all partitions {self.whole}, compared with "
+            f"committed offsets {self.compared}\nthrough another instance: {_counts(self.others)}\n"
+            f"no answer: {_counts(self.failures)}\n"
+            f"latency p99 {self.slowest_ms[0]:.1f} ms, maximum {self.slowest_ms[1]:.0f} ms; "
+            f"longest time without a value {self.longest_gap_s:.1f} s\n"
             f"wrong {len(self.wrong)}\n{wrong}"
         )
 
 
-def _is_whole(asked: dict[str, Any]) -> bool:
-    results = asked.get("results", {}).values()
+def _is_whole(query: dict[str, Any]) -> bool:
+    results = query.get("results", {}).values()
     return len(results) == PARTITIONS and all("value" in each for each in results)
 
 
@@ -107,15 +107,15 @@ def _counts(counted: dict[str, int] | Counter[str]) -> str:
 
 
 def _since(instance: Instance, since_s: float) -> Iterator[dict[str, Any]]:
-    answers = newest_answers_of(instance.script)
-    return takewhile(lambda asked: asked["at_s"] >= since_s, answers)
+    answers = newest_queries(instance.script)
+    return takewhile(lambda query: query["at_s"] >= since_s, answers)
 
 
 class QueryStorm:
-    """Faults that come over two instances.
+    """Injects faults into two instances.
 
     Args:
-        seed: decides which, and on whom.
+        seed: determines the faults and their targets.
         queried: the application.
         exactly_once: whether it uses transactions.
     """
@@ -123,25 +123,25 @@ class QueryStorm:
     def __init__(self, seed: int, queried: Queried, *, exactly_once: bool) -> None:
         self._queried = queried
         self._exactly_once = exactly_once
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._times: Counter[str] = Counter()
         self._committed = Committed()
-        self._tended = Tended(queried, self._chance)
+        self._supervised = SupervisedInstances(queried, self._rng)
         self.kinds: dict[str, Callable[[], None]] = {
-            "worker killed": lambda: send(signal.SIGKILL, *self._tended.worker()),
-            "instance killed": lambda: send(signal.SIGKILL, *self._tended.any().processes),
-            "worker paused": lambda: self._pause(self._tended.worker()),
-            "instance closes": lambda: send(signal.SIGINT, self._tended.any().script.pid),
-            "thread added": lambda: self._tended.change_threads("add"),
-            "thread removed": lambda: self._tended.change_threads("remove"),
+            "worker killed": lambda: send(signal.SIGKILL, *self._supervised.worker()),
+            "instance killed": lambda: send(signal.SIGKILL, *self._supervised.any().processes),
+            "worker paused": lambda: self._pause(self._supervised.worker()),
+            "instance closed": lambda: send(signal.SIGINT, self._supervised.any().script.pid),
+            "thread added": lambda: self._supervised.change_threads("add"),
+            "thread removed": lambda: self._supervised.change_threads("remove"),
         }
 
     def run(self, seconds: float, kinds: Sequence[str] | None = None) -> Report:
-        """Let faults come for so long, or those of these kinds, once each in this order."""
-        with self._tended.running():
+        """Inject random faults for this time, or faults of the given kinds in their order."""
+        with self._supervised.running():
             with (
-                meanwhile(lambda: self._queried.write(_IDS), _WRITE_S),
-                meanwhile(self._look, _LOOK_S),
+                background(lambda: self._queried.write(_IDS), _WRITE_S),
+                background(self._observe_committed, _OBSERVE_S),
             ):
                 self._recover()
                 for kind in kinds or self._chosen(time.monotonic() + seconds):
@@ -150,114 +150,116 @@ class QueryStorm:
                     began = time.monotonic()
                     self.kinds[kind]()
                     self._recover()
-                    logger.info("over after %.1f s", time.monotonic() - began)
+                    logger.info("recovered after %.1f s", time.monotonic() - began)
             wait_for(lambda: self._queried.lag == 0, _RECOVERED_S, "everything is committed")
             written = Written(self._queried.written())
             self._wait_for_the_end(written)
-            self._tended.end()
+            self._supervised.end()
         return self._report(written)
 
-    def _look(self) -> None:
-        # A broker that has just started has no coordinator yet, which tells nothing.
+    def _observe_committed(self) -> None:
+        # A broker that has just started has no coordinator yet.
         with suppress(KafkaException):
             counts = self._queried.committed()
             self._committed.note(time.time(), counts)
 
     def _chosen(self, end: float) -> Iterator[str]:
         while time.monotonic() < end:
-            yield self._chance.choice(sorted(self.kinds))
+            yield self._rng.choice(sorted(self.kinds))
 
     def _recover(self) -> None:
-        """Wait until both are there again, each finds something that it did not know before, and
-        they have answered through each other."""
-        wait_for(lambda: self._tended.are_up, _RECOVERED_S, self._last_words)
+        """Wait until both instances are running, each returns a value, and they have answered
+        through each other."""
+        wait_for(lambda: self._supervised.are_up, _RECOVERED_S, self._last_errors)
         began = time.time()
         wait_for(
             lambda: (
-                all(each.is_up and self._finds(each, began) for each in self._tended.all)
-                and self._through_others(began) >= _THROUGH_OTHERS
+                all(each.is_up and self._finds(each, began) for each in self._supervised.all)
+                and self._remote_partitions(began) >= _MIN_REMOTE_PARTITIONS
             ),
             _RECOVERED_S,
-            self._last_words,
+            self._last_errors,
         )
 
     def _finds(self, instance: Instance, since_s: float) -> bool:
-        """Whether an instance has told a value since then."""
+        """Whether an instance has returned a value since a time."""
         return any(
-            said.get("value")
-            for asked in _since(instance, since_s)
-            for said in asked.get("results", {}).values()
+            answer.get("value")
+            for query in _since(instance, since_s)
+            for answer in query.get("results", {}).values()
         )
 
-    def _through_others(self, since_s: float) -> int:
-        """How many partitions have answered through another instance since then."""
+    def _remote_partitions(self, since_s: float) -> int:
+        """The number of partitions that have answered through another instance since a time."""
         return sum(
-            asked["others"].get("partitions", 0)
-            for each in self._tended.all
-            for asked in _since(each, since_s)
+            query["others"].get("partitions", 0)
+            for each in self._supervised.all
+            for query in _since(each, since_s)
         )
 
     def _wait_for_the_end(self, written: Written) -> None:
-        """Until all that was written is told."""
+        """Wait until answers contain everything written."""
         began = time.time()
         left = set(written.partitions)
 
-        def is_told() -> bool:
-            for asked in self._queried.asked():
-                if asked["at_s"] < began or asked["how"] != "range" or "results" not in asked:
+        def is_complete() -> bool:
+            for query in self._queried.queries():
+                if query["at_s"] < began or query["how"] != "range" or "results" not in query:
                     continue
-                for name, said in asked["results"].items():
-                    if said.get("value") and int(name) in left and self._is_all(written, said):
+                for name, answer in query["results"].items():
+                    if answer.get("value") and int(name) in left and self._is_all(written, answer):
                         left.discard(int(name))
             return not left
 
-        wait_for(is_told, _RECOVERED_S, lambda: f"all is told; not of partitions {left}")
+        wait_for(
+            is_complete, _RECOVERED_S, lambda: f"answers are complete; partitions {left} are not"
+        )
 
-    def _is_all(self, written: Written, said: dict[str, Any]) -> bool:
+    def _is_all(self, written: Written, answer: dict[str, Any]) -> bool:
         return all(
             int(value.partition(":")[2]) == written.keys[key][2][-1]
-            for key, value in said["value"].items()
+            for key, value in answer["value"].items()
         )
 
     def _report(self, written: Written) -> Report:
         checks = Checks(written, self._exactly_once, self._committed)
         wrong: list[str] = []
-        every = sorted(self._queried.asked(), key=lambda asked: asked["at_s"])
-        times, silent_s, last_s = [], 0.0, every[0]["at_s"]
+        queries = sorted(self._queried.queries(), key=lambda query: query["at_s"])
+        times, longest_gap_s, last_s = [], 0.0, queries[0]["at_s"]
         others: Counter[str] = Counter()
-        for asked in every:
+        for query in queries:
             before = checks.found
-            if why := checks.wrong(asked):
-                wrong.append(f"{why}: {asked}")
-            times.append(asked["took_ms"])
-            others.update(asked["others"])
+            if why := checks.wrong(query):
+                wrong.append(f"{why}: {query}")
+            times.append(query["took_ms"])
+            others.update(query["others"])
             if checks.found > before:
-                silent_s = max(silent_s, asked["at_s"] - last_s)
-                last_s = asked["at_s"]
+                longest_gap_s = max(longest_gap_s, query["at_s"] - last_s)
+                last_s = query["at_s"]
         times.sort()
         return Report(
             kinds=self._times,
-            asked=Counter(asked["how"] for asked in every),
+            queries=Counter(query["how"] for query in queries),
             found=checks.found,
-            whole=sum(_is_whole(asked) for asked in every),
+            whole=sum(_is_whole(query) for query in queries),
             others=others,
-            held=checks.held,
-            refused=checks.refused,
+            compared=checks.compared,
+            failures=checks.failures,
             wrong=wrong,
             slowest_ms=(times[len(times) * 99 // 100], times[-1]),
-            silent_s=silent_s,
+            longest_gap_s=longest_gap_s,
         )
 
     def _pause(self, processes: list[int]) -> None:
         began = time.time()
         send(signal.SIGSTOP, *processes)
-        time.sleep(self._chance.choice([1.0, _LONG_S]))
+        time.sleep(self._rng.choice([1.0, _LONG_S]))
         send(signal.SIGCONT, *processes)
-        self._committed.doubt(began, time.time() + _LEARNS_S)
+        self._committed.note_uncertainty(began, time.time() + _NOTICE_S)
 
-    def _last_words(self) -> str:
-        words = self._tended.last_words(2_000)
-        return f"both run and find something; their last words: {words}"
+    def _last_errors(self) -> str:
+        words = self._supervised.last_errors(2_000)
+        return f"both instances return values; their last errors: {words}"
 
 
 def query_storm(
@@ -267,13 +269,13 @@ def query_storm(
     kinds: Sequence[str] | None = None,
     guarantee: str = EXACTLY_ONCE_V2,
 ) -> Report:
-    """Start everything, let faults come, and end everything.
+    """Start the broker and the application, inject faults, and shut everything down.
 
     Args:
-        folder: an empty one.
-        seed: decides the faults.
-        seconds: for how long they come.
-        kinds: those that are to come, instead of any.
+        folder: an empty folder.
+        seed: determines the faults.
+        seconds: the duration of the faults.
+        kinds: the kinds of faults, instead of random ones.
         guarantee: the processing guarantee.
     """
     with EmbeddedKafka() as kafka:

@@ -1,17 +1,17 @@
-"""Everything goes wrong, in an order that a seed decides, while ids must not be lost.
+"""Injects all kinds of faults in an order given by a seed, and checks that no ids are lost.
 
     make chaos ARGS="--seed 7 --minutes 4"
 
 Two instances of an application with two sub-topologies and a store, each a driver process with
-Spark and its workers, on one broker or several (`--brokers 3`: three replicas of everything), each
-behind a proxy. Faults come one after another,
-sometimes before the former one is over. At the end a table tells of each kind how often it came and
-how long it took until everything that had been written by its end was told; and of all ids how many
-were lost, repeated or out of order. The process ends with 1 if any was lost, or, under
-exactly-once, repeated or out of order, or if the dead-letter queue lacks something.
+Spark and its workers, use one broker or several (`--brokers 3`: three replicas of everything), each
+behind a proxy. Faults occur one after another, sometimes before the previous one is over. At the
+end, a table shows for each kind its number, and the maximum time until everything that had been
+written by its end was in the output; and the numbers of lost, repeated and reordered ids. The
+process exits with 1 if ids are lost or, under exactly-once, repeated or out of order, or if the
+dead-letter queue is incomplete.
 
-A full disk is a limit on the size of files (RLIMIT_FSIZE), which the kernel puts on the processes
-of an instance: each write to a state store fails, with EFBIG instead of ENOSPC.
+A full disk is simulated by a limit on the size of files (RLIMIT_FSIZE) for the processes of an
+instance: each write to a state store fails, with EFBIG instead of ENOSPC.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from pathlib import Path
 from typing import Any
 
 from chaos.command_line import add_guarantee, parsed, parser_of
-from chaos.tending import Tended, send
+from chaos.tending import SupervisedInstances, send
 from confluent_kafka import Consumer, TopicPartition
+from support.background import background
 from support.machine.ports import free_port
-from support.machine.tcp_proxy import TcpProxies
-from support.meanwhile import meanwhile
-from support.running.instances import Instances, last_told
+from support.machine.tcp_proxy import TcpProxy
+from support.running.instances import Instances, last_report
 from support.running.topologies.identified import Account, Identified
 from support.waiting import wait_for
 
@@ -47,14 +47,14 @@ logger = logging.getLogger("storm")
 
 SESSION_MS = 6_000
 DELIVERY_MS = 8_000
-#: Longer than a session and a delivery may take.
+#: Longer than the session and delivery timeouts.
 LONG_S = 12.0
 PARTITIONS = 4
 _WRITE_S = 0.1
 _IDS = 5
 _RECOVERED_S = 240
 _RECOVERED_IDS = 100
-#: The next fault does not wait for the end of this one.
+#: The probability that the next fault does not wait for the end of a fault.
 _OVERLAPS = 0.25
 SETTINGS: dict[str, Any] = {
     "num_stream_threads": 2,
@@ -66,20 +66,20 @@ SETTINGS: dict[str, Any] = {
 
 
 def settings_under(guarantee: str) -> dict[str, Any]:
-    """The application's settings under a processing guarantee."""
+    """The application's settings for a processing guarantee."""
     if guarantee == AT_LEAST_ONCE:
         return SETTINGS
     return {**SETTINGS, "processing_guarantee": guarantee, "producer": {}}
 
 
 class Watch:
-    """Reads the output all the while: which ids were told, and how long the next one took."""
+    """Reads the output continuously: the ids in it, and the longest wait for the next id."""
 
     def __init__(self, application: Identified) -> None:
         self.longest_s = 0.0
-        #: All ids below were told.
-        self.told = 0
-        self._ahead: set[int] = set()
+        #: All ids below are in the output.
+        self.next_id = 0
+        self._later_ids: set[int] = set()
         self._application = application
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch)
@@ -107,29 +107,29 @@ class Watch:
         last = None
         while not self._stop.is_set():
             for message in reader.consume(100, 0.1):
-                if message.error() is None and self._is_news(message.value() or b""):
+                if message.error() is None and self._advances(message.value() or b""):
                     now = time.monotonic()
                     self.longest_s = max(self.longest_s, now - (last or now))
                     last = now
         reader.close()
 
-    def _is_news(self, value: bytes) -> bool:
-        new = {each for each in map(int, value.split()) if each >= self.told} - self._ahead
-        self._ahead |= new
-        before = self.told
-        while self.told in self._ahead:
-            self._ahead.remove(self.told)
-            self.told += 1
-        return self.told > before
+    def _advances(self, value: bytes) -> bool:
+        new = {each for each in map(int, value.split()) if each >= self.next_id} - self._later_ids
+        self._later_ids |= new
+        before = self.next_id
+        while self.next_id in self._later_ids:
+            self._later_ids.remove(self.next_id)
+            self.next_id += 1
+        return self.next_id > before
 
 
 @dataclass
 class Row:
-    """What one kind of fault has done.
+    """The results of one kind of fault.
 
     Args:
-        times: how often it came.
-        recovery_s: how long it took at most, from its beginning.
+        times: the number of faults.
+        recovery_s: the longest time from the start of a fault to the recovery.
     """
 
     times: int = 0
@@ -138,20 +138,20 @@ class Row:
 
 @dataclass
 class Report:
-    """What a storm has done.
+    """The results of a storm.
 
     Args:
         seed: of its faults.
-        seconds: how long it took.
+        seconds: the duration.
         rows: by kind of fault.
         account: of the ids.
-        out_of_order: how often an id overtook another one of its group and partition.
-        poisoned: how many records were written that are no ids.
-        dead_letters: how many came to the dead-letter queue.
-        may_repeat: how many repeats the faults account for.
-        longest_s: for how long the next id was not told.
-        starts: of instances, the first ones included.
-        connections: that the proxy has passed on.
+        out_of_order: the number of ids that overtook another one of their group and partition.
+        poisoned: the number of poison records.
+        dead_letters: the number of records in the dead-letter queue.
+        may_repeat: the number of repetitions that the faults explain.
+        longest_s: the longest wait for the next id.
+        starts: the number of starts of instances.
+        connections: the number of connections through the proxy.
     """
 
     seed: int
@@ -176,22 +176,23 @@ class Report:
         return (
             f"seed {self.seed}: {self.seconds:.0f} s\n"
             f"{'fault':<42}{'times':>6}{'longest':>14}\n{faults}\n"
-            f"records {account.written}, never told {len(account.untold)}, lost {len(lost)}, "
-            f"written over by who had lost the task {len(account.overwritten)}, "
-            f"repeated {account.repeated} (accounted for: {self.may_repeat}), "
+            f"records {account.written}, never output {len(account.never_output)}, "
+            f"lost {len(lost)}, "
+            f"overwritten after the loss of a task {len(account.overwritten)}, "
+            f"repeated {account.repeated} (explained: {self.may_repeat}), "
             f"out of order {self.out_of_order}, dead letters {self.dead_letters} of "
             f"{self.poisoned}, longest stall {self.longest_s:.1f} s\n"
-            f"instances were started {self.starts} times and opened {self.connections} connections"
-            f"{f'; not there at the end: {sorted(account.lost)[:50]}' if account.lost else ''}"
+            f"instance starts {self.starts}, connections {self.connections}"
+            f"{f'; missing at the end: {sorted(account.lost)[:50]}' if account.lost else ''}"
         )
 
 
 @dataclass
 class Storm:
-    """Faults that come over two instances.
+    """Injects faults into two instances.
 
     Args:
-        seed: decides which, when, where, and how long each is.
+        seed: determines the faults, their times, targets and durations.
         kafka: the brokers, behind the proxies.
         proxy: cuts connections.
         instances: the application.
@@ -199,58 +200,58 @@ class Storm:
 
     seed: int
     kafka: EmbeddedKafka
-    proxy: TcpProxies
+    proxy: TcpProxy
     instances: Instances
     rows: dict[str, Row] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._poisoned = 0
-        self._chance = random.Random(self.seed)
-        self._tended = Tended(self.instances, self._chance)
+        self._rng = random.Random(self.seed)
+        self._supervised = SupervisedInstances(self.instances, self._rng)
         self._open = 0
         self._committed = 0
         self.kinds: dict[str, Callable[[], None]] = {
             "worker killed": self._kill_worker,
             "driver killed": self._kill_driver,
             "instance killed": self._kill_instance,
-            "worker paused": lambda: self._pause(self._tended.worker()),
-            "driver paused": lambda: self._pause([self._tended.any().script.pid]),
-            "instance paused": lambda: self._pause(self._tended.any().processes),
+            "worker paused": lambda: self._pause(self._supervised.worker()),
+            "driver paused": lambda: self._pause([self._supervised.any().script.pid]),
+            "instance paused": lambda: self._pause(self._supervised.any().processes),
             "broker killed, absent": self._lose_broker,
             "broker paused": self._pause_broker,
-            "broker closed in order": self._close_broker,
+            "broker shut down": self._close_broker,
             "connections cut": self._cut,
             "connections refused": self._refuse,
             "network silent": self._silence,
             "disk full": self._fill_disk,
-            "thread fails": self._fail_thread,
-            "user code takes long": self._slow_down,
+            "thread failed": self._fail_thread,
+            "user code slow": self._slow_down,
             "poison record": self._poison,
-            "thread added": lambda: self._tended.change_threads("add"),
-            "thread removed": lambda: self._tended.change_threads("remove"),
-            "instance closes": self._close_instance,
+            "thread added": lambda: self._supervised.change_threads("add"),
+            "thread removed": lambda: self._supervised.change_threads("remove"),
+            "instance closed": self._close_instance,
         }
         if len(self.kafka.brokers) > 1:
             self.kinds["all brokers killed"] = self._lose_all_brokers
-            self.kinds["brokers restarted in turn"] = self._restart_brokers_in_turn
+            self.kinds["rolling broker restart"] = self._restart_brokers_in_turn
 
     def run(self, seconds: float, kinds: Sequence[str] | None = None) -> Report:
-        """Let faults come for so long, or those of these kinds, once each in this order."""
+        """Inject random faults for this time, or faults of the given kinds in their order."""
         application = self.instances.application
         began = time.monotonic()
-        with self._tended.running(), Watch(application) as watch:
-            with meanwhile(lambda: application.write(_IDS), _WRITE_S):
-                wait_for(lambda: self._tended.are_up, _RECOVERED_S, "both run")
-                wait_for(lambda: watch.told > 0, _RECOVERED_S, "ids are told")
+        with self._supervised.running(), Watch(application) as watch:
+            with background(lambda: application.write(_IDS), _WRITE_S):
+                wait_for(lambda: self._supervised.are_up, _RECOVERED_S, "both instances run")
+                wait_for(lambda: watch.next_id > 0, _RECOVERED_S, "ids are in the output")
                 chosen = self._chosen(time.monotonic() + seconds) if kinds is None else kinds
                 for kind in chosen:
-                    self._strike(kind, watch, overlaps=kinds is None)
+                    self._inject(kind, watch, overlaps=kinds is None)
                 self._recover(watch)
             application.wait_committed(_RECOVERED_S)
             self.kafka.wait_in_sync()
             account = application.account()
-            wait_for(lambda: self._tended.are_up, _RECOVERED_S, "both run")
-            self._tended.end()
+            wait_for(lambda: self._supervised.are_up, _RECOVERED_S, "both instances run")
+            self._supervised.end()
         return Report(
             seed=self.seed,
             seconds=time.monotonic() - began,
@@ -261,19 +262,19 @@ class Storm:
             dead_letters=application.dead_letters(),
             may_repeat=application.may_repeat,
             longest_s=watch.longest_s,
-            starts=self._tended.starts,
+            starts=self._supervised.starts,
             connections=self.proxy.total,
         )
 
     def _chosen(self, end: float) -> Iterator[str]:
-        """Each kind once in every round, so that none is forgotten."""
+        """All kinds in random order, repeatedly."""
         while True:
-            for kind in self._chance.sample(sorted(self.kinds), len(self.kinds)):
+            for kind in self._rng.sample(sorted(self.kinds), len(self.kinds)):
                 if time.monotonic() > end:
                     return
                 yield kind
 
-    def _strike(self, kind: str, watch: Watch, *, overlaps: bool) -> None:
+    def _inject(self, kind: str, watch: Watch, *, overlaps: bool) -> None:
         row = self.rows.setdefault(kind, Row())
         row.times += 1
         began = time.monotonic()
@@ -283,78 +284,81 @@ class Storm:
         self._open += 1
         logger.info("%s", kind)
         self.kinds[kind]()
-        if overlaps and self._chance.random() < _OVERLAPS:
+        if overlaps and self._rng.random() < _OVERLAPS:
             return
         self._recover(watch)
         took_s = time.monotonic() - began
-        logger.info("over after %.1f s", took_s)
+        logger.info("recovered after %.1f s", took_s)
         row.recovery_s = max(row.recovery_s, took_s)
 
     def _recover(self, watch: Watch) -> None:
-        """Wait until all that was written is told, and what comes in the next seconds, so that it
-        goes through every task; and until whoever was away is there again."""
+        """Wait until everything written so far and in the next seconds is in the output, so that
+        all tasks process records, and until all instances are running."""
         application = self.instances.application
-        wanted = application.written + _RECOVERED_IDS
+        target = application.written + _RECOVERED_IDS
         wait_for(
-            lambda: watch.told >= wanted,
+            lambda: watch.next_id >= target,
             _RECOVERED_S,
-            lambda: f"{wanted} ids are told after {self.rows}; {watch.told} are. {self._stuck()}",
+            lambda: (
+                f"{target} ids are output after {self.rows}; {watch.next_id} are. "
+                f"{self._describe_progress()}"
+            ),
         )
         if self._open:
-            # Each fault may have every one of them be done again.
+            # Each fault may cause all of them to be processed again.
             done = application.ends - self._committed
             application.may_repeat += self._open * done
             self._open = 0
-        wait_for(lambda: self._tended.are_up, _RECOVERED_S, "both run")
+        wait_for(lambda: self._supervised.are_up, _RECOVERED_S, "both instances run")
 
-    def _stuck(self) -> str:
-        """What stands in the way: open transactions, records that nobody commits, instances."""
+    def _describe_progress(self) -> str:
+        """The state that may prevent the recovery: open transactions, lag, instances."""
         application = self.instances.application
-        ups = {each.name: last_told(each.script) for each in self._tended.all}
+        ups = {each.name: last_report(each.script) for each in self._supervised.all}
         return (
             f"Open transactions: {application.open_transactions()}; lag: {application.lag}; "
-            f"instances: {ups}; their last words: {self._tended.last_words(3_000)}"
+            f"instances: {ups}; their last errors: {self._supervised.last_errors(3_000)}"
         )
 
-    def _lasting(self) -> None:
-        """For how long something is gone: often longer than sessions and deliveries last."""
-        time.sleep(self._chance.choice([0.5, 2.0, LONG_S]))
+    def _sleep_during_fault(self) -> None:
+        """Sleep for the duration of a fault: often longer than session and delivery timeouts."""
+        time.sleep(self._rng.choice([0.5, 2.0, LONG_S]))
 
     def _kill_worker(self) -> None:
-        send(signal.SIGKILL, *self._tended.worker())
+        send(signal.SIGKILL, *self._supervised.worker())
 
     def _kill_driver(self) -> None:
-        send(signal.SIGKILL, self._tended.any().processes[0])
+        send(signal.SIGKILL, self._supervised.any().processes[0])
 
     def _kill_instance(self) -> None:
-        send(signal.SIGKILL, *self._tended.any().processes)
+        send(signal.SIGKILL, *self._supervised.any().processes)
 
     def _pause(self, processes: list[int]) -> None:
         send(signal.SIGSTOP, *processes)
-        self._lasting()
+        self._sleep_during_fault()
         send(signal.SIGCONT, *processes)
 
     def _lose_broker(self) -> None:
-        broker = self._chance.choice(self.kafka.brokers)
+        broker = self._rng.choice(self.kafka.brokers)
         broker.kill()
-        self._lasting()
+        self._sleep_during_fault()
         broker.start()
 
     def _pause_broker(self) -> None:
-        broker = self._chance.choice(self.kafka.brokers)
+        broker = self._rng.choice(self.kafka.brokers)
         broker.pause()
-        self._lasting()
+        self._sleep_during_fault()
         broker.resume()
 
     def _close_broker(self) -> None:
-        broker = self._chance.choice(self.kafka.brokers)
+        broker = self._rng.choice(self.kafka.brokers)
         broker.stop()
-        self._lasting()
+        self._sleep_during_fault()
         broker.start()
 
     def _lose_all_brokers(self) -> None:
         self.kafka.kill()
-        self._lasting()
+        self._sleep_during_fault()
         self.kafka.start()
 
     def _restart_brokers_in_turn(self) -> None:
@@ -366,45 +370,45 @@ class Storm:
 
     def _cut(self) -> None:
         for _ in range(3):
-            self.proxy.cut(self._chance.choice([0.3, 1.0]), self._chance)
-            time.sleep(self._chance.random())
+            self.proxy.cut(self._rng.choice([0.3, 1.0]), self._rng)
+            time.sleep(self._rng.random())
 
     def _refuse(self) -> None:
         self.proxy.refuse(refused=True)
-        self._lasting()
+        self._sleep_during_fault()
         self.proxy.refuse(refused=False)
 
     def _silence(self) -> None:
         self.proxy.hold(held=True)
-        self._lasting()
+        self._sleep_during_fault()
         self.proxy.hold(held=False)
 
     def _fill_disk(self) -> None:
-        processes = self._tended.any().processes
-        # Not Java's: Spark's own files are no concern of ours.
+        processes = self._supervised.any().processes
+        # Not Java's processes: Spark's own files must stay writable.
         python = [pid for pid in processes if b"python" in _command(pid)]
         for pid in python:
             _limit_files(pid, 1)
-        time.sleep(self._chance.uniform(1, 5))
+        time.sleep(self._rng.uniform(1, 5))
         for pid in python:
             _limit_files(pid, resource.RLIM_INFINITY)
 
     def _fail_thread(self) -> None:
-        fails = self._tended.any().fails
+        fails = self._supervised.any().fails
         fails.touch()
         wait_for(lambda: not fails.exists(), _RECOVERED_S, "a thread has failed")
 
     def _slow_down(self) -> None:
-        slow = self._tended.any().slow
-        slow.write_text(str(self._chance.choice([0.5, 2.0, LONG_S])))
-        wait_for(lambda: not slow.exists(), _RECOVERED_S, "user code takes long")
+        slow = self._supervised.any().slow
+        slow.write_text(str(self._rng.choice([0.5, 2.0, LONG_S])))
+        wait_for(lambda: not slow.exists(), _RECOVERED_S, "user code is slow")
 
     def _poison(self) -> None:
         self.instances.application.poison()
         self._poisoned += 1
 
     def _close_instance(self) -> None:
-        send(self._chance.choice([signal.SIGINT, signal.SIGTERM]), self._tended.any().script.pid)
+        send(self._rng.choice([signal.SIGINT, signal.SIGTERM]), self._supervised.any().script.pid)
 
 
 def _command(pid: int) -> bytes:
@@ -427,20 +431,20 @@ def storm(
     brokers: int = 1,
     settings: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Start everything, let faults come, and end everything.
+    """Start the brokers and the application, inject faults, and shut everything down.
 
     Args:
-        folder: an empty one.
-        seed: decides everything.
-        seconds: for how long faults come.
-        kinds: those that are to come, instead of all again and again.
+        folder: an empty folder.
+        seed: determines everything.
+        seconds: the duration of the faults.
+        kinds: the kinds of faults, instead of all kinds repeatedly.
         guarantee: the processing guarantee of the application.
-        brokers: how many there are.
+        brokers: the number of brokers.
         settings: further settings of the application.
     """
     ports = [free_port() for _ in range(brokers)]
     with (
-        TcpProxies(ports) as proxy,
+        TcpProxy(*ports) as proxy,
         EmbeddedKafka(port=ports, advertised_port=proxy.ports, brokers=brokers) as kafka,
     ):
         instances = Instances(kafka, folder, **settings_under(guarantee), **(settings or {}))
@@ -450,7 +454,7 @@ def storm(
 def main() -> int:
     parser = parser_of(__doc__, minutes=4)
     add_guarantee(parser, AT_LEAST_ONCE)
-    parser.add_argument("--brokers", type=int, default=1, help="how many brokers there are")
+    parser.add_argument("--brokers", type=int, default=1, help="number of brokers")
     parser.add_argument(
         "--uncommitted-max-bytes",
         type=int,
@@ -476,11 +480,11 @@ def main() -> int:
     lost = account.lost - account.overwritten
     wrong = report.dead_letters < report.poisoned
     if arguments.guarantee == EXACTLY_ONCE_V2:
-        # Nobody can write over anything there.
+        # Exactly-once prevents overwriting.
         lost = account.lost
         twice = account.repeated or report.out_of_order
         wrong = bool(twice) or report.dead_letters != report.poisoned
-    return 1 if account.untold or lost or wrong else 0
+    return 1 if account.never_output or lost or wrong else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Instances of an application that faults come over: whichever has ended is started again."""
+"""The supervised instances of an application: ended instances are restarted."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from support.background import background
 from support.machine.leftovers import descendants, runs
 from support.machine.scripts import Script
-from support.meanwhile import meanwhile
-from support.running.instances import last_told
+from support.running.instances import last_report
 
 _NAMES = ("one", "other")
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 
 
-class Starts(Protocol):
-    """Starts the instances of an application."""
+class InstanceStarter(Protocol):
+    """InstanceStarter the instances of an application."""
 
     def state(self, name: str) -> Path:
-        """Where an instance has its state."""
+        """The state folder of an instance."""
         ...
 
-    def started(self, name: str) -> Script:
-        """An instance; whoever starts it ends it."""
+    def start(self, name: str) -> Script:
+        """Start an instance that the caller ends."""
         ...
 
 
 class Instance:
-    """A driver that is started again whenever it has ended, as a service manager does."""
+    """A driver that is restarted whenever it ends, like by a service manager."""
 
-    def __init__(self, name: str, instances: Starts) -> None:
+    def __init__(self, name: str, instances: InstanceStarter) -> None:
         self.name = name
-        #: How often it was started.
+        #: The number of starts.
         self.starts = 0
         self._instances = instances
         self._script: Script | None = None
@@ -56,42 +56,42 @@ class Instance:
 
     @property
     def slow(self) -> Path:
-        """When this file appears, the next record takes as many seconds as it says."""
+        """When this file appears, the next record takes the number of seconds in it."""
         return Path(f"{self._instances.state(self.name)}-slow")
 
     @property
     def is_up(self) -> bool:
-        told = last_told(self.script)
-        return self.script.is_running and told.get("state") == "RUNNING"
+        report = last_report(self.script)
+        return self.script.is_running and report.get("state") == "RUNNING"
 
     @property
     def workers(self) -> list[int]:
-        """The processes of its stream threads."""
-        return [pid for pid in last_told(self.script).get("pids", []) if runs(pid)]
+        """The processes of the stream threads."""
+        return [pid for pid in last_report(self.script).get("pids", []) if runs(pid)]
 
     @property
     def processes(self) -> list[int]:
-        """All that belong to it."""
+        """All processes of the instance."""
         found = [self.script.pid, *descendants(self.script.pid)]
-        # Should the driver end before them, nothing else tells whose they are.
+        # If the driver ends first, its children can no longer be found.
         self._orphans.update(found)
         return found
 
-    def tend(self) -> None:
-        """Start it, unless it runs."""
+    def restart_if_ended(self) -> None:
+        """Start the instance unless it is running."""
         if self._script is None or not self._script.is_running:
             if self._script is not None:
                 self._ended.append(self._script)
             self.starts += 1
-            self._script = self._instances.started(self.name)
+            self._script = self._instances.start(self.name)
 
     def end(self) -> int:
-        """Close it in an orderly way; its exit code."""
+        """Close the instance cleanly and return its exit code."""
         self.script.signal(signal.SIGINT)
         return self.script.wait_ended(60)
 
     def kill(self) -> None:
-        """End whatever is left of it."""
+        """Kill the remaining processes."""
         if self._script is not None:
             send(signal.SIGKILL, *self.processes, *filter(runs, self._orphans))
             for script in [*self._ended, self._script]:
@@ -99,74 +99,74 @@ class Instance:
 
 
 def send(number: signal.Signals, *pids: int) -> None:
-    """Send a signal to processes, if they are there."""
+    """Send a signal to the processes that exist."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
-class Tended:
+class SupervisedInstances:
     """All instances of an application.
 
     Args:
         instances: starts them.
-        chance: decides which of them a fault comes over.
+        rng: chooses the targets of faults.
     """
 
-    def __init__(self, instances: Starts, chance: random.Random) -> None:
+    def __init__(self, instances: InstanceStarter, rng: random.Random) -> None:
         self.all: Sequence[Instance] = [Instance(name, instances) for name in _NAMES]
-        self._chance = chance
-        self._turn = threading.Lock()
+        self._rng = rng
+        self._lock = threading.Lock()
         self._is_over = False
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """They are started, and started again, until the block is left or they are ended."""
+        """Start the instances and restart ended ones, until the block ends or `end` is called."""
         try:
-            self._tend()
-            with meanwhile(self._tend, _LOOK_S):
+            self._restart_ended()
+            with background(self._restart_ended, _CHECK_S):
                 yield
         finally:
             for each in self.all:
                 each.kill()
 
-    def _tend(self) -> None:
-        with self._turn:
+    def _restart_ended(self) -> None:
+        with self._lock:
             if not self._is_over:
                 for each in self.all:
-                    each.tend()
+                    each.restart_if_ended()
 
     def end(self) -> None:
-        """Close all in an orderly way; nobody is started again."""
-        with self._turn:
+        """Close all instances cleanly and stop restarting them."""
+        with self._lock:
             self._is_over = True
         for each in self.all:
             assert each.end() == 0, each.script.errors
 
     @property
     def are_up(self) -> bool:
-        """Whether all of them run."""
+        """Whether all instances are running."""
         return all(each.is_up for each in self.all)
 
     @property
     def starts(self) -> int:
-        """How often one was started, the first times included."""
+        """The number of starts of all instances, including the first ones."""
         return sum(each.starts for each in self.all)
 
-    def last_words(self, length: int) -> dict[str, str]:
-        """So much of what each has written to stderr last."""
+    def last_errors(self, length: int) -> dict[str, str]:
+        """The end of the stderr output of each instance."""
         return {each.name: each.script.errors[-length:] for each in self.all}
 
     def any(self) -> Instance:
-        """One of them."""
-        return self._chance.choice(self.all)
+        """A random instance."""
+        return self._rng.choice(self.all)
 
     def worker(self) -> list[int]:
-        """One process of one of them that has stream threads, if there is one."""
-        return [self._chance.choice(workers)] if (workers := sorted(self.any().workers)) else []
+        """A random worker process of a random instance, if there is one."""
+        return [self._rng.choice(workers)] if (workers := sorted(self.any().workers)) else []
 
     def change_threads(self, how: str) -> None:
-        """Tell one of them to `add` or `remove` a thread."""
-        # One that has ended does not hear it.
+        """Send the command `add` or `remove` a thread to a random instance."""
+        # The instance may have ended.
         with contextlib.suppress(BrokenPipeError):
-            self.any().script.say(how)
+            self.any().script.write_line(how)

@@ -1,4 +1,4 @@
-"""Instances come and go under load: nothing is lost, and state goes ahead of the tasks."""
+"""Scaling out and in under load: nothing is lost, and tasks move after their state."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import Path
 
 import pytest
 from support.machine.scripts import Script
-from support.running.instances import COUNTING, Instances, counting, is_running, told
+from support.running.instances import COUNTING, Instances, counting, is_running, reported
 from support.waiting import wait_for
 
 from millstream.testing import EmbeddedKafka
 
-#: The shortest that there is.
+#: The minimum.
 PROBING_MS = 60_000
-#: A copy that is no further behind counts as caught up. The load makes fewer in a second.
+#: A standby with this lag counts as caught up. The load writes fewer records per second.
 ACCEPTABLE_LAG = 3_000
 
 pytestmark = pytest.mark.slow
 
 
 def owners(scripts: list[Script]) -> dict[str, int]:
-    """Which instance counts which task."""
+    """The instance that runs each stateful task."""
     return {task: number for number, s in enumerate(scripts) for task in counting(s)}
 
 
-def taken(script: Script) -> int:
-    """How often an instance took a task with state over."""
+def taken_over(script: Script) -> int:
+    """The number of stateful tasks that an instance has taken_over over."""
     count, before = 0, set[str]()
     for line in script.lines:
         if line.startswith("now "):
@@ -38,8 +38,8 @@ def taken(script: Script) -> int:
     return count
 
 
-def even(scripts: list[Script]) -> bool:
-    """Whether everybody runs, every task is counted once, and nobody has two more than another."""
+def is_balanced(scripts: list[Script]) -> bool:
+    """Whether all instances run, and stateful tasks are balanced to within one task."""
     loads = [len(counting(script)) for script in scripts]
     return (
         all(map(is_running, scripts))
@@ -48,10 +48,10 @@ def even(scripts: list[Script]) -> bool:
     )
 
 
-def test_growing_and_shrinking_under_load(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_scaling_out_and_in_under_load(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """Goal: 1 → 2 → 3 → 1 instances without losing or repeating a record. A task moves to a new
-    instance when a copy has caught up there, so that it restores a short tail, and each task moves
-    once at most."""
+    instance when a standby has caught up there, so that it only restores a short rest, and each
+    task moves at most once."""
     instances = Instances(
         kafka,
         tmp_path,
@@ -64,31 +64,41 @@ def test_growing_and_shrinking_under_load(kafka: EmbeddedKafka, tmp_path: Path) 
     application.write(40_000)
     with ExitStack() as running:
         scripts = [running.enter_context(instances.start("first"))]
-        wait_for(lambda: counting(scripts[0]) == COUNTING, 120, "the first one has all")
+        wait_for(lambda: counting(scripts[0]) == COUNTING, 120, "the first instance has all tasks")
         wait_for(lambda: instances.lag == 0, 120, "committed")
-        with application.arriving(pause_s=0.1):
+        with application.continuous_input(pause_s=0.1):
             for name in ("second", "third"):
                 before = owners(scripts)
-                already = sum(map(taken, scripts))
+                previous = sum(map(taken_over, scripts))
                 scripts.append(running.enter_context(instances.start(name)))
-                wait_for(lambda: even(scripts), 3 * PROBING_MS / 1000, f"{name} has its share")
+                wait_for(
+                    lambda: is_balanced(scripts),
+                    3 * PROBING_MS / 1000,
+                    f"{name} has its share of tasks",
+                )
                 after = owners(scripts)
                 moved = [task for task in COUNTING if before[task] != after[task]]
                 assert moved
-                # The assignor's ideal knows no history, so more may move than the new one's share;
-                # but what moves goes straight to where the ideal wants it.
-                assert sum(map(taken, scripts)) - already == len(moved)
+                # The target assignment ignores the history, so more tasks may move than the new
+                # instance's share, but each task moves directly to its target.
+                assert sum(map(taken_over, scripts)) - previous == len(moved)
                 for task in moved:
                     number = int(task.partition("_")[2])
                     totals = [
-                        t for place, t in told(scripts[after[task]], "restored") if place == number
+                        t
+                        for place, t in reported(scripts[after[task]], "restored")
+                        if place == number
                     ]
                     assert totals[-1] <= 2 * ACCEPTABLE_LAG, f"{task} restored {totals}"
             for script in scripts[1:]:
                 script.signal(signal.SIGINT)
                 assert script.wait_ended(60) == 0
-            wait_for(lambda: counting(scripts[0]) == COUNTING, 120, "the first one has all again")
-        # Nothing fails here: nothing may be repeated either.
+            wait_for(
+                lambda: counting(scripts[0]) == COUNTING,
+                120,
+                "the first instance has all tasks again",
+            )
+        # Without failures, nothing may be repeated either.
         application.check(120)
         scripts[0].signal(signal.SIGINT)
         assert scripts[0].wait_ended(60) == 0

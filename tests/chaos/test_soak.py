@@ -1,4 +1,4 @@
-"""What only shows after minutes: `make soak`, for MILLSTREAM_SOAK_SECONDS."""
+"""Tests that take minutes: `make soak`, for MILLSTREAM_SOAK_SECONDS."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SECONDS = float(os.environ.get("MILLSTREAM_SOAK_SECONDS", "600"))
 
 
 @pytest.mark.slow
-def test_no_rebalance_without_a_cause_for_long(
+def test_a_stable_group_does_not_rebalance(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Two threads, batches of more than a second, constant load: the group stays as it is."""
+    """Two threads with batches of over a second and constant load keep their assignment."""
     changes, processed = run_slow_batches(kafka, spark, tmp_path, seconds=_SECONDS)
     assert changes == []
     assert processed > _SECONDS / 2

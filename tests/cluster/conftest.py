@@ -1,4 +1,4 @@
-"""One cluster for all tests of this folder, if they run in a world of their own."""
+"""One cluster for all tests of this folder, if they run in their own namespaces."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from millstream import EXACTLY_ONCE_V2
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """The cluster. What a test takes away it gives back."""
+    """The cluster. Tests must restore its hosts."""
     if not is_inside():
-        pytest.skip("These tests make hosts, in a world that `make cluster` makes for them")
+        pytest.skip("These tests create hosts, in namespaces that `make cluster` creates")
     with Cluster(tmp_path_factory.mktemp("cluster")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def application(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submitted]:
-    """The application under load. At the end, all ids are there once."""
+    """The application under load. At the end, the output has each id once."""
     folder = tmp_path_factory.mktemp("application")
     settings: dict[str, Any] = {
         "processing_guarantee": EXACTLY_ONCE_V2,
@@ -35,6 +35,6 @@ def application(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How long everything took."""
+    """Report the measured times."""
     for line in measured:
         terminalreporter.write_line(line)

@@ -1,4 +1,4 @@
-"""What dies on a cluster, one after the other, with an account of all ids after each."""
+"""Faults on a cluster, one after another, with an account of all ids after each."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.slow
 ROUNDS = 12
 
 
-def test_exactly_once_over_one_fault_after_the_other(cluster: Cluster, tmp_path: Path) -> None:
-    """Goal: an id that is repeated is found right after the fault that repeated it, with its places
-    in all topics, of which nothing is deleted here."""
+def test_exactly_once_under_consecutive_faults(cluster: Cluster, tmp_path: Path) -> None:
+    """Goal: a repeated id is detected right after the fault that caused it, with its positions in
+    all topics; no records are deleted here."""
     application = Submitted(
         cluster,
         tmp_path,
@@ -29,14 +29,14 @@ def test_exactly_once_over_one_fault_after_the_other(cluster: Cluster, tmp_path:
     )
 
     def worker(recovered: Callable[[], None]) -> None:
-        with cluster.without(application.busiest()):
+        with cluster.powered_off(application.busiest()):
             recovered()
 
     def broker(recovered: Callable[[], None]) -> None:
         cluster.crash_broker()
 
     def driver(recovered: Callable[[], None]) -> None:
-        application.crash_drivers_host()
+        application.crash_driver_host()
 
     try:
         application.submit()
@@ -44,11 +44,11 @@ def test_exactly_once_over_one_fault_after_the_other(cluster: Cluster, tmp_path:
         application.records.write(5_000)
         for number, fault in enumerate(islice(cycle((worker, broker, driver, broker)), ROUNDS)):
             with (
-                application.records.arriving(),
+                application.records.continuous_input(),
                 application.measured(f"fault {number}, {fault.__name__}") as recovered,
             ):
                 fault(recovered)
             account = application.check()
-            measured.append(f"after it {account.written} ids, {account.repeated} repeated")
+            measured.append(f"after that {account.written} ids, {account.repeated} repeated")
     finally:
         application.end()

@@ -1,4 +1,4 @@
-"""Each host of a cluster dies in turn, without a word, while records come."""
+"""Each host of a cluster fails in turn, without notice, under load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 def application(
     request: pytest.FixtureRequest, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Submitted]:
-    """The application under load. At the end, all ids are there, as often as was promised."""
+    """The application under load. At the end, the output has all ids, as its guarantee promises."""
     folder = tmp_path_factory.mktemp("application")
     settings = {"processing_guarantee": request.param, "num_standby_replicas": 1}
     with submitted(cluster, folder, **settings) as running:
@@ -25,21 +25,21 @@ def application(
 
 
 @pytest.mark.parametrize("name", ["worker1", "worker2", "worker3"])
-def test_the_standbys_of_a_worker_that_dies_go_on(
+def test_standbys_take_over_from_a_failed_worker(
     cluster: Cluster, application: Submitted, name: str
 ) -> None:
-    """Goal: the tasks of a host go on where their standbys are, with what these have not read.
+    """Goal: the tasks of a host move to their standbys, which only restore unread records.
 
-    Method: power off, under load, while no other copies are warm. Nobody writes to the changelogs
-    of its tasks until others have them, so what is unread is known; the restore listener tells what
-    was restored.
+    Method: power off the host under load, while no other standbys are up to date. The changelogs of
+    its tasks do not grow until others own the tasks, so the number of unread records is known; the
+    restore listener reports the number of restored records.
     """
     host = cluster.worker(name)
     application.wait_warm()
     partitions = application.stateful_on(host)
     before = len(application.restorations())
-    fault = f"{name} dies, with {len(partitions)} stateful tasks"
-    with application.measured(fault) as recovered, cluster.without(host):
+    fault = f"{name} fails, with {len(partitions)} stateful tasks"
+    with application.measured(fault) as recovered, cluster.powered_off(host):
         unread = application.unread(partitions)
         recovered()
     restored = application.restorations()[before:]
@@ -50,10 +50,10 @@ def test_the_standbys_of_a_worker_that_dies_go_on(
         )
 
 
-def test_the_master_dies(cluster: Cluster, application: Submitted) -> None:
-    """Goal: threads that run do not need the master; one that is there again places new ones."""
-    with application.measured("the master dies") as recovered:
-        cluster.master.die()
+def test_the_master_fails(cluster: Cluster, application: Submitted) -> None:
+    """Goal: running threads do not need the master; a restarted master places new ones."""
+    with application.measured("the master fails") as recovered:
+        cluster.master.power_off()
         try:
             recovered()
         finally:
@@ -61,13 +61,13 @@ def test_the_master_dies(cluster: Cluster, application: Submitted) -> None:
             cluster.start_master()
 
 
-def test_the_broker_dies(cluster: Cluster, application: Submitted) -> None:
-    """Goal: all wait for the broker, and go on when it is there again with what it had."""
-    with application.measured("the broker dies, and is back"):
+def test_the_broker_fails(cluster: Cluster, application: Submitted) -> None:
+    """Goal: all threads wait for the broker and continue after its restart."""
+    with application.measured("the broker fails and restarts"):
         cluster.crash_broker()
 
 
-def test_the_drivers_host_dies(application: Submitted) -> None:
-    """Goal: a driver that is started again goes on with the state that is on the workers."""
-    with application.measured("the driver's host dies, and is back"):
-        application.crash_drivers_host()
+def test_the_drivers_host_fails(application: Submitted) -> None:
+    """Goal: a restarted driver continues with the state on the workers."""
+    with application.measured("the driver's host fails and restarts"):
+        application.crash_driver_host()

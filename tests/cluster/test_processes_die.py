@@ -1,4 +1,4 @@
-"""Processes of a cluster die while their hosts live, and records come."""
+"""Processes of a cluster are killed under load, while their hosts stay up."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ pytestmark = pytest.mark.slow
 
 
 def test_an_executor_is_killed(cluster: Cluster, application: Submitted) -> None:
-    """Goal: Spark's worker starts another one; its threads come back to their state, or to where
-    there is room."""
+    """Goal: Spark's worker starts another executor; its threads restart with their state, or where
+    slots are free."""
     host = application.busiest()
     application.wait_warm()
     with application.measured("an executor is killed"):
@@ -19,7 +19,7 @@ def test_an_executor_is_killed(cluster: Cluster, application: Submitted) -> None
 
 
 def test_python_workers_are_killed(cluster: Cluster, application: Submitted) -> None:
-    """Goal: threads whose processes die are started again."""
+    """Goal: killed threads are restarted."""
     host = application.busiest()
     application.wait_warm()
     with application.measured("the Python processes of a host are killed"):
@@ -27,7 +27,7 @@ def test_python_workers_are_killed(cluster: Cluster, application: Submitted) -> 
 
 
 def test_a_worker_is_killed(cluster: Cluster, application: Submitted) -> None:
-    """Goal: an executor that loses Spark's worker ends, and its threads are started elsewhere."""
+    """Goal: an executor without its worker exits, and its threads are restarted elsewhere."""
     host = application.busiest()
     application.wait_warm()
     with application.measured("Spark's worker of a host is killed"):
@@ -36,8 +36,8 @@ def test_a_worker_is_killed(cluster: Cluster, application: Submitted) -> None:
 
 
 def test_the_driver_is_killed(cluster: Cluster, application: Submitted) -> None:
-    """Goal: one that is started again at once, as a supervisor does, goes on; threads of the first
-    one have committed and left, or are fenced."""
-    with application.measured("the driver is killed, and started again"):
+    """Goal: a driver that is restarted immediately, like by a supervisor, continues; the previous
+    driver's threads have committed and left, or are fenced."""
+    with application.measured("the driver is killed and restarted"):
         application.end()
         application.submit()

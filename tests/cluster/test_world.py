@@ -1,4 +1,4 @@
-"""Hosts that tests make: they are hosts to each other, and nothing of them stays."""
+"""Simulated hosts: they reach each other over a network, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from support.cluster import world
-from support.cluster.world import hindrance
+from support.cluster.world import unavailable_reason
 from support.machine.scripts import Program
 from support.waiting import wait_for
 
 TESTS = Path(__file__).parents[1]
 
-#: Two hosts with a server on one of them. What they are asked ends with `done`.
+#: A program with two hosts and a server on one of them. It prints `done` after its checks.
 HOSTS = """
 import sys
 from pathlib import Path
@@ -29,41 +29,41 @@ server = one.start("python3", "-m", "http.server", "8000", "--bind", "one")
 
 
 def answers():
-    ask = "import urllib.request as r; r.urlopen('http://one:8000', timeout=1); print('yes')"
-    asked = two.start("python3", "-c", ask)
-    asked.wait_ended(10)
-    return asked.lines == ["yes"]
+    code = "import urllib.request as r; r.urlopen('http://one:8000', timeout=1); print('yes')"
+    request = two.start("python3", "-c", code)
+    request.wait_ended(10)
+    return request.lines == ["yes"]
 
 
 wait_for(answers, 30)
 one.cut()
 assert not answers()
-one.mend()
+one.restore_link()
 wait_for(answers, 30)
-with one.slowed():
+with one.slow_link():
     assert answers()
 with one.full_disk():
-    refused = one.start("sh", "-c", f"echo something > {STATE}/file")
-    assert refused.wait_ended(10) != 0
-one.do("sh", "-c", f"echo something > {STATE}/file")
-assert one.do("hostname") == "one\\n" and one.processes("http.server")
-one.die()
+    write = one.start("sh", "-c", f"echo something > {STATE}/file")
+    assert write.wait_ended(10) != 0
+one.run("sh", "-c", f"echo something > {STATE}/file")
+assert one.run("hostname") == "one\\n" and one.processes("http.server")
+one.power_off()
 assert not answers()
 one.boot()
-assert one.do("cat", f"{STATE}/file") == "something\\n" and not one.processes("http.server")
+assert one.run("cat", f"{STATE}/file") == "something\\n" and not one.processes("http.server")
 print("done", flush=True)
 sys.stdin.read()
 """
 
 
-def test_hosts_are_cut_and_die_and_nothing_stays(tmp_path: Path) -> None:
-    """Goal: what the tests of a cluster rest on: names, links, disks, power.
+def test_hosts_can_be_disconnected_and_killed_without_leftovers(tmp_path: Path) -> None:
+    """Goal: names, links, disks and power of hosts work as the cluster tests expect.
 
-    Method: a SIGKILL to what made them ends every process of theirs, and so all else.
+    Method: a SIGKILL of the creating process ends all processes of the hosts and everything else.
     """
-    reason = hindrance()
+    reason = unavailable_reason()
     if reason is not None:
-        pytest.skip(f"There can be no hosts: {reason}")
+        pytest.skip(f"Hosts cannot be created: {reason}")
     before = Path("/proc/net/dev").read_text().count(":")
     inside = (sys.executable, "-c", HOSTS, tmp_path)
     command = (sys.executable, "-m", "support.cluster.world", *inside)
@@ -76,7 +76,7 @@ def test_hosts_are_cut_and_die_and_nothing_stays(tmp_path: Path) -> None:
 
 
 def processes_with(word: str) -> list[str]:
-    """The processes in whose command line a word is."""
+    """The processes with a word in their command line."""
     found = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -88,11 +88,11 @@ def processes_with(word: str) -> list[str]:
     return found
 
 
-def test_who_may_make_no_hosts_hears_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A skip without a reason looks like a success."""
+def test_unavailable_hosts_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A skip needs a reason."""
     monkeypatch.setattr("os.geteuid", lambda: 1_000)
     if shutil.which("unshare") is not None:
-        assert hindrance() == "namespaces are made by root, which this is not"
+        assert unavailable_reason() == "only root can create namespaces"
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert hindrance() == "there is no `unshare`"
+    assert unavailable_reason() == "there is no `unshare`"
     assert not world.is_inside()

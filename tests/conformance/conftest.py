@@ -1,4 +1,4 @@
-"""Thousands of stores are made and thrown away here: in memory, where the machine lets us."""
+"""Temporary files are in memory if possible, since the tests create thousands of stores."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-from conformance.oracle.process import memory
+from conformance.oracle.process import memory_folder
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _temporary_files_in_memory() -> Iterator[None]:
-    before = tempfile.tempdir
-    tempfile.tempdir = memory() or before
+    previous = tempfile.tempdir
+    tempfile.tempdir = memory_folder() or previous
     yield
-    tempfile.tempdir = before
+    tempfile.tempdir = previous

@@ -1,9 +1,9 @@
-"""Where millstream deliberately computes something else than Kafka Streams.
+"""Deliberate differences between Millstream and Kafka Streams.
 
-Each of these is a row of `docs/differences.md`. The recordings stay as Kafka Streams made them. A
-scenario that differs is excused only if all that is different goes away when the deliberate changes
-are undone: then millstream agrees with Kafka Streams in every aspect. `RECORDED` names the recorded
-scenarios that differ, so that no other one can hide behind the excuse.
+Each of them is a row of `docs/differences.md`. The recordings contain Kafka Streams' results. A
+difference is only excused if the scenario agrees with Kafka Streams in every aspect once the
+deliberate changes are undone. `RECORDED` lists the differing recordings, so that no others are
+excused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 from millstream.state.buffers.time_ordered_buffer import TimeOrderedBuffer
-from millstream.state.builders.windows import WindowStoreBuilder
+from millstream.state.builders.window_builders import WindowStoreBuilder
 from millstream.topology.logical.graph_nodes import ProcessGraphNode
 from millstream.topology.operations.joins import StreamSelfJoin
 
@@ -26,7 +26,7 @@ class Deliberate(NamedTuple):
 
     Attributes:
         row: the beginning of its row in `docs/differences.md`.
-        undone: within it millstream does what Kafka Streams does.
+        undone: a context in which Millstream behaves like Kafka Streams.
     """
 
     row: str
@@ -34,7 +34,7 @@ class Deliberate(NamedTuple):
 
 
 @contextmanager
-def _processors_change_nothing() -> Iterator[None]:
+def _ignore_changes_by_processors() -> Iterator[None]:
     def made(**arguments: Any) -> ProcessGraphNode:
         return ProcessGraphNode(**{**arguments, "changes_key": False, "changes_value": False})
 
@@ -43,14 +43,14 @@ def _processors_change_nothing() -> Iterator[None]:
 
 
 @contextmanager
-def _edges_are_lost() -> Iterator[None]:
+def _exclude_window_bounds() -> Iterator[None]:
     def store(*arguments: Any, **options: Any) -> WindowStoreBuilder[Any, Any]:
-        return WindowStoreBuilder(*arguments, **{**options, "keeps_edge": False})
+        return WindowStoreBuilder(*arguments, **{**options, "retention_inclusive": False})
 
     def self_join(
         store: str, before_ms: int, after_ms: int, retention_ms: int, joiner: Any
     ) -> StreamSelfJoin:
-        # The record itself is joined if it is younger than the retention by two milliseconds.
+        # A record joins itself only if it is younger than the retention by two milliseconds.
         return StreamSelfJoin(store, before_ms, after_ms, retention_ms - 2, joiner)
 
     with (
@@ -60,19 +60,19 @@ def _edges_are_lost() -> Iterator[None]:
         yield
 
 
-def _held_back_values_are_replaced() -> AbstractContextManager[object]:
-    return patch.object(TimeOrderedBuffer, "replaced", staticmethod(lambda value: value.old))
+def _drop_replaced_old_values() -> AbstractContextManager[object]:
+    return patch.object(TimeOrderedBuffer, "old_value_of", staticmethod(lambda value: value.old))
 
 
 PROCESSORS: Final = Deliberate(
     "`optimize=True`, `process` or `process_values` between an operation that changes keys",
-    _processors_change_nothing,
+    _ignore_changes_by_processors,
 )
 EDGES: Final = Deliberate(
-    "stream-stream joins: partners at the very edge of a window", _edges_are_lost
+    "stream-stream joins: records exactly at the bounds of a window", _exclude_window_bounds
 )
 HELD_BACK: Final = Deliberate(
-    "`suppress` before an operation that needs old values", _held_back_values_are_replaced
+    "`suppress` before an operation that needs old values", _drop_replaced_old_values
 )
 DELIBERATE: Final = (PROCESSORS, EDGES, HELD_BACK)
 
@@ -94,10 +94,10 @@ RECORDED: Final = {
 
 
 def excuse(agrees: Callable[[], bool]) -> tuple[Deliberate, ...]:
-    """The deliberate differences without which millstream agrees; none if it does not agree.
+    """Return the deliberate differences that explain a difference; none if it is not explained.
 
     Args:
-        agrees: whether it does, at the moment.
+        agrees: whether Millstream agrees with Kafka Streams at the moment.
     """
     choices: list[Sequence[Deliberate]] = [[each] for each in DELIBERATE]
     for chosen in [*choices, DELIBERATE]:

@@ -1,13 +1,11 @@
-"""Where Kafka Streams fails by a defect of its own, and millstream goes on.
+"""Defects of Kafka Streams that Millstream does not have.
 
-The oracle tells with each error which calls of Kafka Streams have led to it. So a defect is known
-by the very place where it shows, and nothing else is excused: the same error from elsewhere is one
-that has to be shared.
+The oracle records the calls of Kafka Streams that led to each error. They identify a defect, so
+that the same error from another place is not excused.
 
-A scenario that meets a defect is compared all the same, up to the event that fails: what
-`up_to_defect` leaves of its expectation, and all that can be seen at the end of the scenario that
-`before_defect` gives, once Kafka Streams was asked about that. And millstream has to deviate in the
-way that `docs/differences.md` says, which is to get past that event.
+A scenario with a defect is compared up to the failing event: `up_to_defect` returns the part of its
+expectation for that event, and `before_defect` a scenario that the oracle runs to get the results
+at its end. Millstream must behave as `docs/differences.md` says and continue after the event.
 """
 
 from __future__ import annotations
@@ -17,17 +15,17 @@ from typing import Any, Final, NamedTuple
 
 from conformance.oracle.process import Scenario
 
-#: What is known of a topology, whatever happens in it.
-_FROM_THE_BEGINNING: Final = ("describe", "topics", "subtopologies", "copartition")
+#: The aspects of a topology that do not depend on events.
+_STATIC_ASPECTS: Final = ("describe", "topics", "subtopologies", "copartition")
 
 
 class Defect(NamedTuple):
     """A defect of Kafka Streams.
 
     Attributes:
-        row: what `docs/differences.md` calls it, the beginning of a row.
-        category: of the error (see SCENARIOS.md).
-        calls: what has been called where it is raised, innermost first. Others may lie between.
+        row: the beginning of its row in `docs/differences.md`.
+        category: the category of the error (see SCENARIOS.md).
+        calls: the calls that lead to the error, innermost first, possibly with others in between.
     """
 
     row: str
@@ -36,11 +34,11 @@ class Defect(NamedTuple):
 
 
 class Deviation(NamedTuple):
-    """That a scenario meets a defect.
+    """The occurrence of a defect in a scenario.
 
     Attributes:
-        defect: which one.
-        event: the index of the event that fails; None where the topology cannot be built.
+        defect: the defect.
+        event: the index of the failing event; None if the topology cannot be built.
     """
 
     defect: Defect
@@ -78,7 +76,7 @@ DEFECTS: Final = (
         ),
     ),
     Defect(
-        "a sliding window that was deleted, looked at in the cache of a store from `Stores`",
+        "reading a deleted sliding window from the cache of a store from `Stores`",
         "null_error",
         (
             "WindowedTimestampedHeadersStoreToWindowedTimestampedStoreAdapter"
@@ -95,50 +93,50 @@ DEFECTS: Final = (
 
 
 def deviation(scenario: Scenario) -> Deviation | None:
-    """The first defect that Kafka Streams meets in a scenario; None if it meets none."""
+    """The first defect of Kafka Streams in a scenario, or None."""
     for error in _errors(scenario["expect"]):
         for defect in DEFECTS:
-            if _is_met(defect, error):
+            if _matches(defect, error):
                 return Deviation(defect, error.get("event"))
     return None
 
 
 def before_defect(scenario: Scenario) -> Scenario | None:
-    """The events before the one that meets a defect, for the oracle; None if there are none."""
+    """Return a scenario for the oracle with the events before the defect, or None."""
     found = deviation(scenario)
     if found is None or not found.event:
         return None
-    question = {key: value for key, value in scenario.items() if key != "expect"}
+    rest = {key: value for key, value in scenario.items() if key != "expect"}
     name = f"{scenario['name']}, before it fails"
-    return {**question, "name": name, "events": scenario["events"][: found.event]}
+    return {**rest, "name": name, "events": scenario["events"][: found.event]}
 
 
 def up_to_defect(scenario: Scenario, event: int) -> Scenario:
-    """A scenario that ends before an event, with what its expectation says about that."""
+    """Return the scenario before an event, with the corresponding part of its expectation."""
     expected = scenario["expect"]
-    kept: dict[str, Any] = {part: expected[part] for part in _FROM_THE_BEGINNING}
-    kept["outputs"], kept["at"] = {}, {}
+    expectation: dict[str, Any] = {part: expected[part] for part in _STATIC_ASPECTS}
+    expectation["outputs"], expectation["at"] = {}, {}
     for topic, causes in expected["at"].items():
         number = sum(cause < event for cause in causes)
-        kept["outputs"][topic] = expected["outputs"][topic][:number]
-        kept["at"][topic] = causes[:number]
-    return {**scenario, "events": scenario["events"][:event], "expect": kept}
+        expectation["outputs"][topic] = expected["outputs"][topic][:number]
+        expectation["at"][topic] = causes[:number]
+    return {**scenario, "events": scenario["events"][:event], "expect": expectation}
 
 
 def up_to_and_with_defect(scenario: Scenario, event: int | None) -> Scenario:
-    """A scenario that ends with the event that meets a defect, for millstream to get past."""
+    """Return the scenario up to the failing event, which Millstream must process."""
     events = [] if event is None else scenario["events"][: event + 1]
     return {**scenario, "events": events, "expect": {}}
 
 
 def _errors(expected: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """In the order of events: those that were left to the processing exception handler, and that
-    which was the end."""
+    """The errors in the order of events: those of the processing exception handler, and the one
+    that ended the scenario."""
     yield from expected.get("handled", [])
     if "error" in expected:
         yield expected["error"]
 
 
-def _is_met(defect: Defect, error: dict[str, Any]) -> bool:
+def _matches(defect: Defect, error: dict[str, Any]) -> bool:
     calls = iter(error.get("thrown", []))
     return error["category"] == defect.category and all(call in calls for call in defect.calls)

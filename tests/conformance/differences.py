@@ -1,4 +1,4 @@
-"""What differs from Kafka Streams in a scenario, and the smallest scenario that shows it."""
+"""Differences between Millstream and Kafka Streams in a scenario, and minimal scenarios."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from conformance.deviations import deviation, up_to_and_with_defect, up_to_defec
 from conformance.oracle.process import Scenario
 from conformance.vendored.interpret import ASPECTS, compare, run
 
-#: No scenario takes a hundredth of that.
+#: Far more than any scenario takes.
 _SCENARIO_TIMEOUT_S = 20
 
-#: What gives a stream for a stream, and a table for a table: it can be left out in the middle.
+#: Operations with the same kind of input and output, which can be removed from the middle.
 _BYPASSED = frozenset(
     [
         "filter",
@@ -41,22 +41,22 @@ Differences = dict[str, str]
 
 
 class ScenarioTimeout(Exception):  # noqa: N818
-    """Millstream came to no end."""
+    """Millstream did not finish a scenario in time."""
 
 
 def differences(scenario: Scenario, *, excused: bool = False) -> Differences:
-    """What differs from the scenario's expectation. Empty when all is the same.
+    """Return the differences from the scenario's expectation, by aspect.
 
-    Where Kafka Streams fails by a defect of its own (`deviations`), what it did before is compared,
-    and that the defect is not shared.
+    Where Kafka Streams fails because of a defect (`deviations`), compare the results before it and
+    verify that Millstream does not share the defect.
 
     Args:
         scenario: with its expectation.
-        excused: whether to pass over differences that are `deliberate`.
+        excused: whether to ignore `deliberate` differences.
 
-    To be called in a main thread: a scenario that comes to no end is ended by a signal.
+    Call this in the main thread: a signal interrupts scenarios that do not end.
     """
-    previous = signal.signal(signal.SIGALRM, _give_up)
+    previous = signal.signal(signal.SIGALRM, _raise_timeout)
     signal.alarm(_SCENARIO_TIMEOUT_S)
     try:
         found = _differences(scenario)
@@ -77,7 +77,7 @@ def _differences(scenario: Scenario) -> Differences:
     found: Differences = {}
     if deviates.event is not None:
         found = _compared(up_to_defect(scenario, deviates.event), ASPECTS)
-    # Nothing is expected of it but that it works.
+    # The only expectation is that Millstream does not fail.
     shared = _compared(up_to_and_with_defect(scenario, deviates.event), ["error"])
     return {**found, "deviation": shared["error"]} if shared else found
 
@@ -88,23 +88,23 @@ def _compared(scenario: Scenario, aspects: list[str]) -> Differences:
 
 
 def minimized(
-    scenario: Scenario, still: Callable[[Scenario], bool], most_trials: int = 300
+    scenario: Scenario, condition: Callable[[Scenario], bool], max_trials: int = 300
 ) -> Scenario:
-    """A scenario with fewer events and operations that is still interesting.
+    """Find a smaller scenario that still satisfies a condition.
 
     Args:
-        scenario: one that is; its expectation is taken away.
-        still: whether a scenario is interesting.
-        most_trials: how often that is asked.
+        scenario: a scenario that satisfies the condition; its expectation is removed.
+        condition: such as a certain difference.
+        max_trials: the maximum number of evaluated scenarios.
     """
     best = {key: value for key, value in scenario.items() if key != "expect"}
     trials = 0
     while True:
         for smaller in _smaller(best):
             trials += 1
-            if trials > most_trials:
+            if trials > max_trials:
                 return best
-            if still(smaller):
+            if condition(smaller):
                 best = smaller
                 break
         else:
@@ -171,5 +171,5 @@ def _reading_only_known_topics(scenario: Scenario) -> Scenario:
     return {**scenario, "events": events}
 
 
-def _give_up(number: int, frame: FrameType | None) -> None:
-    raise ScenarioTimeout(f"no end in {_SCENARIO_TIMEOUT_S} s")
+def _raise_timeout(number: int, frame: FrameType | None) -> None:
+    raise ScenarioTimeout(f"no end after {_SCENARIO_TIMEOUT_S} s")

@@ -1,10 +1,11 @@
-"""A batch at a time gives what one record at a time gives, in every recorded and random topology.
+"""Batched processing has the same results as record-at-a-time processing, for recorded and random
+topologies.
 
-Method: all events of a scenario are queued at once. The engine in batches of 1, 7 and 1,000 records
-is compared with the same operators called one record at a time, depth-first
-(`support.batches.depth_first`): the same records on each topic in the same order, the same bytes in
-changelogs, the same stores, as many records dropped. The wall clock stands still, and there is one
-commit after each round.
+Method: all events of a scenario are queued at once. The engine with batches of 1, 7 and 1,000
+records is compared with the same operators called for one record at a time, depth-first
+(`support.batches.depth_first`). Records and their order on each topic, changelog bytes, store
+contents and the number of dropped records must be the same. The wall clock does not advance, and
+there is one commit after each round.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from conformance.fuzz import GROUPS, random_scenario
 from conformance.vendored.interpret import Build, encode, stores
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.batches.queued_driver import QueuedDriver
+from support.batches.drivers import QueuedDriver
 from support.effort import EXAMPLES
 
 VECTORS = sorted((Path(__file__).parent / "vectors").glob("*.jsonl"))
-#: Batches that differ in size, and in whether records of different topics are kept in order.
+#: Batch sizes, and whether the order of records across topics is kept.
 BATCHES = ((1, False), (7, False), (1_000, False), (1_000, True))
 
 Scenario = dict[str, Any]
 
 
 class Result(NamedTuple):
-    """What a run left behind; after a failure nothing but its kind counts."""
+    """The results of a run; after a failure, only its kind."""
 
     failure: str | None
     written: Any = None
@@ -41,7 +42,7 @@ class Result(NamedTuple):
 
 
 def recorded() -> list[Scenario]:
-    """The recorded scenarios that can be built."""
+    """Load the recorded scenarios with valid topologies."""
     lines = [line for path in VECTORS for line in path.read_text(encoding="utf-8").splitlines()]
     return [
         scenario
@@ -62,7 +63,7 @@ def result_of(
     order: bool = True,
     plain: bool = False,
 ) -> Result:
-    """Run the scenario: in batches, or plainly one record at a time."""
+    """Run the scenario in batches, or one record at a time (`plain`)."""
     with ExitStack() as stack:
         try:
             build = Build(scenario)
@@ -81,7 +82,7 @@ def result_of(
 
 
 def dropped(driver: QueuedDriver) -> float:
-    """How many records were left out."""
+    """The number of dropped records."""
     return sum(v for n, v in driver.metrics().items() if n.name == "dropped-records-total")
 
 
@@ -94,41 +95,41 @@ def feed(driver: QueuedDriver, scenario: Scenario) -> None:
     driver.finish()
 
 
-def batches_that_differ(scenario: Scenario, folder: Path) -> list[tuple[int, bool]]:
-    """Those of `BATCHES` that give something else than record after record."""
+def differing_batches(scenario: Scenario, folder: Path) -> list[tuple[int, bool]]:
+    """Return the `BATCHES` whose results differ from record-at-a-time processing."""
     if scenario["config"].get("cache_max_bytes"):
-        # What a full cache evicts, and when, does depend on batches.
+        # The evictions of a full cache depend on batches.
         config = {**scenario["config"], "cache_max_bytes": 10_000_000}
         scenario = {**scenario, "config": config}
-    plainly = result_of(scenario, folder, plain=True)
+    record_at_a_time = result_of(scenario, folder, plain=True)
     return [
         (size, order)
         for size, order in BATCHES
-        if result_of(scenario, folder, size, order=order) != plainly
+        if result_of(scenario, folder, size, order=order) != record_at_a_time
     ]
 
 
 def check(scenario: Scenario, folder: Path) -> None:
     def differs(smaller: Scenario) -> bool:
         try:
-            return batches_that_differ(smaller, folder) != []
+            return differing_batches(smaller, folder) != []
         except Exception:
             return False
 
-    if batches := batches_that_differ(scenario, folder):
+    if batches := differing_batches(scenario, folder):
         small = json.dumps(minimized(scenario, differs), ensure_ascii=False)
         pytest.fail(f"{batches} (batch size, order across topics) differ, also in {small}")
 
 
 @pytest.mark.parametrize("scenario", recorded(), ids=name)
 def test_batches_change_nothing(scenario: Scenario, tmp_path: Path) -> None:
-    """Hunts operators that look at their batch as a whole, and steps that are cut wrongly."""
+    """Detects operators that depend on the boundaries of their batches."""
     check(scenario, tmp_path)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(group=st.sampled_from(GROUPS), seed=st.integers(0, 1_000_000_000))
 def test_batches_change_nothing_in_random_topologies(group: str, seed: int) -> None:
-    """The same for topologies that nobody thought of."""
+    """The same for random topologies."""
     with tempfile.TemporaryDirectory() as folder:
         check({**random_scenario(group, str(seed), 0), "expect": {}}, Path(folder))

@@ -1,12 +1,12 @@
-"""Results do not depend on the size of the record caches, but for how many updates appear.
+"""Results do not depend on the size of the record caches, except for intermediate updates.
 
-Method: random topologies, one record at a time, with commits now and then, and with caches that
-hold nothing, an entry or two, or everything. Without a cache every update appears, however seldom
-somebody commits. With one, what `Settled` finds to be independent of it ends up the same: the last
-value of each key on each topic, and what is in stores.
+Method: random topologies process one record at a time, with occasional commits, and with caches
+for no entries, one or two entries, or all entries. Without a cache, every update appears,
+independent of commits. With a cache, the parts that `CacheIndependence` determines end up the same:
+the last value of each key on each topic, and the contents of stores.
 
-The stores of windows keep them for ever here: what a cache still holds can be read even if its
-store has forgotten it, in Kafka Streams as well.
+Window stores keep their windows forever here: an entry that a store has dropped can still be read
+from a cache, in Kafka Streams as well.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from conformance.fuzz import random_scenario
-from conformance.settled import Settled, Sure
+from conformance.generators.settled import CacheIndependence, Independence
 from conformance.vendored.interpret import Build, encode
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
-from support.batches.lazy_driver import LazyDriver
+from support.batches.drivers import LazyDriver
 from support.effort import EXAMPLES
 
 from millstream.record import ValueAndTimestamp
-from millstream.testing.driver_topics import Captured
+from millstream.testing.driver_topics import CapturedRecord
 from millstream.windowed import MAX_TIME_MS
 
 _GROUPS = [
@@ -46,25 +46,25 @@ _GROUPS = [
 ]
 _FOR_EVER_MS = 10_000_000
 
-#: How a run fails whose buffer of suppress is full.
+#: The outcome of a run in which a `suppress` buffer is full.
 OVERFLOW = "overflow"
-_FULL = re.compile(r"The buffer of \S+ is full: it holds")
+_FULL = re.compile(r"The buffer of \S+ is full: it contains")
 
 Scenario = dict[str, Any]
 
 
 class Run(NamedTuple):
-    """What a run left behind."""
+    """The results of a run."""
 
-    written: dict[str, list[Captured]]
+    written: dict[str, list[CapturedRecord]]
     stores: dict[str, Any]
 
 
 def run(
     scenario: Scenario, cache_bytes: int, commit_every: int, stores: Iterable[str] = ()
 ) -> Run | str:
-    """Run a scenario, and look at some of its stores; of a failure only its kind counts, and
-    whether a buffer of suppress was full."""
+    """Run a scenario and return its results, with the contents of some stores. For a failure,
+    return its kind, or `OVERFLOW` for a full `suppress` buffer."""
     config = {**scenario["config"], "cache_max_bytes": cache_bytes}
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -90,8 +90,8 @@ def feed(driver: LazyDriver, scenario: Scenario) -> None:
 
 
 def contents(store: Any) -> Any:
-    """The values of a store. Not their timestamps: a table that is joined or
-    grouped has the highest of all updates that appeared."""
+    """The values of a store, without timestamps: a joined or grouped table has the highest
+    timestamp of all updates that appeared."""
     if hasattr(store, "find_sessions_range"):
         found = store.find_sessions_range(None, None, 0, MAX_TIME_MS)
     else:
@@ -102,7 +102,7 @@ def contents(store: Any) -> Any:
 
 
 def keeping_windows(scenario: Scenario) -> Scenario:
-    """The same, with stores that keep their windows for ever."""
+    """Return the scenario with stores that keep their windows forever."""
     windowed = [op["id"] for op in scenario["topology"] if op["op"] == "windowed_by"]
     ops = []
     for op in scenario["topology"]:
@@ -113,7 +113,7 @@ def keeping_windows(scenario: Scenario) -> Scenario:
 
 
 def without_bounds(scenario: Scenario) -> Scenario:
-    """The same, with buffers of suppress that are never full where a full one would be the end."""
+    """Return the scenario without the bounds of `suppress` buffers that shut down when full."""
     ops = []
     for op in scenario["topology"]:
         buffer = op.get("buffer") or {}
@@ -125,7 +125,7 @@ def without_bounds(scenario: Scenario) -> Scenario:
 
 
 def without_deletions(scenario: Scenario) -> Scenario:
-    """The same with other values instead of null."""
+    """Return the scenario with other values instead of null."""
     events = [
         {**each, "value": "was null"} if each.get("value", "") is None else each
         for each in scenario["events"]
@@ -133,13 +133,13 @@ def without_deletions(scenario: Scenario) -> Scenario:
     return {**scenario, "events": events}
 
 
-def last_values(records: list[Captured]) -> dict[bytes | None, bytes]:
-    """What a table of a topic would hold."""
+def last_values(records: list[CapturedRecord]) -> dict[bytes | None, bytes]:
+    """The table of a topic's records."""
     last = {record.key: record.value for record in records}
     return {key: value for key, value in last.items() if value is not None}
 
 
-def outputs(result: Run) -> dict[str, list[Captured]]:
+def outputs(result: Run) -> dict[str, list[CapturedRecord]]:
     return {
         topic: records
         for topic, records in result.written.items()
@@ -154,39 +154,39 @@ def outputs(result: Run) -> dict[str, list[Captured]]:
     commit_every=st.sampled_from([2, 5, 1_000]),
     deletions=st.booleans(),
 )
-# A session goes, of which a filter tells nothing without a cache.
+# A session is removed, which a filter does not forward without a cache.
 @example(group="session", seed=6_698_746, commit_every=2, deletions=False)
-# The buffer of suppress overflows by an update that a cache keeps back.
+# An update that a cache holds back overflows the `suppress` buffer.
 @example(group="wild", seed=3_139_620, commit_every=2, deletions=False)
-def test_the_size_of_caches_changes_only_how_many_updates_appear(
+def test_cache_sizes_only_affect_intermediate_updates(
     group: str, seed: int, commit_every: int, deletions: bool
 ) -> None:
     scenario = keeping_windows(random_scenario(group, str(seed), 0))
     if not deletions:
         scenario = without_deletions(scenario)
-    settled = Settled(scenario["topology"], deletions=deletions)
-    uncached = run(scenario, 0, 1, settled.stores)
+    independence = CacheIndependence(scenario["topology"], deletions=deletions)
+    uncached = run(scenario, 0, 1, independence.stores)
     for cache_bytes in (0, 1, 400, 10_000_000):
-        cached = run(scenario, cache_bytes, commit_every, settled.stores)
-        plainly = uncached
-        if plainly == OVERFLOW != cached and cache_bytes > 0:
-            # With fewer updates the buffers of suppress may hold them all. Then their bounds have
-            # made no difference, and what comes out is that of buffers without any.
+        cached = run(scenario, cache_bytes, commit_every, independence.stores)
+        expected = uncached
+        if expected == OVERFLOW != cached and cache_bytes > 0:
+            # With fewer updates, the `suppress` buffers may not overflow. Then their bounds have no
+            # effect, and the results are those of unbounded buffers.
             event("a cache avoids an overflow")
-            plainly = run(without_bounds(scenario), 0, 1, settled.stores)
-        if isinstance(plainly, str) or isinstance(cached, str):
-            assert cached == plainly
+            expected = run(without_bounds(scenario), 0, 1, independence.stores)
+        if isinstance(expected, str) or isinstance(cached, str):
+            assert cached == expected
             continue
         if cache_bytes == 0:
-            assert outputs(cached) == outputs(plainly)
-        for topic, sure in settled.sinks.items():
-            event(f"{sure.name} output")
-            records, all_records = cached.written.get(topic, []), plainly.written.get(topic, [])
-            if sure is Sure.EXACT:
+            assert outputs(cached) == outputs(expected)
+        for topic, level in independence.sinks.items():
+            event(f"{level.name} output")
+            records, all_records = cached.written.get(topic, []), expected.written.get(topic, [])
+            if level is Independence.EXACT:
                 assert records == all_records
-            elif sure is Sure.SETTLED:
+            elif level is Independence.LAST_VALUE:
                 assert last_values(records) == last_values(all_records)
-        assert cached.stores == plainly.stores
+        assert cached.stores == expected.stores
 
 
 COUNTS: Scenario = {
@@ -207,29 +207,29 @@ COUNTS: Scenario = {
     commit_every=st.sampled_from([1, 2, 7, 1_000]),
     cache_bytes=st.sampled_from([1, 200, 300, 10_000_000]),
 )
-def test_what_appears_of_a_count_are_some_of_its_updates(
+def test_a_cached_count_emits_a_subset_of_its_updates(
     keys: list[str], commit_every: int, cache_bytes: int
 ) -> None:
-    """All without a cache; else in their order, the last one of each key among them."""
+    """The emitted updates of each key are in order and include the last one."""
     events = [{"topic": "L", "key": key, "value": "v", "ts": n} for n, key in enumerate(keys)]
     scenario = {**COUNTS, "events": events}
-    plainly, cached = run(scenario, 0, commit_every), run(scenario, cache_bytes, commit_every)
-    assert isinstance(plainly, Run)
+    expected, cached = run(scenario, 0, commit_every), run(scenario, cache_bytes, commit_every)
+    assert isinstance(expected, Run)
     assert isinstance(cached, Run)
-    every = [(r.key, r.value) for r in plainly.written.get("out", [])]
+    updates = [(r.key, r.value) for r in expected.written.get("out", [])]
     seen: Counter[str] = Counter()
-    for key, (written, value) in zip(keys, every, strict=True):
+    for key, (written, value) in zip(keys, updates, strict=True):
         seen[key] += 1
         assert (written, value) == (key.encode(), seen[key].to_bytes(8, "big"))
     appeared = [(r.key, r.value) for r in cached.written.get("out", [])]
     for key in set(keys):
-        updates = [value for written, value in every if written == key.encode()]
-        some = [value or b"" for written, value in appeared if written == key.encode()]
-        assert some == sorted(set(some))
-        assert set(some) <= set(updates)
-        assert some[-1] == updates[-1]
+        all_updates = [value for written, value in updates if written == key.encode()]
+        emitted = [value or b"" for written, value in appeared if written == key.encode()]
+        assert emitted == sorted(set(emitted))
+        assert set(emitted) <= set(all_updates)
+        assert emitted[-1] == all_updates[-1]
     if commit_every == 1_000 and cache_bytes == 10_000_000:
-        assert len(appeared) == len(set(keys)), "each key once, when somebody commits"
+        assert len(appeared) == len(set(keys)), "each key once, at the commit"
 
 
 REGROUPED: Scenario = {
@@ -248,10 +248,10 @@ REGROUPED: Scenario = {
     commit_every=st.sampled_from([1, 2, 7, 1_000]),
     cache_bytes=st.sampled_from([0, 1, 200, 300, 10_000_000]),
 )
-def test_a_grouped_table_is_counted_right(
+def test_counts_of_a_grouped_table_are_correct(
     changes: list[tuple[str, str | None]], commit_every: int, cache_bytes: int
 ) -> None:
-    """But for the zeros of groups which no cache has passed on."""
+    """Zeros are ignored: a cache may drop a group that was added and removed."""
     events = [{"topic": "L", "key": k, "value": v, "ts": n} for n, (k, v) in enumerate(changes)]
     scenario = {**REGROUPED, "events": events}
     result = run(scenario, cache_bytes, commit_every, ["counts"])
@@ -260,22 +260,25 @@ def test_a_grouped_table_is_counted_right(
     assert found == Counter(value for value in dict(changes).values() if value is not None)
 
 
-def test_settled_knows_what_counts_updates() -> None:
-    """A table ends the same, a count of its changes does not, a stream knows of no cache."""
+def test_tables_are_cache_independent_but_counts_of_their_changes_are_not() -> None:
+    """A count of a table's changes depends on the cache; a stream does not."""
     ops = [
         *COUNTS["topology"],
         {"id": "again", "op": "group_by_key", "from": "changes"},
         {"id": "number", "op": "count", "from": "again", "store": {"name": "number"}},
         {"id": "joined", "op": "join", "from": ["in", "counts"], "kind": "inner"},
     ]
-    settled = Settled(ops, deletions=True)
-    assert settled.stores == {"counts"}
-    assert settled.sinks == {"out": Sure.SETTLED}
-    assert (settled.sure["number"], settled.sure["joined"]) == (Sure.NOT, Sure.EXACT)
+    independence = CacheIndependence(ops, deletions=True)
+    assert independence.stores == {"counts"}
+    assert independence.sinks == {"out": Independence.LAST_VALUE}
+    assert (independence.levels["number"], independence.levels["joined"]) == (
+        Independence.NONE,
+        Independence.EXACT,
+    )
 
 
-def test_settled_knows_that_filters_may_not_tell_of_sessions_that_go() -> None:
-    """Only there: with a store of its own a filter knows what was there, and so does a window."""
+def test_filters_of_session_windows_are_cache_dependent() -> None:
+    """Filters with a store of their own, and filters of other windows, are cache independent."""
     for kind in ("session", "tumbling"):
         window = {"type": kind, "gap": 4, "size": 4, "grace": 5}
         ops = [
@@ -288,7 +291,7 @@ def test_settled_knows_that_filters_may_not_tell_of_sessions_that_go() -> None:
             {"id": "counts", "op": "count", "from": "windows"},
             {"id": "few", "op": "filter", "from": "counts"},
         ]
-        sure = Settled(ops, deletions=False).sure
-        told = {each: sure[each] for each in ("mapped", "some", "kept", "few")}
-        some = Sure.NOT if kind == "session" else Sure.SETTLED
-        assert told == {**dict.fromkeys(told, Sure.SETTLED), "some": some}
+        all_levels = CacheIndependence(ops, deletions=False).levels
+        levels = {each: all_levels[each] for each in ("mapped", "some", "kept", "few")}
+        expected = Independence.NONE if kind == "session" else Independence.LAST_VALUE
+        assert levels == {**dict.fromkeys(levels, Independence.LAST_VALUE), "some": expected}

@@ -1,14 +1,13 @@
-"""Millstream does what Kafka Streams 4.3.1 was seen to do, in every aspect (see SCENARIOS.md).
+"""Millstream has the same observable results as Kafka Streams 4.3.1 (see SCENARIOS.md).
 
-Where millstream computes something else on purpose, `deliberate` says so, and checks that nothing
-else differs.
+`deliberate` lists the scenarios with deliberate differences and verifies that nothing else differs.
 
-Where Kafka Streams fails by a defect of its own (`deviations`), all is compared up to there, and
-millstream has to get past it.
+Where Kafka Streams fails because of a defect (`deviations`), the results up to that event are
+compared, and Millstream must continue.
 
-Compared are the outputs and which event caused them, the stores, the bytes in changelogs and
-repartition topics, internal topics and their configs, sub-topologies, co-partition groups, the
-description, dropped records, and errors.
+The comparison covers the outputs and the events that caused them, store contents, bytes in
+changelogs and repartition topics, internal topics and their configs, sub-topologies, co-partition
+groups, the description, dropped records, and errors.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ def name(scenario: Scenario) -> str:
 
 @pytest.mark.parametrize("scenario", scenarios(), ids=name)
 def test_agrees_with_kafka_streams(scenario: Scenario) -> None:
-    """Nothing is left out: an operator that is missing fails."""
+    """No scenario is skipped."""
     found = differences(scenario)
     deliberately = RECORDED.get(name(scenario))
     if deliberately is None:
         assert found == {}
         return
-    assert found, "it is listed as differing"
+    assert found, "listed in RECORDED, but does not differ"
     assert excuse(lambda: differences(scenario) == {}) == (deliberately,)
 
 
@@ -60,20 +59,20 @@ def test_each_deliberate_difference_is_documented_and_recorded(deliberate: Delib
     assert deliberate in RECORDED.values()
 
 
-def test_a_deliberate_difference_excuses_nothing_else() -> None:
-    """Method: another value is expected of a scenario that differs deliberately."""
+def test_a_deliberate_difference_excuses_no_other_difference() -> None:
+    """Method: change the expected output of a scenario with a deliberate difference."""
     changed = copy.deepcopy(next(each for each in scenarios() if name(each) in RECORDED))
     assert differences(changed, excused=True) == {}
     changed["expect"]["outputs"] = {"out": [["no such key", "no such value", 0]]}
     assert differences(changed, excused=True) != {}
 
 
-def test_what_comes_before_a_defect_is_recorded_as_well() -> None:
-    """A scenario that Kafka Streams does not bring to an end tells nothing of stores and bytes."""
+def test_events_before_a_defect_are_recorded() -> None:
+    """A scenario in which Kafka Streams fails has no store contents and bytes."""
     recorded = {(scenario["name"], len(scenario["events"])) for scenario in scenarios()}
-    asked = [question for scenario in scenarios() if (question := before_defect(scenario))]
-    assert len(asked) >= 3
-    assert recorded >= {(question["name"], len(question["events"])) for question in asked}
+    prefixes = [prefix for scenario in scenarios() if (prefix := before_defect(scenario))]
+    assert len(prefixes) >= 3
+    assert recorded >= {(prefix["name"], len(prefix["events"])) for prefix in prefixes}
 
 
 @pytest.mark.parametrize(
@@ -90,8 +89,8 @@ def test_what_comes_before_a_defect_is_recorded_as_well() -> None:
         ("describe", ()),
     ],
 )
-def test_the_comparison_sees_each_aspect(aspect: str, place: tuple[Any, ...]) -> None:
-    """Method: an expectation that agrees is changed in one place; that aspect alone fails."""
+def test_the_comparison_covers_each_aspect(aspect: str, place: tuple[Any, ...]) -> None:
+    """Method: change one value of a matching expectation; only its aspect differs."""
     scenario = next(
         s for s in scenarios() if s["name"] == "an aggregate that is deleted late starts over"
     )
@@ -103,8 +102,8 @@ def test_the_comparison_sees_each_aspect(aspect: str, place: tuple[Any, ...]) ->
     assert list(compare(changed, run(changed), ASPECTS)) == [aspect]
 
 
-def test_the_comparison_sees_errors() -> None:
-    """An error that does not come, and one that comes unexpectedly, are differences."""
+def test_the_comparison_covers_errors() -> None:
+    """Missing errors and unexpected errors are differences."""
     fails = next(
         s for s in scenarios() if s["name"] == "a value that a sink cannot serialize, fail"
     )

@@ -1,4 +1,4 @@
-"""The tools of fuzzing: a scenario that differs becomes small and stays one that differs."""
+"""Minimizing differing scenarios."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SCENARIO: dict[str, Any] = {
 }
 
 
-def test_what_is_not_needed_goes() -> None:
-    """Events, operations in the middle and at the ends, settings and headers are all left out."""
+def test_minimizing_removes_irrelevant_parts() -> None:
+    """Events, operations, settings and headers are removed."""
 
     def differs(scenario: dict[str, Any]) -> bool:
         known = {operation["id"] for operation in scenario["topology"]}
@@ -46,13 +46,13 @@ def test_what_is_not_needed_goes() -> None:
     assert "expect" not in small
 
 
-def test_it_comes_to_an_end() -> None:
-    """The number of trials is limited, and the best so far is kept."""
-    asked: list[int] = []
+def test_minimizing_stops_after_the_maximum_of_trials() -> None:
+    """The smallest scenario found so far is returned."""
+    trials: list[int] = []
 
     def differs(scenario: dict[str, Any]) -> bool:
-        asked.append(len(scenario["events"]))
+        trials.append(len(scenario["events"]))
         return len(scenario["events"]) == 10
 
-    assert len(minimized(SCENARIO, differs, most_trials=25)["events"]) == 10
-    assert len(asked) == 25
+    assert len(minimized(SCENARIO, differs, max_trials=25)["events"]) == 10
+    assert len(trials) == 25

@@ -1,7 +1,7 @@
-"""Random scenarios give what the real Kafka Streams gives: some of what `make fuzz` does.
+"""Random scenarios have the same results in Kafka Streams; a small part of `make fuzz`.
 
-The same scenarios at each run, so that one which differs tells of a change of ours. `make fuzz`
-takes new ones each time; the seed that it names repeats them here.
+Every run uses the same scenarios, so that a difference is caused by a change of the code.
+`make fuzz` uses a new seed each time and prints it; set the variables below to repeat its run here.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from conformance.oracle.process import OracleUnavailable
 
 _SEED = os.environ.get("MILLSTREAM_FUZZ_SEED", "smoke")
 _SECONDS = float(os.environ.get("MILLSTREAM_FUZZ_SECONDS", "25"))
-#: A tenth of what one core of 2020 compares in a second.
-_LEAST_RATE = 1
-#: Of scenarios that Kafka Streams refuses or fails on: they compare nothing.
-_MOST_LEFT_OUT = 0.2
+#: A tenth of the rate of one core of 2020, in scenarios per second.
+_MIN_RATE = 1
+#: The maximum share of scenarios that Kafka Streams rejects, which compare nothing.
+_MAX_SKIPPED_SHARE = 0.2
 
 
-def test_agrees_on_what_nobody_thought_of() -> None:
-    """Hunts whatever the recorded scenarios do not cover.
+def test_random_scenarios_agree_with_kafka_streams() -> None:
+    """Covers combinations that the recorded scenarios do not contain.
 
-    The first time it fetches the jars of Kafka Streams, as `make fuzz` does.
+    Like `make fuzz`, the first run downloads the jars of Kafka Streams.
     """
     try:
         found = fuzz(_SEED, seconds=_SECONDS)
     except OracleUnavailable as why:
         pytest.skip(str(why))
     compared = found.count.total()
-    assert compared >= _LEAST_RATE * _SECONDS
-    assert found.left_out <= _MOST_LEFT_OUT * (compared + found.left_out)
+    assert compared >= _MIN_RATE * _SECONDS
+    assert found.left_out <= _MAX_SKIPPED_SHARE * (compared + found.left_out)
     shown = [json.dumps(differing, ensure_ascii=False) for differing in found.differing[:3]]
     assert found.differing == [], "\n".join([f"seed {_SEED}", *shown])

@@ -1,23 +1,30 @@
-"""Our stores answer queries as Kafka Streams' do, cached or not, before and after commits.
+"""Queries have the same answers as in Kafka Streams, with and without caches, before and after
+commits.
 
-What running applications of Kafka Streams have answered is recorded (tests/conformance/queries).
-The scenarios of one partition and one instance are asked here, of a task; the others of an
-application, in tests/integration/query.
+The answers of running Kafka Streams applications are recorded (tests/conformance/queries). Here, a
+task answers the scenarios with one partition and one instance; tests/integration/query runs the
+others in an application.
 """
 
 from __future__ import annotations
 
 import pytest
-from conformance.queries.bench import QueryBench, ask
-from conformance.queries.comparing import Answer, Fed, difference, due, moments
-from conformance.queries.recording import recorded
+from conformance.queries.bench import QueryBench, answer_step
+from conformance.queries.comparing import (
+    Answer,
+    ProcessedOffsets,
+    difference,
+    expected_answer,
+    step_groups,
+)
+from conformance.queries.recording import recorded_scenarios
 from conformance.queries.scenarios import Scenario, scenarios
 
-RECORDED = {scenario["name"]: scenario for scenario in recorded()}
+RECORDED = {scenario["name"]: scenario for scenario in recorded_scenarios()}
 
 
-def test_the_recording_answers_the_questions_of_today() -> None:
-    """Goal: whoever changes a question records the answers anew."""
+def test_the_recording_matches_the_current_scenarios() -> None:
+    """Goal: a changed scenario must be recorded again."""
     for scenario in scenarios():
         steps = [{**step} for step in RECORDED[scenario["name"]]["steps"]]
         for step in steps:
@@ -26,28 +33,30 @@ def test_the_recording_answers_the_questions_of_today() -> None:
 
 
 @pytest.mark.parametrize("name", ["pairs", "windows", "sessions", "odd"])
-def test_a_task_answers_as_in_kafka_streams(name: str) -> None:
-    """Goal: values, order, failures and positions of both interfaces are Kafka Streams'; where they
-    may differ, `comparing` says why."""
+def test_task_answers_match_kafka_streams(name: str) -> None:
+    """Goal: values, order, failures and positions of both interfaces match Kafka Streams, except
+    for the differences that `comparing` explains."""
     wrong = differences_of(RECORDED[name])
     assert not wrong, "\n".join(wrong)
 
 
 def differences_of(scenario: Scenario) -> list[str]:
-    """All that a task says which it should not."""
+    """The unexpected answers of a task."""
     found: list[str] = []
-    fed = Fed()
+    processed = ProcessedOffsets()
     with QueryBench(scenario) as bench:
-        for moment in moments(scenario):
-            for step in moment:
+        for group in step_groups(scenario):
+            for step in group:
                 if step["do"] == "ask":
-                    theirs = due(step, moment)
-                    if wrong := difference(step, theirs, ask(bench.queries, step), fed):
-                        asked = {each: said for each, said in step.items() if each != "answer"}
-                        found.append(f"{asked}: {wrong}")
+                    theirs = expected_answer(step, group)
+                    if wrong := difference(
+                        step, theirs, answer_step(bench.queries, step), processed
+                    ):
+                        question = {key: value for key, value in step.items() if key != "answer"}
+                        found.append(f"{question}: {wrong}")
                 else:
-                    bench.take(step)
-                    fed.take(step)
+                    bench.execute(step)
+                    processed.add(step)
     return found
 
 
@@ -70,10 +79,10 @@ def differences_of(scenario: Scenario) -> list[str]:
 )
 def test_answers_of_global_stores_are_compared(ours: Answer, is_right: bool) -> None:
     theirs = {"global": {"failure": "UNKNOWN_QUERY_TYPE"}, "partitions": {}, "only": "none"}
-    assert (difference({}, theirs, ours, Fed()) is None) == is_right
+    assert (difference({}, theirs, ours, ProcessedOffsets()) is None) == is_right
 
 
-def test_nobody_answers_as_a_global_store_who_is_none() -> None:
+def test_an_answer_as_a_global_store_is_a_difference_for_other_stores() -> None:
     theirs: Answer = {"partitions": {}, "only": "none"}
     ours = {**theirs, "global": {"failure": "UNKNOWN_QUERY_TYPE"}}
-    assert difference({}, theirs, ours, Fed()) is not None
+    assert difference({}, theirs, ours, ProcessedOffsets()) is not None

@@ -1,6 +1,7 @@
-"""The fixtures that Kafka Streams made are what it would make today, and it agrees on fresh groups.
+"""Kafka Streams still produces the recorded fixtures, and agrees on new random groups.
 
-The recorders are Java programs that are run here; `tests/java/README.md` says how to do it by hand.
+The recorders are Java programs, which this test runs; `tests/java/README.md` describes how to run
+them manually.
 """
 
 from __future__ import annotations
@@ -11,36 +12,36 @@ from random import Random
 
 import pytest
 from conformance.oracle.process import OracleUnavailable
-from support.broker.recorded_groups import random_case, shown, state_of
+from support.broker.recorded_groups import as_recorded, random_case, state_of
 from support.recordings import RECORDINGS, Recording, assignments
 
-from millstream.assignment.placing.high_availability import assign_high_availability
+from millstream.assignment.placement.high_availability import assign_high_availability
 
 GROUPS = 500
 
 
-def answered(ask: Callable[[], str]) -> str:
-    """What Kafka Streams says, or a skip where it cannot be run."""
+def answer_or_skip(request: Callable[[], str]) -> str:
+    """Return Kafka Streams' answer, or skip the test if it is not available."""
     try:
-        return ask()
+        return request()
     except OracleUnavailable as why:
         pytest.skip(str(why))
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda recording: recording.path.name)
-def test_a_fixture_can_be_made_again(recording: Recording) -> None:
-    """Goal: what a unit test takes for Kafka Streams' answer is one, byte for byte."""
-    assert answered(recording.again) == recording.path.read_text()
+def test_a_fixture_is_reproducible(recording: Recording) -> None:
+    """Goal: unit tests compare with Kafka Streams' real results, byte for byte."""
+    assert answer_or_skip(recording.record_again) == recording.path.read_text()
 
 
-def test_fresh_groups_are_assigned_as_kafka_streams_does() -> None:
-    """Goal: the recorded groups are not the only ones in which both decide alike, process ids with
-    all their bits and standbys of one task that move at once included."""
+def test_random_groups_are_assigned_like_in_kafka_streams() -> None:
+    """Goal: both assignors also agree on groups that are not recorded, including process ids that
+    use all bits, and several standbys of a task that move at once."""
     random = Random(431)
-    asked = "".join(json.dumps(random_case(random)) + "\n" for _ in range(GROUPS))
-    cases = list(map(json.loads, answered(lambda: assignments(asked)).splitlines()))
+    groups = "".join(json.dumps(random_case(random)) + "\n" for _ in range(GROUPS))
+    cases = list(map(json.loads, answer_or_skip(lambda: assignments(groups)).splitlines()))
     assert len(cases) == GROUPS
     for case in cases:
         given = assign_high_availability(state_of(case))
-        told = any(mine.follow_up_ms is not None for mine in given.values())
-        assert (shown(given), told) == (case["result"], case["probing"]), case
+        probing = any(mine.follow_up_ms is not None for mine in given.values())
+        assert (as_recorded(given), probing) == (case["result"], case["probing"]), case

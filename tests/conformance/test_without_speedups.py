@@ -1,7 +1,7 @@
-"""Goal: recordings, caches and operators are the same without the extension, where it is installed.
+"""Goal: recordings, caches and operators have the same results without the C extension.
 
-Method: their tests once more, in a process that cannot import it. `make pure` runs all that need no
-broker in this way.
+Method: run their tests in a process that cannot import the extension. `make pure` runs all tests
+without a broker in this way.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.speedups import needed_speedups
+from support.strictness import needed_speedups
 
 TESTS = Path(__file__).parents[1]
 WITHOUT = TESTS / "support" / "without_speedups.py"
-WHAT = ("conformance/test_conformance.py", "unit/state/caches", "unit/operators")
+TEST_PATHS = ("conformance/test_conformance.py", "unit/state/caches", "unit/operators")
 
 
-def test_python_alone_does_the_same() -> None:
+def test_pure_python_has_the_same_results() -> None:
     needed_speedups()
     done = subprocess.run(
-        [sys.executable, str(WITHOUT), *(str(TESTS / each) for each in WHAT)],
+        [sys.executable, str(WITHOUT), *(str(TESTS / each) for each in TEST_PATHS)],
         cwd=TESTS.parent,
         capture_output=True,
         text=True,

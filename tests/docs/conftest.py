@@ -1,4 +1,4 @@
-"""What the tests of pages and docstrings share."""
+"""Fixtures of the tests of pages and docstrings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import millstream
 
 @pytest.fixture
 def unstarted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes `run` and `start` return at once: everything before them happens for real."""
+    """Make `run` and `start` return immediately; everything before them is real."""
     monkeypatch.setattr(millstream.KafkaStreams, "run", lambda self: None)
     monkeypatch.setattr(millstream.KafkaStreams, "start", lambda self: None)

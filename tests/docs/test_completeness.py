@@ -1,4 +1,4 @@
-"""Nothing is left out: settings, errors, methods and names that are public are in the pages."""
+"""The pages cover all public settings, errors, methods and names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import re
 from pathlib import Path
 
+import generate_architecture
 import generate_configuration
 import generate_errors
 import generate_limits
@@ -18,8 +19,8 @@ from millstream import errors, parallel, testing
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_reference_of_settings_is_what_the_code_says() -> None:
-    """A setting or property that is added, changed or wired up must show in its page."""
+def test_the_reference_of_settings_is_current() -> None:
+    """The page shows every added, changed or newly supported setting."""
     texts = [page.read_text(encoding="utf-8") for page in generate_configuration.PAGES]
     for text in texts:
         current = generate_configuration.page(text)
@@ -29,20 +30,27 @@ def test_the_reference_of_settings_is_what_the_code_says() -> None:
             assert f"| `{setting.name}` |" in "".join(texts)
 
 
-def test_the_table_of_errors_is_what_the_code_says() -> None:
-    """An error that is new, or means something else, must show in the page."""
+def test_the_table_of_errors_is_current() -> None:
+    """The page shows every new or changed error."""
     text = generate_errors.PAGE.read_text(encoding="utf-8")
     assert text == generate_errors.page(text), "run: python docs/generators/generate_errors.py"
 
 
-def test_limits_are_what_the_code_says() -> None:
-    """A bound that was changed, or is gone, must show in the page."""
+def test_limits_are_current() -> None:
+    """The page shows every changed or removed limit."""
     text = generate_limits.PAGE.read_text(encoding="utf-8")
     assert text == generate_limits.page(), "run: python docs/generators/generate_limits.py"
 
 
-def test_every_error_is_explained() -> None:
-    """A user who meets an error class finds it in docs/build/errors.md."""
+def test_the_architecture_drawing_is_current() -> None:
+    text = generate_architecture.DRAWING.read_text(encoding="utf-8")
+    assert text == generate_architecture.drawing(), (
+        "run: python docs/generators/generate_architecture.py"
+    )
+
+
+def test_every_error_is_documented() -> None:
+    """Every error class is in docs/build/errors.md."""
     text = (DOCS / "build" / "errors.md").read_text(encoding="utf-8")
     classes = [each for each in vars(errors).values() if inspect.isclass(each)]
     names = {each.__name__ for each in classes if issubclass(each, errors.StreamsError)}
@@ -78,8 +86,8 @@ def test_every_error_is_explained() -> None:
         (testing.EmbeddedKafka, "build/testing.md"),
     ],
 )
-def test_every_method_is_in_the_page_about_it(kind: type, page: str) -> None:
-    """A method without a word in the page about its class does not exist for its readers."""
+def test_every_method_is_in_the_page_of_its_class(kind: type, page: str) -> None:
+    """The page about a class mentions all of its methods."""
     text = (DOCS / page).read_text(encoding="utf-8")
     own = (vars(base) for base in kind.__mro__ if base.__module__.startswith("millstream"))
     methods = {each for names in own for each in names if not each.startswith("_")}
@@ -87,7 +95,7 @@ def test_every_method_is_in_the_page_about_it(kind: type, page: str) -> None:
 
 
 def test_the_overview_of_the_dsl_is_complete() -> None:
-    """Its table lists every operation, so what is not in it does not exist in the DSL."""
+    """The table lists every operation."""
     text = (DOCS / "build" / "dsl.md").read_text(encoding="utf-8")
     overview = text[text.index("\n## Every operation") : text.index("\n## Reading and writing")]
     kinds = (
@@ -106,7 +114,7 @@ def test_the_overview_of_the_dsl_is_complete() -> None:
 
 
 def test_every_public_name_is_documented() -> None:
-    """What can be imported from the public modules is mentioned in some page."""
+    """Every name in the public modules is in some page."""
     text = "".join(page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md"))
     names = {each for module in PUBLIC for each in module.__all__}
     assert {each for each in names if not re.search(rf"\b{each}\b", text)} == set()

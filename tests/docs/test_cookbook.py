@@ -1,4 +1,4 @@
-"""The recipes of the cookbook work, and its pages are made of them."""
+"""The recipes of the cookbook work, and its pages are current."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECIPES = sorted(generate_cookbook.RECIPES.glob("*/*.py"))
 
 
 def own_tests(path: Path) -> dict[str, Callable[[], None]]:
-    """A recipe's own tests, by name."""
+    """The tests of a recipe, by name."""
     name = f"cookbook.{path.parent.name}.{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -28,29 +28,29 @@ def own_tests(path: Path) -> dict[str, Callable[[], None]]:
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_recipe_works(path: Path) -> None:
-    """Each brings tests of its own, and they pass."""
+    """The recipe's own tests pass."""
     found = own_tests(path)
     assert found, f"{path} has no test"
     for test in found.values():
         test()
 
 
-def test_there_are_enough_and_none_is_left_out() -> None:
-    """Goal: at least 25 recipes, each in a room that the cookbook has."""
+def test_there_are_enough_recipes_in_known_chapters() -> None:
+    """Goal: at least 25 recipes, each in a chapter of the cookbook."""
     assert len(RECIPES) >= 25
-    assert {path.parent.name for path in RECIPES} == generate_cookbook.ROOMS.keys()
+    assert {path.parent.name for path in RECIPES} == generate_cookbook.CHAPTERS.keys()
 
 
-def test_the_pages_say_what_the_recipes_say() -> None:
-    """A recipe that was changed without its page is noticed."""
+def test_the_pages_are_current() -> None:
+    """Detects a recipe that was changed without its page."""
     for path, text in generate_cookbook.pages():
         assert path.read_text(encoding="utf-8") == text, (
             "run: python docs/generators/generate_cookbook.py"
         )
 
 
-def test_pytest_runs_a_recipe_as_the_cookbook_says() -> None:
-    """The command that a reader is told works from a checkout."""
+def test_pytest_runs_a_recipe_with_the_documented_command() -> None:
+    """The command in the cookbook works in a checkout."""
     command = [sys.executable, "-m", "pytest", "-q", str(RECIPES[0])]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,4 +1,4 @@
-"""What is public has an example in its docstring, and examples work."""
+"""Public names have examples in their docstrings, and the examples work."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from support.doc_examples import compare, examples_of, has_example, public_code,
 
 import millstream
 
-#: Examples that start a broker: an integration test runs them.
-NEEDS_BROKER = frozenset({"millstream.embedded.broker"})
+#: Examples that start a broker; an integration test runs them.
+NEEDS_BROKER = frozenset({"millstream.embedded.embedded_kafka"})
 
-#: What is public, but has no example of its own, and why.
+#: Public names without an example of their own, and the reasons.
 WITHOUT_EXAMPLE: dict[str, str] = {
     "Materialized.versioned_supplier": "for the engine, not for users",
     **{
-        f"EmbeddedKafka.{each}": "its class shows them all, so that one broker does"
+        f"EmbeddedKafka.{each}": "its class shows all of them with one broker"
         for each in ("create_topic", "kill", "start", "stop")
     },
     **dict.fromkeys(
@@ -27,7 +27,7 @@ WITHOUT_EXAMPLE: dict[str, str] = {
             *(f"EmbeddedBroker.{each}" for each in ("kill", "pause", "resume", "start", "stop")),
             "EmbeddedKafka.wait_in_sync",
         ),
-        "the example of EmbeddedKafka.brokers shows them all",
+        "the example of EmbeddedKafka.brokers shows all of them",
     ),
     **{
         f"EmbeddedBroker.{each}": "for EmbeddedKafka, not for users"
@@ -54,7 +54,7 @@ WITHOUT_EXAMPLE: dict[str, str] = {
         for each in names
     },
     **{
-        f"ProcessorSubscription.{each}": "the method of KafkaStreams has one"
+        f"ProcessorSubscription.{each}": "the method of KafkaStreams has an example"
         for each in (
             "close",
             "run",
@@ -75,7 +75,7 @@ WITHOUT_EXAMPLE: dict[str, str] = {
             "register",
             "spark_settings",
         ),
-        "needs Spark, and a broker or jars: what it shows is run by tests of the lake",
+        "needs Spark, and a broker or jars; tests of the lake run its example",
     ),
 }
 
@@ -87,20 +87,20 @@ def modules() -> list[str]:
 @pytest.mark.usefixtures("unstarted")
 @pytest.mark.parametrize("module", sorted(set(modules()) - NEEDS_BROKER))
 def test_examples_of_docstrings_run(module: str) -> None:
-    """The examples that an editor shows beside a function work."""
+    """All examples in the docstrings of a module work."""
     for test in examples_of(importlib.import_module(module)):
         compare(test)
 
 
 def test_everything_public_has_an_example() -> None:
-    """Whoever meets a public class, function or method sees how it is used."""
+    """Every public class, function and method shows its use."""
     code = dict(public_code())
-    assert len(code) > 250  # it looks at something
+    assert len(code) > 250  # public_code() finds something
     assert {each for each in code if not has_example(code[each])} == WITHOUT_EXAMPLE.keys()
 
 
 def test_constants_are_shown_in_examples() -> None:
-    """What is public and no code, such as a serde, is used in some example."""
+    """Public constants, such as serdes, are used in some example."""
     sources = [
         example.source
         for module in modules()
@@ -111,23 +111,23 @@ def test_constants_are_shown_in_examples() -> None:
     assert [each for each in public_data() if not re.search(rf"\b{each}\b", text)] == []
 
 
-def test_a_missing_example_is_noticed() -> None:
-    """Words are no example, and neither is what is never run."""
+def test_missing_examples_are_detected() -> None:
+    """Text is not an example, nor is a skipped example."""
 
-    def told() -> None:
-        """Does it."""
+    def described() -> None:
+        """Do it."""
 
     def skipped() -> None:
-        """Does it.
+        """Do it.
 
         >>> skipped()  # doctest: +SKIP
         """
 
     def shown() -> None:
-        """Does it.
+        """Do it.
 
         >>> 1 + 1
         2
         """
 
-    assert [has_example(each) for each in (told, skipped, shown)] == [False, False, True]
+    assert [has_example(each) for each in (described, skipped, shown)] == [False, False, True]

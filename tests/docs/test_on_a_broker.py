@@ -1,8 +1,8 @@
-"""The blocks of pages that need what a program needs: a broker, Spark, an application that runs.
+"""Runs the blocks of pages that need a broker, Spark, or a running application.
 
-A page's blocks are run from top to bottom, as in test_pages.py, and those marked `<!-- on a broker
--->` with them. Addresses and folders are those of the test. What a page takes for granted, such as
-an application that runs, is set up here.
+A page's blocks are run from top to bottom, as in test_pages.py, including those marked
+`<!-- on a broker -->`. Addresses and folders are replaced by those of the test. The prerequisites
+of a page, such as a running application, are set up here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
-from support.broker.topics import fill, topic_names
+from support.broker.topics import BrokerTopics, fill, topic_names
 from support.docs.blocks import ROOT, Block, blocks, execute
 from support.waiting import wait_for
 
@@ -29,17 +28,17 @@ from millstream.testing import EmbeddedKafka, TopologyTestDriver
 
 DOCS = ROOT / "docs"
 MARK = "on a broker"
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 class Stage(NamedTuple):
-    """Where a page's blocks are run.
+    """The environment in which a page's blocks are run.
 
     Attributes:
         broker: a broker of this module.
-        spark: a session that knows Delta.
-        folder: an empty one, instead of the folders that the page names.
-        closing: what is closed in the end.
+        spark: a session with Delta.
+        folder: an empty folder that replaces the folders in the page.
+        closing: closes everything at the end.
     """
 
     broker: EmbeddedKafka
@@ -50,17 +49,17 @@ class Stage(NamedTuple):
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedKafka]:
-    """Pages name topics as they like, so none but them use this one."""
+    """A broker of its own, since pages choose the names of topics."""
     with EmbeddedKafka() as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
 def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """As docs/build/lake.md makes one."""
+    """A Spark session as in docs/build/lake.md."""
     session = SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false")
     session = session.config("spark.driver.host", "127.0.0.1")
-    # Each of Spark's 200 would be a task of its own.
+    # Spark's default of 200 partitions would start 200 tasks.
     session = session.config("spark.sql.shuffle.partitions", "2")
     warehouse = tmp_path_factory.mktemp("warehouse")
     session = session.config("spark.sql.warehouse.dir", str(warehouse))
@@ -74,27 +73,21 @@ def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessi
 
 @pytest.fixture
 def stage(broker: EmbeddedKafka, delta_spark: SparkSession, tmp_path: Path) -> Iterator[Stage]:
-    """The same broker and session for all pages, and a folder for each."""
+    """One broker and session for all pages, and a folder for each."""
     with ExitStack() as closing:
         yield Stage(broker, delta_spark, tmp_path, closing)
-    forget_topics(broker.bootstrap_servers)
+    delete_topics(broker.bootstrap_servers)
 
 
-def forget_topics(servers: str) -> None:
-    """Delete those of a page: the next one may call its own alike."""
-
-    def own() -> list[str]:
-        return [name for name in topic_names(servers) if not name.startswith("__")]
-
-    admin = AdminClient({"bootstrap.servers": servers})
-    named = own()
-    for deleted in admin.delete_topics(named).values() if named else ():
-        deleted.result(PATIENCE_S)
-    wait_for(lambda: not own(), PATIENCE_S)
+def delete_topics(servers: str) -> None:
+    """Delete the topics of a page, since the next one may use the same names."""
+    names = [name for name in topic_names(servers) if not name.startswith("__")]
+    if names:
+        BrokerTopics(servers).delete(*names)
 
 
 def counting(stage: Stage) -> dict[str, Any]:
-    """An application with a store of counts, in which there is something, and customers."""
+    """Start an application with a filled store of counts, and create customers."""
     servers = stage.broker.bootstrap_servers
     stage.broker.create_topic("words", 2)
     fill(servers, "words", [(b"ann", b"x")] * 3 + [(b"bob", b"x")])
@@ -107,7 +100,7 @@ def counting(stage: Stage) -> dict[str, Any]:
         commit_interval_ms=200,
     )
     streams = stage.closing.enter_context(KafkaStreams(builder.build(), config, stage.spark))
-    streams.wait_for_state("RUNNING", timedelta(seconds=PATIENCE_S))
+    streams.wait_for_state("RUNNING", timedelta(seconds=TIMEOUT_S))
     counts = streams.store("counts", QueryableStoreTypes.key_value())
 
     def is_counted() -> bool:
@@ -116,7 +109,7 @@ def counting(stage: Stage) -> dict[str, Any]:
         except millstream.errors.InvalidStateStoreError:
             return False
 
-    wait_for(is_counted, PATIENCE_S)
+    wait_for(is_counted, TIMEOUT_S)
     customers = stage.spark.createDataFrame([("ann",), ("bob",)], ["id"])
     return {
         "streams": streams,
@@ -127,7 +120,7 @@ def counting(stage: Stage) -> dict[str, Any]:
 
 
 def stores(stage: Stage) -> dict[str, Any]:
-    """Besides, a package with a serde, and a catalog for tables."""
+    """Set up `counting`, a package with a serde, and the end of queries."""
     namespace = counting(stage)
     package = stage.folder / "my_package"
     package.mkdir()
@@ -140,7 +133,7 @@ def stores(stage: Stage) -> dict[str, Any]:
 
 
 def stop_queries(spark: SparkSession) -> None:
-    """Those that a page has started, once they have seen something."""
+    """Stop the queries of a page after they have processed all data."""
     for query in spark.streams.active:
         query.processAllAvailable()
         assert query.exception() is None
@@ -148,7 +141,7 @@ def stop_queries(spark: SparkSession) -> None:
 
 
 def lake(stage: Stage) -> dict[str, Any]:
-    """Tables as `to_lake` would have written them, and their topics."""
+    """Create tables as `to_lake` writes them, and their topics."""
     for topic in ("clicks", "pages-history"):
         stage.broker.create_topic(topic, 2)
     fill(stage.broker.bootstrap_servers, "clicks", [(b"ann", b'{"page": "/", "country": "NZ"}')])
@@ -163,7 +156,7 @@ def lake(stage: Stage) -> dict[str, Any]:
 
 
 def topics(*names: str) -> Callable[[Stage], dict[str, Any]]:
-    """A page that needs topics only."""
+    """Set up a page that only needs topics."""
 
     def make(stage: Stage) -> dict[str, Any]:
         for name in names:
@@ -185,8 +178,8 @@ PAGES: dict[str, Callable[[Stage], dict[str, Any]]] = {
 }
 
 
-def here(block: Block, stage: Stage, application_id: str) -> Block:
-    """A block with this broker and this folder for those that the page names."""
+def localized(block: Block, stage: Stage, application_id: str) -> Block:
+    """Replace a block's broker and folders by those of the test."""
     code = block.code
     for address in ("localhost:9092", "kafka:9092"):
         code = code.replace(f'"{address}"', repr(stage.broker.bootstrap_servers))
@@ -195,7 +188,7 @@ def here(block: Block, stage: Stage, application_id: str) -> Block:
     return block._replace(code=code.replace('application_id="shop"', application_id))
 
 
-def test_each_page_with_such_blocks_is_here() -> None:
+def test_all_pages_with_marked_blocks_are_listed() -> None:
     marked = {
         str(page.relative_to(DOCS))
         for page in DOCS.rglob("*.md")
@@ -211,13 +204,13 @@ def test_blocks_on_a_broker_run(
     topology_driver: Callable[..., TopologyTestDriver],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is to be typed where an application runs works there."""
+    """The blocks of a page work in its environment."""
     namespace = {"__name__": "docs", "timedelta": timedelta, "KafkaStreams": KafkaStreams}
     namespace |= {"STRING": STRING, "LONG": LONG, "StreamsConfig": StreamsConfig}
     namespace |= PAGES[page](stage)
-    # Relative paths of the page, and what Spark leaves in its folder.
+    # For relative paths in the page, and for Spark's files.
     monkeypatch.chdir(stage.folder)
-    # It lasts until Ctrl-C, and is what the application of test_first_minutes.py does.
+    # `run` blocks until Ctrl-C; test_first_minutes.py covers it.
     monkeypatch.setattr(KafkaStreams, "run", lambda self: None)
     fixtures = {
         "kafka": stage.broker,
@@ -230,4 +223,4 @@ def test_blocks_on_a_broker_run(
             with monkeypatch.context() as patched:
                 if not block.mark:
                     patched.setattr(KafkaStreams, "start", lambda self: None)
-                execute(here(block, stage, application_id), DOCS / page, namespace, fixtures)
+                execute(localized(block, stage, application_id), DOCS / page, namespace, fixtures)

@@ -1,10 +1,10 @@
-"""The pages say what is: their examples run, and their links lead somewhere.
+"""The examples in the pages run, and their links work.
 
-Blocks marked `python` are executed and blocks marked `pycon` are compared with what they show, all
-blocks of a page in one namespace, from top to bottom. What stands before a block says where else it
-is run: `<!-- on a broker -->` in test_on_a_broker.py, `<!-- file: NAME -->` by who follows the page
-step by step, `<!-- not run -->` nowhere, or as a file of its own. Those are only compiled.
-Applications are made in the blocks, not started.
+`python` blocks are executed, and the results of `pycon` blocks are compared, all blocks of a page
+in one namespace, from top to bottom. A marker before a block names another place that runs it:
+`<!-- on a broker -->` test_on_a_broker.py, `<!-- file: NAME -->` a test that follows the page step
+by step; `<!-- not run -->` blocks are not run, or run as a separate file. Marked blocks are only
+compiled here. Blocks create applications without starting them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from support.docs.blocks import ROOT, Block, blocks, execute, name
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-#: Folders whose pages are read, and those in them.
-READ = ("benchmarks", "deploy", "examples", "speedups", "tests", ".github")
+#: Folders with further pages.
+FOLDERS = ("benchmarks", "deploy", "examples", "speedups", "tests", ".github")
 LINKING = sorted(
     {
         *PAGES,
         *ROOT.glob("*.md"),
-        *(page for folder in READ for page in (ROOT / folder).rglob("*.md")),
+        *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md")),
     }
 )
 
@@ -36,7 +36,7 @@ HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 @pytest.mark.usefixtures("unstarted")
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_examples_of_the_pages_run(page: Path) -> None:
-    """An example that does not work, or shows what is not so, is worse than none."""
+    """All examples work and show their real results."""
     namespace: dict[str, Any] = {"__name__": "docs"}
     for block in blocks(page):
         if not block.mark:
@@ -45,15 +45,15 @@ def test_examples_of_the_pages_run(page: Path) -> None:
             compile(block.code, f"{page}:{block.line}", "exec")
 
 
-def test_what_is_not_run_needs_what_is_not_here() -> None:
-    """Other libraries, beside ours; the recipes of the cookbook are files that tests run."""
-    unrun = {name(page) for page in PAGES for block in blocks(page) if block.mark == "not run"}
-    elsewhere = ("docs/coming-from/", "docs/cookbook/")
-    assert {page for page in unrun if not page.startswith(elsewhere)} == set()
+def test_only_comparisons_and_recipes_are_not_run() -> None:
+    """Comparisons need other libraries; tests run the recipes of the cookbook as files."""
+    not_run = {name(page) for page in PAGES for block in blocks(page) if block.mark == "not run"}
+    excluded = ("docs/coming-from/", "docs/cookbook/")
+    assert {page for page in not_run if not page.startswith(excluded)} == set()
 
 
-def test_a_wrong_example_is_noticed() -> None:
-    """Each kind of block fails when it is wrong: an exception, a wrong result, a failing test."""
+def test_wrong_examples_are_detected() -> None:
+    """Each kind of block can fail: by an exception, a wrong result, or a failing test."""
     wrong = (
         Block("1 / 0\n", "python", 1),
         Block(">>> 1 + 1\n3\n", "pycon", 1),
@@ -68,7 +68,7 @@ def test_a_wrong_example_is_noticed() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub makes of a page's headings."""
+    """The anchors that GitHub generates for a page's headings."""
     text = FENCED.sub("", page.read_text(encoding="utf-8"))
     slugs: set[str] = set()
     for heading in HEADING.findall(text):
@@ -92,13 +92,13 @@ def broken_links(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", LINKING, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
-    """A renamed page or heading must not leave dead links behind."""
+def test_links_are_valid(page: Path) -> None:
+    """Renamed pages and headings must not leave broken links."""
     assert broken_links(page) == []
 
 
-def test_dead_links_are_noticed(tmp_path: Path) -> None:
-    """A missing file and a missing heading both count; code and the web do not."""
+def test_broken_links_are_detected(tmp_path: Path) -> None:
+    """Missing files and headings are detected; links in code and to the web are ignored."""
     page = DOCS / "build" / "dsl.md"
     assert "nowhere" not in anchors(page)
     copy = tmp_path / "page.md"

@@ -1,4 +1,4 @@
-"""The programs in examples/ are valid Python and import only what there is."""
+"""The programs in examples/ are valid Python and import existing names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
     "path", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: str(path.relative_to(EXAMPLES))
 )
 def test_example_programs_compile(path: Path) -> None:
-    """A name that was renamed must not live on in a program that nobody runs."""
+    """Renamed names must not remain in programs that no test runs."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     compile(tree, str(path), "exec")
     for node in ast.walk(tree):

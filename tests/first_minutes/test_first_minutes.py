@@ -1,5 +1,5 @@
-"""What somebody meets who has never heard of it: the nine points that users expect of the first
-five minutes, each tried in an empty environment, with the wheel as it would be released."""
+"""A new user's first steps: nine expectations of the first five minutes, each tested in an empty
+environment with the wheel as it would be released."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.broker.topics import fill, read_all
-from support.machine.empty import Empty, made, without_java
+from support.machine.clean_environment import CleanEnvironment, create_environment, without_java
 from support.machine.ports import free_port
 from support.machine.wheels import ROOT, built_here
 from support.waiting import wait_for
@@ -28,7 +28,7 @@ from millstream.testing import EmbeddedKafka
 pytestmark = pytest.mark.slow
 
 README = ROOT / "README.md"
-#: Of an error of a script: the line of the script, ours that raised it, and what is wrong.
+#: The maximum output of a failed script: its line, the line that raised the error, the message.
 LINES_OF_AN_ERROR = 8
 #: The topics of README's program, and two that cannot be joined.
 TOPICS = {"lines": 2, "word-counts": 2, "joined": 3, "joined-lines": 2}
@@ -37,15 +37,15 @@ TIMES = ROOT / "build" / "first-minutes.md"
 
 @pytest.fixture(scope="module", autouse=True)
 def _table() -> None:
-    """A new one for each run."""
+    """Start a new table for each run."""
     TIMES.parent.mkdir(exist_ok=True)
-    TIMES.write_text("| Point | What | Took |\n|---|---|---|\n")
+    TIMES.write_text("| Point | Action | Time |\n|---|---|---|\n")
 
 
-def note(point: int, what: str, seconds: float) -> None:
-    """A line of the table."""
+def note(point: int, action: str, seconds: float) -> None:
+    """Add a row to the table."""
     with TIMES.open("a") as table:
-        table.write(f"| {point} | {what} | {seconds:.1f} s |\n")
+        table.write(f"| {point} | {action} | {seconds:.1f} s |\n")
 
 
 @pytest.fixture(scope="module")
@@ -55,24 +55,24 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def small(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Empty]:
-    """With the wheel and no extra, and of others with wheels alone: no Spark."""
+def small(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CleanEnvironment]:
+    """An environment with the wheel without extras, and only wheels of dependencies: no Spark."""
     folder = tmp_path_factory.mktemp("small")
-    yield made(folder, ["--only-binary", ":all:", str(wheel), "pytest"])
+    yield create_environment(folder, ["--only-binary", ":all:", str(wheel), "pytest"])
     shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
-def whole(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Empty]:
-    """With what is needed to run."""
+def whole(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CleanEnvironment]:
+    """An environment that can run applications."""
     folder = tmp_path_factory.mktemp("whole")
-    yield made(folder, [f"{wheel}[spark,server]", "pytest"])
+    yield create_environment(folder, [f"{wheel}[spark,server]", "pytest"])
     shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[EmbeddedKafka]:
-    """A broker under the port that the examples of README name."""
+    """A broker at the port in README's examples."""
     with EmbeddedKafka(port=9092) as broker:
         for topic, partitions in TOPICS.items():
             broker.create_topic(topic, partitions)
@@ -80,29 +80,29 @@ def kafka() -> Iterator[EmbeddedKafka]:
 
 
 def first_program() -> str:
-    """The first block of Python in README, which is what people copy."""
+    """The first Python block of README."""
     found = re.search(r"^```python\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
     assert found is not None
     return found[1]
 
 
 def _count(kafka: EmbeddedKafka, topic: str) -> int:
-    """How many records are in a topic."""
+    """The number of records in a topic."""
     return len(read_all(kafka.bootstrap_servers, topic))
 
 
-# 1. It installs from wheels alone, and the first try needs no Java.
+# 1. Installation from wheels only; the first steps need no Java.
 
 
-def test_installing_needs_no_compiler_and_no_java(small: Empty, tmp_path: Path) -> None:
-    """Point 1: topologies are written, described and tested with what the wheel alone brings."""
+def test_installing_needs_no_compiler_and_no_java(small: CleanEnvironment, tmp_path: Path) -> None:
+    """Point 1: topologies can be written, described and tested with the wheel alone."""
     note(1, "`pip install millstream`, in an empty environment", small.installed_s)
-    said = small.run("python", "-m", "pip", "list", "--format=json").stdout
-    assert "pyspark" not in {each["name"].lower() for each in json.loads(said)}
+    output = small.run("python", "-m", "pip", "list", "--format=json").stdout
+    assert "pyspark" not in {each["name"].lower() for each in json.loads(output)}
     (small.folder / "app.py").write_text(
         first_program().replace("KafkaStreams(builder", "0 and (builder")
     )
-    bare = Empty(small.folder, without_java(small.environment, tmp_path / "bin"), 0)
+    bare = CleanEnvironment(small.folder, without_java(small.environment, tmp_path / "bin"), 0)
     described = bare.run("millstream", "describe", "app.py")
     assert described.returncode == 0, described.stderr
     assert "counts-repartition" in described.stdout
@@ -111,25 +111,25 @@ def test_installing_needs_no_compiler_and_no_java(small: Empty, tmp_path: Path) 
 # 2. A demo.
 
 
-def test_the_demo_shows_itself(whole: Empty) -> None:
-    """Point 2: one command, no Kafka, a result that is checked, and a console to open."""
+def test_the_demo_works(whole: CleanEnvironment) -> None:
+    """Point 2: one command, without Kafka, with a verified result and a console."""
     note(1, "`pip install 'millstream[spark,server]'`", whole.installed_s)
     began = time.monotonic()
     with whole.program("millstream", "demo", "--orders", "20000") as demo:
         assert demo.wait_ended(180) == 0, demo.errors
-        said = demo.errors
-    note(2, "`millstream demo --orders 20000`, its end included", time.monotonic() - began)
-    assert "every total is right" in said
-    assert "http://127.0.0.1:" in said
+        output = demo.errors
+    note(2, "`millstream demo --orders 20000`, including shutdown", time.monotonic() - began)
+    assert "every total is correct" in output
+    assert "http://127.0.0.1:" in output
 
 
-def test_the_demo_brings_its_own_spark(small: Empty, tmp_path: Path) -> None:
-    """Point 2 with the wheel alone, on a machine without Java: what is missing is fetched once,
-    and said to be."""
+def test_the_demo_downloads_spark(small: CleanEnvironment, tmp_path: Path) -> None:
+    """Point 2 with the wheel alone, on a machine without Java: missing requirements are downloaded
+    once, with a message."""
     environment = without_java(small.environment, tmp_path / "bin")
     environment["MILLSTREAM_CACHE"] = str(tmp_path / "cache")
-    bare = Empty(small.folder, environment, 0)
-    # That Java knows none but the public certificates, so a mirror may be unknown to it.
+    bare = CleanEnvironment(small.folder, environment, 0)
+    # The downloaded Java only trusts public certificates, so it may not trust a mirror.
     broker_jars(find_java())
     jars = cache_folder()
     shutil.copytree(jars, tmp_path / "cache" / jars.name)
@@ -137,12 +137,12 @@ def test_the_demo_brings_its_own_spark(small: Empty, tmp_path: Path) -> None:
         began = time.monotonic()
         with bare.program("millstream", "demo", "--orders", "2000") as demo:
             assert demo.wait_ended(300) == 0, demo.errors
-            said = demo.errors
-        first = "the first time, fetching Spark and Java" if expected else "again"
-        note(2, f"`millstream demo --orders 2000` without Java, {first}", time.monotonic() - began)
-        assert ("No Spark and no Java here: fetches" in said) is expected
-        assert "every total is right" in said
-        assert "http://127.0.0.1:" in said
+            output = demo.errors
+        which = "the first time, with downloads of Spark and Java" if expected else "again"
+        note(2, f"`millstream demo --orders 2000` without Java, {which}", time.monotonic() - began)
+        assert ("No Spark and no Java found: downloading" in output) is expected
+        assert "every total is correct" in output
+        assert "http://127.0.0.1:" in output
     assert small.run("python", "-c", "import pyspark").returncode != 0
     shutil.rmtree(tmp_path / "cache")
 
@@ -150,15 +150,15 @@ def test_the_demo_brings_its_own_spark(small: Empty, tmp_path: Path) -> None:
 # 3. Fifteen lines of README.
 
 
-def test_the_first_lines_of_readme(whole: Empty, kafka: EmbeddedKafka) -> None:
-    """Point 3: it reads from the beginning, Ctrl-C ends it with all committed, and it goes on."""
+def test_the_first_program_of_readme(whole: CleanEnvironment, kafka: EmbeddedKafka) -> None:
+    """Point 3: it reads from the beginning, Ctrl-C ends it with a commit, and it resumes."""
     fill(kafka.bootstrap_servers, "lines", [(None, b"to be or not to be")])
     (whole.folder / "first.py").write_text(first_program())
     for expected, more, where in (
         (4, [(None, b"to sleep")], r"lines-\d from earliest"),
         (6, [], r"lines-\d from [1-9]"),
     ):
-        counted = partial(lambda wanted: _count(kafka, "word-counts") >= wanted, expected)
+        counted = partial(lambda minimum: _count(kafka, "word-counts") >= minimum, expected)
         began = time.monotonic()
         with whole.program("python", "first.py") as running:
             wait_for(counted, 90, lambda: running.errors[-2_000:])
@@ -167,17 +167,17 @@ def test_the_first_lines_of_readme(whole: Empty, kafka: EmbeddedKafka) -> None:
             began = time.monotonic()
             running.signal(signal.SIGINT)
             assert running.wait_ended(30) == 0, running.errors
-            note(3, "Ctrl-C, until it has ended", time.monotonic() - began)
+            note(3, "Ctrl-C until the end", time.monotonic() - began)
             assert re.search(where, running.errors), running.errors
             assert "everything committed" in running.errors
         fill(kafka.bootstrap_servers, "lines", more)
 
 
-# 4. One line more: a hundred calls at a time.
+# 4. A hundred concurrent calls.
 
 
-def test_a_hundred_calls_at_a_time(whole: Empty) -> None:
-    """Point 4: the program that shows it, as README names it, in this environment."""
+def test_a_hundred_concurrent_calls(whole: CleanEnvironment) -> None:
+    """Point 4: the example program in README works in this environment."""
     program = ROOT / "examples" / "async-enrichment" / "async_enrichment.py"
     with whole.program("python", program, "--demo") as demo:
         assert demo.wait_ended(180) == 0, demo.errors
@@ -189,22 +189,22 @@ def test_a_hundred_calls_at_a_time(whole: Empty) -> None:
 # 5. A store over HTTP.
 
 
-def test_a_store_is_asked_by_curl(whole: Empty, kafka: EmbeddedKafka) -> None:
-    """Point 5: the count of a word, and which instance has told it."""
+def test_a_store_is_queried_over_http(whole: CleanEnvironment, kafka: EmbeddedKafka) -> None:
+    """Point 5: the response contains the count of a word, and the instance that answered."""
     port = free_port()
-    for topic in ("asked-lines", "asked-counts"):
+    for topic in ("queried-lines", "queried-counts"):
         kafka.create_topic(topic, 2)
-    fill(kafka.bootstrap_servers, "asked-lines", [(None, b"hello hello")])
+    fill(kafka.bootstrap_servers, "queried-lines", [(None, b"hello hello")])
     program = (
         first_program()
-        .replace('"lines"', '"asked-lines"')
-        .replace('"word-counts"', '"asked-counts"')
+        .replace('"lines"', '"queried-lines"')
+        .replace('"word-counts"', '"queried-counts"')
     )
     program = program.replace(
         'application_id="word-count"',
-        f'application_id="asked", server_port={port}, server_token="a-token-to-try"',
+        f'application_id="queried", server_port={port}, server_token="a-token-to-try"',
     )
-    (whole.folder / "asked.py").write_text(program)
+    (whole.folder / "queried.py").write_text(program)
 
     def answer() -> object:
         request = urllib.request.Request(f"http://127.0.0.1:{port}/stores/counts/keys/hello")
@@ -215,16 +215,16 @@ def test_a_store_is_asked_by_curl(whole: Empty, kafka: EmbeddedKafka) -> None:
         except OSError:
             return {}
 
-    with whole.program("python", "asked.py") as running:
+    with whole.program("python", "queried.py") as running:
         wait_for(lambda: answer().get("value") == 2, 90, lambda: running.errors[-2_000:])  # type: ignore[attr-defined]
         assert {"partition", "host", "position"} <= answer().keys()  # type: ignore[attr-defined]
 
 
-# 6. A test of it.
+# 6. A unit test.
 
 
-def test_a_topology_is_tested_in_milliseconds(small: Empty) -> None:
-    """Point 6: pytest with the fixture that comes along, time as one says, and no Java."""
+def test_a_topology_is_tested_in_milliseconds(small: CleanEnvironment) -> None:
+    """Point 6: pytest with the included fixture, with simulated time and without Java."""
     (small.folder / "test_counts.py").write_text(
         textwrap.dedent(
             """
@@ -249,21 +249,21 @@ def test_a_topology_is_tested_in_milliseconds(small: Empty) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     took = re.search(r"1 passed in ([\d.]+)s", ran.stdout)
     assert took is not None, ran.stdout
-    note(6, "`pytest` of a topology, by its own clock", float(took[1]))
+    note(6, "`pytest` of a topology, as pytest reports it", float(took[1]))
 
 
 # 7. Mistakes.
 
 MISTAKES = {
-    "a serde that is missing": (
+    "a missing serde": (
         {'stream("lines", key=STRING, value=STRING)': 'stream("lines")'},
         r"There is no key serde: .*\(for example key=millstream.serdes.STRING\).*app.py:\d+",
     ),
-    "a topic that is not there": (
+    "a missing topic": (
         {'"lines"': '"no-such-topic"'},
         r"reads 'no-such-topic', which the cluster does not have.*millstream topics",
     ),
-    "partitions that are unequal": (
+    "unequal numbers of partitions": (
         {
             ".flat_map_values": '.join(builder.table("joined", key=STRING, value=STRING), '
             "lambda line, _: line)\n    .flat_map_values",
@@ -275,9 +275,11 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_in_a_sentence(mistake: str, whole: Empty, kafka: EmbeddedKafka) -> None:
-    """Point 7: what is wrong and what to do, instead of eighty lines of where."""
-    changes, told = MISTAKES[mistake]
+def test_mistakes_have_short_error_messages(
+    mistake: str, whole: CleanEnvironment, kafka: EmbeddedKafka
+) -> None:
+    """Point 7: the error names the problem and the solution, without a long traceback."""
+    changes, message = MISTAKES[mistake]
     program = first_program()
     for old, new in changes.items():
         assert old in program
@@ -285,27 +287,29 @@ def test_a_mistake_is_told_in_a_sentence(mistake: str, whole: Empty, kafka: Embe
     (whole.folder / "app.py").write_text(program)
     began = time.monotonic()
     ran = whole.run("millstream", "run", "app.py", timeout_s=60)
-    note(7, f"{mistake}: until it is told", time.monotonic() - began)
+    note(7, f"{mistake}: until the error", time.monotonic() - began)
     assert ran.returncode != 0
     lines = [line for line in ran.stderr.splitlines() if not line.startswith("millstream: ")]
-    assert re.search(told, lines[-1]), ran.stderr
+    assert re.search(message, lines[-1]), ran.stderr
     assert len(lines) <= LINES_OF_AN_ERROR, ran.stderr
 
 
-def test_a_broker_that_is_not_there(whole: Empty) -> None:
-    """Point 7: it may come back, so it is waited for; but that is said, with what to look at."""
+def test_an_unavailable_broker(whole: CleanEnvironment) -> None:
+    """Point 7: the program waits for the broker, and logs a warning with advice."""
     (whole.folder / "app.py").write_text(first_program().replace("localhost:9092", "localhost:1"))
     began = time.monotonic()
     with whole.program("millstream", "run", "app.py") as run:
-        wait_for(lambda: "waits for a broker" in run.errors, 30, lambda: run.errors)
-        note(7, "a broker that is not there: until it is told", time.monotonic() - began)
+        wait_for(lambda: "waiting for a broker" in run.errors, 30, lambda: run.errors)
+        note(7, "an unavailable broker: until the warning", time.monotonic() - began)
         assert re.search(r"at localhost:1.*refused.*Is bootstrap_servers right\?", run.errors)
         run.signal(signal.SIGINT)
         assert run.wait_ended(30) == 0, run.errors
 
 
-def test_without_spark_it_says_what_to_install(small: Empty, kafka: EmbeddedKafka) -> None:
-    """Point 7: the mistake that everybody makes first."""
+def test_without_spark_the_error_has_the_install_command(
+    small: CleanEnvironment, kafka: EmbeddedKafka
+) -> None:
+    """Point 7: the most common first mistake."""
     (small.folder / "app.py").write_text(first_program())
     ran = small.run("millstream", "run", "app.py", timeout_s=60)
     assert ran.returncode != 0
@@ -313,20 +317,22 @@ def test_without_spark_it_says_what_to_install(small: Empty, kafka: EmbeddedKafk
     assert len(ran.stderr.splitlines()) <= LINES_OF_AN_ERROR + 1, ran.stderr
 
 
-def test_without_java_it_says_what_to_install(whole: Empty, tmp_path: Path) -> None:
-    """Point 7: no Java at all."""
+def test_without_java_the_error_has_the_install_command(
+    whole: CleanEnvironment, tmp_path: Path
+) -> None:
+    """Point 7: there is no Java."""
     environment = without_java(whole.environment, tmp_path / "bin")
-    ran = Empty(whole.folder, environment, 0).run("millstream", "broker", timeout_s=60)
+    ran = CleanEnvironment(whole.folder, environment, 0).run("millstream", "broker", timeout_s=60)
     assert ran.returncode != 0
     assert "pip install 'millstream[java]'" in ran.stderr, ran.stderr
     assert len(ran.stderr.splitlines()) == 1
 
 
-# 8. The same file on Spark's terms.
+# 8. The same file with other Spark masters.
 
 
-def test_the_same_file_on_a_master_of_ones_own(whole: Empty, kafka: EmbeddedKafka) -> None:
-    """Point 8: `run --spark` and `spark-submit` take it as it is."""
+def test_the_same_file_on_another_master(whole: CleanEnvironment, kafka: EmbeddedKafka) -> None:
+    """Point 8: `run --spark` and `spark-submit` run the file unchanged."""
     for number, command in enumerate(
         (
             ("millstream", "run", "submitted.py", "--spark", "local[4]"),
@@ -350,20 +356,20 @@ def test_the_same_file_on_a_master_of_ones_own(whole: Empty, kafka: EmbeddedKafk
                 120,
                 lambda: running.errors[-2_000:],
             )
-            # spark-submit writes to stdout what its program writes to stderr.
-            said = partial(lambda it: it.errors + "\n".join(it.lines), running)
-            wait_for(partial(lambda it: "on Spark local[4]:" in it(), said), 30, said)
+            # spark-submit writes its program's stderr to stdout.
+            output = partial(lambda it: it.errors + "\n".join(it.lines), running)
+            wait_for(partial(lambda it: "on Spark local[4]:" in it(), output), 30, output)
             running.signal(signal.SIGINT)
             code = running.wait_ended(60)
-            # Of spark-submit itself, which is Java, it is the signal's.
-            assert code == 0 or command[0] == "spark-submit", said()
+            # The exit code of spark-submit, a Java program, is the signal's.
+            assert code == 0 or command[0] == "spark-submit", output()
 
 
 # 9. README.
 
 
-def test_readme_says_in_ten_lines_what_it_is() -> None:
-    """Point 9: what it is, for what not, guarantees, numbers, licence, who keeps it."""
+def test_the_first_lines_of_readme_describe_the_project() -> None:
+    """Point 9: purpose, limits, guarantees, performance, license, maintainers, alternatives."""
     text = README.read_text()
     head = text[: text.index("\n## Try it")]
     for word in (
@@ -371,9 +377,9 @@ def test_readme_says_in_ten_lines_what_it_is() -> None:
         "Python",
         "Spark",
         "exactly",
-        "times as fast",
+        "times its throughput",
         "Apache",
-        "not for",
+        "not a fit for",
     ):
         assert word.lower() in head.lower(), word
     for name in ("kafka-streams", "faust", "quix-streams"):

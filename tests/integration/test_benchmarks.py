@@ -1,4 +1,4 @@
-"""The parts of `make bench` still work; how fast anything is decides nothing here."""
+"""The parts of `make bench` work; their speed is not checked here."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ TIMEOUT_S = 300
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_part_runs_and_finds_its_results_right(
+def test_a_benchmark_runs_and_checks_its_results(
     kafka: EmbeddedKafka, arguments: list[str], end: str
 ) -> None:
-    """Goal: a benchmark that nobody has run for a while is not broken.
+    """Goal: benchmarks that are rarely run stay intact.
 
-    Method: each part with few records and without Kafka Streams. It checks its own outputs, and
-    its last line with numbers is the median of the program or operation that comes last.
+    Method: each part with few records and without Kafka Streams. It checks its own output, and its
+    last line with numbers is the median of its last program or operation.
     """
     ran = subprocess.run(
         [
@@ -75,8 +75,8 @@ def test_a_part_runs_and_finds_its_results_right(
 
 
 @pytest.mark.parametrize("name", programs.JOBS)
-def test_a_workload_is_the_same_job_in_both_languages(name: str) -> None:
-    """Goal: nobody forgets the class that a workload must have on Kafka Streams."""
+def test_each_workload_exists_in_both_languages(name: str) -> None:
+    """Goal: each workload has a class for Kafka Streams."""
     assert workload.find(name).description.endswith(".")
     class_name = "".join(word.capitalize() for word in name.split("_"))
     assert (PEER / "src" / "main" / "java" / "workloads" / f"{class_name}.java").is_file()
@@ -84,7 +84,7 @@ def test_a_workload_is_the_same_job_in_both_languages(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_peer_on_kafka_streams_counts(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: the Java program that we are compared with still compiles, runs, and counts right."""
+    """Goal: the Java program for comparison compiles, runs, and counts correctly."""
     run = Run(
         program="java",
         job="count",
@@ -108,7 +108,11 @@ def test_the_peer_on_kafka_streams_counts(kafka: EmbeddedKafka, tmp_path: Path) 
     except OracleUnavailable as why:
         pytest.skip(str(why))
     with peer:
-        wait_for(lambda: not peer.is_running or "last" in marks.read(run.marks), 120, "it is done")
+        wait_for(
+            lambda: not peer.is_running or "last" in marks.read(run.marks),
+            120,
+            "the program has finished",
+        )
         assert peer.is_running, peer.errors
         peer.signal(signal.SIGTERM)
         assert peer.wait_ended(60) == 128 + signal.SIGTERM

@@ -1,4 +1,4 @@
-"""The programs in examples/ do what they promise."""
+"""The programs in examples/ work."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from millstream.testing import EmbeddedKafka
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-#: What each says at the end of its demo, in which it checks its results itself.
-PROMISES = {
-    "ask_over_http": "every answer is right",
-    "async_enrichment": "those of each customer are in order",
-    "clickstream_sessions": "every visit is right",
-    "console_tour": "that is the tour",
-    "counts_in_a_notebook": "every answer is right",
-    "dataframe_enrich": "every count is right",
-    "dataframe_model": "cards is right",
-    "deduplicate": "every event came out once",
+#: The last line of each demo, which checks its own results.
+EXPECTED_LINES = {
+    "ask_over_http": "every result is correct",
+    "async_enrichment": "the visits of each customer are in order",
+    "clickstream_sessions": "every visit is correct",
+    "console_tour": "the tour is complete",
+    "counts_in_a_notebook": "every result is correct",
+    "dataframe_enrich": "every count is correct",
+    "dataframe_model": "cards is correct",
+    "deduplicate": "every event was forwarded once",
     "enrich_orders": "as expected",
     "fraud_rules": "every fraud was found, and nothing else",
     "lake_backfill": "every click is counted once",
-    "map_batches_numpy": "every score is right",
+    "map_batches_numpy": "every score is correct",
     "match_ads": "as expected",
-    "orders_and_payments": "every order became what it should",
+    "orders_and_payments": "every order has the expected status",
     "page_views": "as expected",
     "subscription": "every email was sent, or given up after three attempts",
-    "word_count": "every count is right",
+    "word_count": "every count is correct",
 }
-#: They start Spark, each for something that other tests start it for as well.
+#: Demos that start Spark for features that other tests cover as well.
 SLOW = {
     "ask_over_http",
     "async_enrichment",
@@ -48,17 +48,17 @@ SLOW = {
     "map_batches_numpy",
     "subscription",
 }
-#: More is asked of a demo that takes longer.
+#: Demos that take longer process fewer records.
 OPTIONS = {"word_count": ["--lines", "3000"]}
 
 
 def program(name: str) -> Path:
-    """Where it is: in a folder of its name, with a README and tests, or by itself."""
+    """The path of a program: in a folder of its name, with a README and tests, or a single file."""
     within = EXAMPLES / name.replace("_", "-") / f"{name}.py"
     return within if within.exists() else EXAMPLES / f"{name}.py"
 
 
-def test_no_program_is_left_out() -> None:
+def test_every_file_is_covered() -> None:
     """Each file is a program, a module of one, a recipe of the cookbook, or a test."""
     programs = [
         path
@@ -68,7 +68,7 @@ def test_no_program_is_left_out() -> None:
     folders = {path.parent.name for path in programs}
     within = {path.stem for path in programs}
     alone = {path.stem for path in EXAMPLES.glob("*.py") if "if __name__ ==" in path.read_text()}
-    assert within | alone == PROMISES.keys()
+    assert within | alone == EXPECTED_LINES.keys()
     modules = {path.stem for path in EXAMPLES.glob("*.py")} - alone
     assert all(any(module.startswith(name) for name in alone) for module in modules)
     for folder in folders:
@@ -79,20 +79,20 @@ def test_no_program_is_left_out() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PROMISES],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in EXPECTED_LINES],
 )
-def test_a_demo_keeps_its_promise(name: str, tmp_path: Path) -> None:
-    """Started as a user would, from anywhere, with all that it brings along."""
+def test_a_demo_checks_its_results(name: str, tmp_path: Path) -> None:
+    """Started as a user would, from any folder, with its own modules."""
     options = ["--demo", *OPTIONS.get(name, [])]
     with Program(sys.executable, program(name), *options, home=tmp_path) as demo:
         assert demo.wait_ended(120) == 0, demo.errors
-    assert PROMISES[name] in demo.lines[-1]
-    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+    assert EXPECTED_LINES[name] in demo.lines[-1]
+    assert list(tmp_path.iterdir()) == [], "processes or files are left behind"
 
 
 @pytest.fixture
 def without_pandas(tmp_path: Path) -> dict[str, str]:
-    """Variables for programs to which pandas is not installed, nor to Spark's workers of theirs."""
+    """Environment variables that hide pandas from programs and from Spark's workers."""
     folder = tmp_path / "modules"
     folder.mkdir()
     (folder / "pandas.py").write_text("raise ModuleNotFoundError('no pandas', name='pandas')\n")
@@ -101,27 +101,27 @@ def without_pandas(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["counts_in_a_notebook", "dataframe_enrich", "lake_backfill"])
-def test_only_functions_of_pandas_need_pandas(
+def test_only_pandas_functions_need_pandas(
     name: str, tmp_path: Path, without_pandas: dict[str, str]
 ) -> None:
-    """Goal: DataFrame functions, the lake and stores as DataFrames do without, though Spark imports
-    it wherever it is there."""
+    """Goal: DataFrame functions, the lake and stores as DataFrames work without pandas, although
+    Spark imports it if it is installed."""
     with Program(sys.executable, program(name), "--demo", environment=without_pandas) as demo:
         assert demo.wait_ended(120) == 0, demo.errors
-    assert PROMISES[name] in demo.lines[-1]
+    assert EXPECTED_LINES[name] in demo.lines[-1]
 
 
 @pytest.mark.slow
-def test_a_function_of_pandas_says_that_it_needs_pandas(without_pandas: dict[str, str]) -> None:
-    """The example's own import; what shows that the other programs had none."""
+def test_a_pandas_function_reports_missing_pandas(without_pandas: dict[str, str]) -> None:
+    """The example's own import fails; this shows that the other programs ran without pandas."""
     model = program("dataframe_model")
     with Program(sys.executable, model, "--demo", environment=without_pandas) as demo:
         assert demo.wait_ended(120) == 1
         assert "ModuleNotFoundError: no pandas" in demo.errors
 
 
-def test_a_program_on_a_broker_of_the_user(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: without --demo a program works on topics that exist, until it is told to end."""
+def test_a_program_on_an_existing_broker(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """Goal: without --demo a program works on existing topics until it is stopped."""
     events, once = unique("events"), unique("once")
     kafka.create_topic(events, partitions=2)
     kafka.create_topic(once, partitions=2)
@@ -134,14 +134,14 @@ def test_a_program_on_a_broker_of_the_user(kafka: EmbeddedKafka, tmp_path: Path)
         "--output-topic": once,
     }
     arguments = [word for option in options.items() for word in option]
-    # Its state goes to the folder for temporary files.
+    # Its state goes to the temporary directory.
     place = {"TMPDIR": str(tmp_path)}
     path = program("deduplicate")
     with Program(sys.executable, path, *arguments, environment=place) as running:
         wait_for(
             lambda: len(read_all(kafka.bootstrap_servers, once)) >= len(keys),
             60,
-            lambda: f"everything is written; it said: {running.errors[-2_000:]}",
+            lambda: f"everything is written; stderr: {running.errors[-2_000:]}",
         )
         running.signal(signal.SIGINT)
         assert running.wait_ended(60) == 0, running.errors

@@ -1,6 +1,6 @@
 // Decaton 9.5 at one end of two topics, one of them in the format of Decaton before version 9.
-// Arguments: write or read, bootstrap servers, the topic, the one in the old format, how many tasks are in each.
-// Reading prints each task: topic, key, text, time, application, instance, tries, when it is due, separated by tabs.
+// Arguments: write or read, bootstrap servers, the topic, the topic with the old format, the number of tasks in each.
+// Reading prints for each task, separated by tabs: topic, key, text, time, application, instance, retries, scheduled time.
 import com.linecorp.decaton.client.DecatonClient;
 import com.linecorp.decaton.client.DecatonClient.TaskMetadata;
 import com.linecorp.decaton.processor.DecatonProcessor;

@@ -35,10 +35,10 @@ import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.kafka.streams.state.WindowStore;
 
 /**
- * The application of tests/support/running/interop.py on Kafka Streams: the same topology, names and answers.
+ * The application of tests/support/running/topologies/interop.py on Kafka Streams: the same topology, names and answers.
  *
- * <p>Arguments are settings, {@code key=value}. Says RUNNING once it is, STATE at each change of its
- * state, and RESTORED with the store and the number of records for each store that was restored; ends
+ * <p>Arguments are settings, {@code key=value}. Prints RUNNING when it is running, STATE at each change
+ * of its state, and RESTORED with the store and the number of records for each restored store; ends
  * when its input ends.
  */
 public class Interop {
@@ -50,7 +50,7 @@ public class Interop {
         "minutes", "visits"
     };
 
-    /** Writes each record to every kind of store, and tells what they hold when asked. */
+    /** Writes each record to every kind of store, and returns their contents for queries. */
     static class Remember implements Processor<String, String, String, String> {
         private ProcessorContext<String, String> context;
         private KeyValueStore<String, String> kv;
@@ -82,10 +82,10 @@ public class Interop {
         @Override
         public void process(Record<String, String> record) {
             if (record.key().equals("?")) {
-                // The value says which question it is, and from when on old versions are told.
+                // The value contains the id of the query and the start time of old versions.
                 long since = Long.parseLong(record.value().split("@")[1]);
-                String told = String.join("\n", contents(since));
-                context.forward(record.withKey(record.value()).withValue(told));
+                String answer = String.join("\n", contents(since));
+                context.forward(record.withKey(record.value()).withValue(answer));
                 return;
             }
             String key = record.key();
@@ -133,17 +133,17 @@ public class Interop {
                 e -> lines.add("duplicates " + start(e.key) + " " + e.value));
             counts.all().forEachRemaining(e -> {
                 lines.add("counts " + e.key + " " + text(e.value));
-                tellOf(e.key, since, lines);
+                addContents(e.key, since, lines);
             });
             minutes.all().forEachRemaining(
                 e -> lines.add("minutes " + start(e.key) + " " + text(e.value)));
             return lines;
         }
 
-        private void tellOf(String key, long since, List<String> lines) {
+        private void addContents(String key, long since, List<String> lines) {
             sessions.fetch(key).forEachRemaining(
                 e -> lines.add("sessions " + span(e.key) + " " + e.value));
-            // fetch() would look through each minute since 1970 for what the cache has.
+            // fetch() would search the cache for each minute since 1970.
             visits.findSessions(key, since, since + KEPT.toMillis()).forEachRemaining(
                 e -> lines.add("visits " + span(e.key) + " " + e.value));
             lines.add("versions " + key + " " + text(versions.get(key)));
@@ -245,7 +245,7 @@ public class Interop {
         running.await();
         System.out.println("RUNNING");
         while (System.in.read() >= 0) {
-            // Whoever started this closes its end when it is to stop.
+            // The test closes the input to stop this program.
         }
         System.out.println(streams.close(Duration.ofSeconds(30)) ? "CLOSED" : "NOT CLOSED IN TIME");
         System.exit(0);

@@ -32,10 +32,10 @@ import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.state.WindowStoreIterator;
 
 /**
- * The application of tests/support/running/moving.py on Kafka Streams: the same topology and names.
+ * The application of tests/support/running/topologies/moving.py on Kafka Streams: the same topology and names.
  *
- * <p>Arguments: the name that its topics begin with, then settings, {@code key=value}. Says RUNNING once
- * it is, and for each line that it is sent TASKS and its active tasks; ends when its input ends.
+ * <p>Arguments: the prefix of its topics, then settings, {@code key=value}. Prints RUNNING when it is
+ * running, and for each input line TASKS and its active tasks; ends when its input ends.
  */
 public class Moving {
     static final int GROUPS = 100;
@@ -62,7 +62,7 @@ public class Moving {
         return key.key() + "@" + key.window().start();
     }
 
-    /** Tells how often it has met an id, in stores that only processors have. */
+    /** Counts the occurrences of each id, in stores that only the Processor API has. */
     static class Seen implements Processor<String, String, String, String> {
         private ProcessorContext<String, String> context;
         private KeyValueStore<String, String> plain;

@@ -1,5 +1,5 @@
-// Lets Kafka Streams' own assignors decide about groups: lines of JSON in, the same lines with the decision out.
-// Lives in Kafka's package to reach the constructors and methods that are not public.
+// Runs Kafka Streams' own assignors: reads groups as lines of JSON and prints the same lines with the assignments.
+// In Kafka's package for access to constructors and methods that are not public.
 package org.apache.kafka.streams.processor.internals.assignment;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -52,7 +52,7 @@ public final class RecordAssignments {
     private final ObjectNode group;
     private final TreeMap<ProcessId, ClientState> clients = new TreeMap<>();
     private final AssignmentConfigs configs;
-    /** One in each rack. */
+    /** One broker in each rack. */
     private final Map<String, Node> brokers = new HashMap<>();
 
     private RecordAssignments(ObjectNode group) {
@@ -91,14 +91,14 @@ public final class RecordAssignments {
                 group.put("probing", new HighAvailabilityTaskAssignor().assign(clients, tasks(), stateful(), racks, configs));
                 break;
             case "active":
-                dealOut();
+                loadInitialAssignment();
                 if (racks.canEnableRackAwareAssignor()) {
                     racks.optimizeActiveTasks(named(group.get("some")), clients, configs.rackAwareTrafficCost().orElse(1),
                         configs.rackAwareNonOverlapCost().orElse(10));
                 }
                 break;
             case "standby":
-                dealOut();
+                loadInitialAssignment();
                 if (racks.canEnableRackAwareAssignor()) {
                     racks.optimizeStandbyTasks(clients, configs.rackAwareTrafficCost().orElse(1),
                         configs.rackAwareNonOverlapCost().orElse(10), (source, destination, task, all) -> true);
@@ -116,8 +116,8 @@ public final class RecordAssignments {
         group.set("result", result);
     }
 
-    /** What was dealt out at random, to be improved. */
-    private void dealOut() {
+    /** Loads the random initial assignment, which the optimization improves. */
+    private void loadInitialAssignment() {
         clients.forEach((id, client) -> {
             JsonNode before = group.get("before").get(id.id().toString());
             named(before.get("active")).forEach(client::assignActive);
@@ -197,7 +197,7 @@ public final class RecordAssignments {
         return nodes.toArray(new Node[0]);
     }
 
-    /** Tells of the changelogs' replicas, which the real one asks the cluster for. */
+    /** Returns the replicas of changelogs, which the real class requests from the cluster. */
     private final class Topics extends InternalTopicManager {
         Topics() {
             super(Time.SYSTEM, (Admin) Proxy.newProxyInstance(Admin.class.getClassLoader(), new Class<?>[] {Admin.class},

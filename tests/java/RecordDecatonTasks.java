@@ -1,5 +1,5 @@
-// Answers what Decaton 9.5 writes and reads as tasks: a question a line, its words separated by tabs, texts and bytes in hexadecimal.
-//   put APPLICATION INSTANCE TIMESTAMP SCHEDULED OLD KEY TASK  ->  KEY VALUE HEADER    what DecatonClient gives to its producer
+// Prints how Decaton 9.5 writes and reads tasks. Each line is a request of words separated by tabs, with texts and bytes in hexadecimal.
+//   put APPLICATION INSTANCE TIMESTAMP SCHEDULED OLD KEY TASK  ->  KEY VALUE HEADER    the record of DecatonClient
 //   write TIMESTAMP APPLICATION INSTANCE RETRIES SCHEDULED     ->  BYTES
 //   read BYTES                                                 ->  the five words above, or "refused"
 //   request BYTES                                              ->  those, and TASK, or "refused"

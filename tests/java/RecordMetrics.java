@@ -1,5 +1,5 @@
 // Lists the metrics of Kafka Streams: a line of JSON for each, with its group, name, labels, recording level and description.
-// Every sensor is made by the very method with which Kafka Streams makes it.
+// Every sensor is created by the same method as in Kafka Streams.
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.PrintStream;

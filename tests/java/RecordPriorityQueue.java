@@ -1,4 +1,4 @@
-// Lets java.util.PriorityQueue break ties: lines of JSON in, the same lines with the elements' numbers as they were polled.
+// Records how java.util.PriorityQueue breaks ties: reads lines of JSON and prints them with the polled order of the elements.
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;

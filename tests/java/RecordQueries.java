@@ -80,9 +80,9 @@ import org.apache.kafka.streams.state.VersionedRecordIterator;
 import org.apache.kafka.streams.state.WindowStore;
 
 /**
- * Asks the stores of running Kafka Streams applications: scenarios in, one a line, the same with the answers out.
+ * Queries the stores of running Kafka Streams applications: reads a scenario per line and prints it with the answers.
  *
- * <p>The argument is a broker. tests/conformance/queries/scenarios.py says what a scenario is.
+ * <p>The argument is a broker. tests/conformance/queries/scenarios.py describes scenarios.
  */
 @SuppressWarnings({"unchecked", "rawtypes"})
 public final class RecordQueries {
@@ -108,7 +108,7 @@ public final class RecordQueries {
         return store.get("kind").asText().startsWith("timestamped");
     }
 
-    /** Does to stores what the values of records tell it to. */
+    /** Executes the commands in the values of records on stores. */
     static final class Writer implements Processor<String, String, Void, Void> {
         private final Map<String, JsonNode> stores;
         private ProcessorContext<Void, Void> context;
@@ -139,7 +139,7 @@ public final class RecordQueries {
                     context.commit();
                     return;
                 case "later":
-                    // By stream time, so that it belongs to no record.
+                    // By stream time, so that it has no record.
                     context.schedule(Duration.ofMillis(order.get(1).asLong()), PunctuationType.STREAM_TIME, now -> {
                         try {
                             obey(order.get(2));
@@ -183,7 +183,7 @@ public final class RecordQueries {
         private final Admin admin;
         private final KafkaProducer<String, String> producer;
         private final TreeMap<String, KafkaStreams> instances = new TreeMap<>();
-        /** What the instances of now are to have processed, all together. */
+        /** The number of records that the current instances must have processed together. */
         private long fed;
         private final Map<TopicPartition, Long> ends = new HashMap<>();
 
@@ -207,7 +207,7 @@ public final class RecordQueries {
             return all;
         }
 
-        /** Several scenarios share the broker. */
+        /** Adds a prefix, since several scenarios share the broker. */
         private String real(String topic) {
             return application + "." + topic;
         }
@@ -315,7 +315,7 @@ public final class RecordQueries {
 
         private KafkaStreams made(String instance) throws Exception {
             Path folder = Path.of(System.getProperty("java.io.tmpdir"), application + "-" + instance);
-            // Of two that could have a task, the assignor prefers the lower process id, which is random otherwise.
+            // Between two candidates for a task, the assignor prefers the lower process id, which is random otherwise.
             Path process = Files.createDirectories(folder.resolve(application)).resolve("kafka-streams-process-metadata");
             String id = "00000000-0000-0000-0000-00000000000" + (instance.equals("one") ? 1 : 2);
             Files.writeString(process, JSON.createObjectNode().put("processId", id).toString());
@@ -326,10 +326,10 @@ public final class RecordQueries {
             settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 3_600_000);
             settings.put(StreamsConfig.NUM_STANDBY_REPLICAS_CONFIG, scenario.path("standbys").asInt());
             settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 10_000_000);
-            // Kafka Streams' own tests switch this on; the name is not public.
+            // Kafka Streams' own tests enable this setting; its name is not public.
             settings.put("__iq.consistency.offset.vector.enabled__", scenario.path("vectors").asBoolean());
             settings.put("auto.offset.reset", "earliest");
-            // The times of the records are long gone, and brokers delete what is old.
+            // The records' timestamps are in the distant past, and brokers delete old records.
             settings.put(StreamsConfig.WINDOW_STORE_CHANGE_LOG_ADDITIONAL_RETENTION_MS_CONFIG, 4_000_000_000_000L);
             return new KafkaStreams(topology(), settings);
         }
@@ -371,7 +371,7 @@ public final class RecordQueries {
             streams.close(CloseOptions.groupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP).withTimeout(Duration.ofSeconds(30)));
         }
 
-        /** Until every started instance runs and, with standbys, one has all tasks and the other follows. */
+        /** Waits until every started instance runs and, with standbys, one has all tasks and the other all standbys. */
         private void settle(boolean all) throws Exception {
             if (!all) {
                 return;
@@ -391,7 +391,7 @@ public final class RecordQueries {
             return instance.equals("active") ? running(true) : instance.equals("standby") ? running(false) : instances.get(instance);
         }
 
-        /** The instance that has active tasks, or the one that has standbys only. */
+        /** The instance with active tasks, or the one with only standbys. */
         private KafkaStreams running(boolean active) {
             for (KafkaStreams streams : instances.values()) {
                 if (streams.state() != KafkaStreams.State.RUNNING) {
@@ -432,7 +432,7 @@ public final class RecordQueries {
             ends.put(new TopicPartition(real(topic), partition), offset + 1);
             for (JsonNode table : scenario.get("tables")) {
                 if (table.get("kind").asText().startsWith("global") && table.get("topic").asText().equals(topic)) {
-                    // The thread of global tables counts nothing.
+                    // The global thread does not count records.
                     KafkaStreams streams = running(true);
                     ReadOnlyKeyValueStore<String, String> store = streams.store(StoreQueryParameters.fromNameAndType(table.get("name").asText(), QueryableStoreTypes.keyValueStore()));
                     await("global", () -> java.util.Objects.equals(store.get(key), value));

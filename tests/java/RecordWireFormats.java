@@ -1,4 +1,4 @@
-// Prints the bytes of subscriptions and assignments as Kafka Streams' own encoders write them: one JSON object of hexadecimal texts.
+// Prints the bytes of subscriptions and assignments from Kafka Streams' own encoders: one JSON object with hexadecimal strings.
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.nio.ByteBuffer;

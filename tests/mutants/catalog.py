@@ -1,26 +1,26 @@
-"""All faults, of every area."""
+"""The faults of all areas."""
 
 from __future__ import annotations
 
 from mutants import (
-    apart,
     application,
     batches,
     changelogs,
     clients,
     commit_path,
+    concurrent,
     connection,
+    dataframes,
     dsl,
-    ownership,
     shipping,
     storage,
-    structured,
+    task_management,
     usability,
 )
 from mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
-    *apart.MUTANTS,
+    *concurrent.MUTANTS,
     *application.MUTANTS,
     *batches.MUTANTS,
     *changelogs.MUTANTS,
@@ -28,9 +28,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *commit_path.MUTANTS,
     *connection.MUTANTS,
     *dsl.MUTANTS,
-    *ownership.MUTANTS,
+    *task_management.MUTANTS,
     *shipping.MUTANTS,
     *storage.MUTANTS,
-    *structured.MUTANTS,
+    *dataframes.MUTANTS,
     *usability.MUTANTS,
 )

@@ -6,158 +6,161 @@ from mutants.mutant import Mutant, mutant
 
 _COMMITS = "runtime/loop/commits.py"
 _AT_LEAST_ONCE = "runtime/loop/at_least_once.py"
-_TRANSACTIONS = "runtime/loop/transactions.py"
-_INSISTING = "kafka/cluster/insisting.py"
+_TRANSACTIONS = "runtime/loop/exactly_once.py"
+_INSISTING = "kafka/cluster/retries.py"
 _TASK = "runtime/task/stream_task.py"
 _STORES = "state/task_stores.py"
 _CHANGELOG = "state/changelogs/store_changelog.py"
 _OVERLAY = "state/storage/overlay.py"
 _ROCKSDB = "state/storage/rocksdb.py"
 _REBALANCES = "runtime/loop/rebalances.py"
-_CLOSING = "runtime/loop/closing.py"
+_CLOSING = "runtime/loop/thread_closer.py"
 _THREAD = "runtime/loop/stream_thread.py"
-_TASKS = "runtime/ownership/tasks.py"
+_TASKS = "runtime/task_management/task_manager.py"
 _PENDING = "runtime/task/queues/pending_offsets.py"
 _QUEUE = "runtime/task/queues/record_queue.py"
-_DELIVERY = "kafka/data/delivery.py"
+_DELIVERY = "kafka/clients/delivery.py"
 
-_PUBLISH = """            self._publication.publish(offsets, whole)
+_PUBLISH = """            self._guarantee.publish(offsets, overall)
         acked = self._producer.acked_offsets()
 """
-_END = """            self._end(needing, offsets, acked, meanwhile)
+_END = """            self._write_stores(to_commit, offsets, acked, meanwhile)
 """
-_FLUSH = "        self._flush(whole)\n        self.commit(offsets, whole)\n"
-_FLUSH_SOON = "        self._flush(whole)\n        if not offsets:"
-_BEGIN = "return _Offsets(offsets, self._committer.begin_commit(offsets, _COMMIT_TIMEOUT_MS), self)"
+_FLUSH = "        self._flush(overall)\n        self._commit(offsets, overall)\n"
+_FLUSH_SOON = "        self._flush(overall)\n        if not offsets:"
+_BEGIN = "return self._committer.begin_commit(offsets, _COMMIT_TIMEOUT_MS)"
 _WRITE = """        for task in tasks:
             meanwhile()
             try:
                 task.post_commit(offsets, acked)
 """
-_DUE = "            if (now_ms < due_ms and not self._commit_wanted) or self._rebalances.under_way:"
-_FLUSH_TRANSACTION = "            self._insist(self._producer.flush, deadline)\n"
+_DUE = (
+    "            if (now_ms < due_ms and not self._commit_requested) "
+    "or self._rebalances.is_rebalancing:"
+)
+_FLUSH_TRANSACTION = "            self._in_steps(self._producer.flush, deadline)\n"
 _SEND_OFFSETS = """            if offsets:
                 self._send_offsets(offsets, deadline)
 """
-_COMMIT_TRANSACTION = "            self._insist(self._producer.commit_transaction, deadline)\n"
+_COMMIT_TRANSACTION = "            self._in_steps(self._producer.commit_transaction, deadline)\n"
 
 MUTANTS: tuple[Mutant, ...] = (
     # --- the order of a commit ---
     mutant(
         "offsets are committed before the producer is flushed",
         _AT_LEAST_ONCE,
-        *(_FLUSH, "        self.commit(offsets, whole)\n        self._flush(whole)\n"),
+        *(_FLUSH, "        self._commit(offsets, overall)\n        self._flush(overall)\n"),
     ),
     mutant(
         "stores are written before the offsets are committed",
         _COMMITS,
-        "        confirmation = None\n",
-        "        confirmation = None\n        acked = self._producer.acked_offsets()\n"
-        "        for task in needing:\n            task.post_commit(offsets, acked)\n",
+        "        response = None\n",
+        "        response = None\n        acked = self._producer.acked_offsets()\n"
+        "        for task in to_commit:\n            task.post_commit(offsets, acked)\n",
     ),
     mutant(
-        "acknowledged offsets are looked at before the flush",
+        "acknowledged offsets are read before the flush",
         _COMMITS,
-        *("        confirmation = None\n", "        acked, confirmation = {}, None\n"),
+        *("        response = None\n", "        acked, response = {}, None\n"),
         *(_PUBLISH, _PUBLISH.partition("\n")[0] + "\n"),
     ),
     mutant(
         "the producer is not flushed",
-        *(_AT_LEAST_ONCE, _FLUSH, "        self.commit(offsets, whole)\n"),
+        *(_AT_LEAST_ONCE, _FLUSH, "        self._commit(offsets, overall)\n"),
     ),
     mutant(
-        "the producer is not flushed before offsets are on their way",
+        "the producer is not flushed before an asynchronous commit",
         *(_AT_LEAST_ONCE, _FLUSH_SOON, "        if not offsets:"),
     ),
-    # --- a commit that the group has not answered ---
+    # --- pending commits ---
     mutant(
-        "stores do not wait for the answer",
+        "stores do not wait for the response",
         _COMMITS,
-        "            self._begun = _Begun(confirmation, needing, offsets, acked)\n",
-        "            self._begun = _Begun(confirmation, needing, offsets, acked)\n" + _END,
+        "            self._pending = _PendingCommit(response, to_commit, offsets, acked)\n",
+        "            self._pending = _PendingCommit(response, to_commit, offsets, acked)\n" + _END,
     ),
     mutant(
-        "nobody hears of the answer",
+        "the response is ignored",
         _COMMITS,
-        "        if self._begun is not None and self._begun.confirmation.is_there:\n",
+        "        if self._pending is not None and self._pending.response.is_done:\n",
         "        if False:\n",
     ),
     mutant(
-        "the loop never asks for the answer",
-        *(_THREAD, "            self._commits.hear()\n", ""),
+        "the loop never checks for the response",
+        *(_THREAD, "            self._committer.finish_pending()\n", ""),
     ),
     mutant(
-        "an answer is waited for where it is only to be heard of",
+        "the loop blocks for the response instead of polling",
         _COMMITS,
-        "        if self._begun is not None and self._begun.confirmation.is_there:\n",
-        "        if self._begun is not None:\n",
+        "        if self._pending is not None and self._pending.response.is_done:\n",
+        "        if self._pending is not None:\n",
     ),
     mutant(
-        "a commit does not wait for the one before",
+        "a commit does not wait for the previous one",
         _COMMITS,
-        "        self._finish(whole)\n        began_ms",
+        "        self._await_pending(overall)\n        began_ms",
         "        began_ms",
     ),
     mutant(
-        "what the group refuses later is not committed any more",
+        "offsets that the group rejects are not committed again",
         *(_COMMITS, "                task.commit_failed()\n", "                pass\n"),
     ),
     mutant(
-        "tasks that were closed meanwhile are written",
+        "stores of closed tasks are written",
         _COMMITS,
         "            if task.state is TaskState.RUNNING and task.task_id not in corrupted\n",
         "            if task.task_id not in corrupted\n",
     ),
     mutant(
-        "a commit goes on when its tasks are dropped",
+        "a commit continues when its tasks are dropped",
         *(
             _COMMITS,
-            "        self._begun = None\n        self._publication.forget_sent()",
-            "        self._publication.forget_sent()",
+            "        self._pending = None\n        self._guarantee.discard_uncommitted()",
+            "        self._guarantee.discard_uncommitted()",
         ),
     ),
     mutant(
-        "tasks are given up with a commit that is not over",
+        "tasks are closed during a pending commit",
         _COMMITS,
-        "return self._publication.is_open or self._begun is not None",
-        "return self._publication.is_open",
+        "return self._guarantee.in_transaction or self._pending is not None",
+        "return self._guarantee.in_transaction",
     ),
     mutant(
-        "a task that is rebuilt does not wait for the answer",
+        "a recreated task does not wait for the response",
         _COMMITS,
-        "        try:\n            self._finish(Deadline(self._clock, None), corrupted)\n",
+        "        try:\n            self._await_pending(Deadline(self._clock, None), corrupted)\n",
         "        try:\n            pass\n",
     ),
     mutant(
-        "offsets that were not answered are not sent again",
+        "offsets without a response are not sent again",
         *(
-            _AT_LEAST_ONCE,
-            "self._guarantee.commit(self._offsets, whole, self._begun)",
-            "self._begun.take(None)",
+            _COMMITS,
+            "self._guarantee.await_commit(pending.offsets, pending.response, overall)",
+            "pending.response.result()",
         ),
     ),
     mutant(
-        "offsets are begun to be committed and never are",
+        "an asynchronous commit is never completed",
         _AT_LEAST_ONCE,
         *(_BEGIN, "return None"),
     ),
     mutant(
-        "what comes while the group has not answered is written with the commit",
+        "changes during a pending commit are written with it",
         *(_TASK, "        self.stores.commit_begun()\n", ""),
     ),
     mutant(
-        "a commit is written into a state that is thrown away",
+        "a commit is written into discarded state",
         _COMMITS,
         "            if task.state is TaskState.RUNNING and task.task_id not in corrupted\n",
         "            if task.state is TaskState.RUNNING\n",
     ),
     mutant(
-        "tasks behind one that cannot be written are not written",
+        "tasks after one that cannot be written are not written",
         *(_COMMITS, "                failed = failed or error\n", "                raise\n"),
     ),
     mutant(
-        "a commit that a processor asked for is forgotten when it is refused",
-        *(_TASK, "        self.processing.engine_task.notes.commit_failed()\n", ""),
+        "a commit requested by a processor is lost when it is rejected",
+        *(_TASK, "        self.processing.node_context.commit_state.commit_failed()\n", ""),
     ),
     mutant(
         "caches are not flushed",
@@ -175,24 +178,24 @@ MUTANTS: tuple[Mutant, ...] = (
         _AT_LEAST_ONCE,
         *("self._committer.commit(offsets, timeout_ms)", "None"),
     ),
-    # --- which tasks, how often ---
+    # --- the selection of tasks ---
     mutant(
         "caches of the first task only are flushed",
         _COMMITS,
-        "        for task in needing:\n            with failures_of(task):\n",
-        "        for task in needing[:1]:\n            with failures_of(task):\n",
+        "        for task in to_commit:\n            with task.located_errors():\n",
+        "        for task in to_commit[:1]:\n            with task.located_errors():\n",
     ),
     mutant(
         "offsets of the first task only are committed",
         _COMMITS,
-        "        for task in needing:\n            offsets",
-        "        for task in needing[:1]:\n            offsets",
+        "        for task in to_commit:\n            offsets",
+        "        for task in to_commit[:1]:\n            offsets",
     ),
     mutant(
         "offsets of the last task only are committed",
         _COMMITS,
-        "needing:\n            offsets.update(task.offsets_to_commit())",
-        "needing:\n            offsets = task.offsets_to_commit()",
+        "to_commit:\n            offsets.update(task.offsets_to_commit())",
+        "to_commit:\n            offsets = task.offsets_to_commit()",
     ),
     mutant(
         "stores of the first task only are written",
@@ -200,85 +203,86 @@ MUTANTS: tuple[Mutant, ...] = (
         *(_WRITE, _WRITE.replace("in tasks:", "in tasks[:1]:")),
     ),
     mutant(
-        "tasks that have nothing to commit are committed",
+        "tasks with nothing to commit are committed",
         _COMMITS,
-        "needing = [task for task in tasks if task.commit_needed]",
-        "needing = list(tasks)",
+        "to_commit = [task for task in tasks if task.commit_needed]",
+        "to_commit = list(tasks)",
     ),
     mutant(
         "no task is ever committed",
         _COMMITS,
-        "needing = [task for task in tasks if task.commit_needed]",
-        "needing = [task for task in tasks if False]",
+        "to_commit = [task for task in tasks if task.commit_needed]",
+        "to_commit = [task for task in tasks if False]",
     ),
     mutant(
-        "the cluster is asked though nothing is to be committed",
+        "a request is sent although there is nothing to commit",
         _COMMITS,
-        "        if not needing and not self.is_open:\n            return {}\n        confirmation",
-        "        confirmation",
+        "        if not to_commit and not self.has_pending_work:\n            return {}\n"
+        "        response",
+        "        response",
     ),
     mutant("commits are not counted", _COMMITS, "        self.total += 1\n", ""),
-    # --- what fails ---
+    # --- failures ---
     mutant(
-        "a flush that was not done in time counts as done",
+        "a flush that timed out counts as done",
         _INSISTING,
         "            if deadline.passed:\n                raise\n",
         "            if deadline.passed:\n                return\n",
     ),
     mutant(
-        "a flush is tried for one step only",
+        "a flush is attempted for one step only",
         _INSISTING,
         "            if deadline.passed:\n                raise\n",
         "            if True:\n                raise\n",
     ),
     mutant(
-        "a commit that failed for too long counts as done",
+        "a commit that timed out counts as done",
         _INSISTING,
-        "whole.passed):\n                raise\n",
-        "whole.passed):\n                return None  # type: ignore[return-value]\n",
+        "overall.passed):\n                raise\n",
+        "overall.passed):\n                return None  # type: ignore[return-value]\n",
     ),
     mutant(
-        "a commit that failed is not tried again",
+        "a failed commit is not retried",
         _INSISTING,
-        "            if failing.passed or (whole is not None and whole.passed):",
+        "            if failing.passed or (overall is not None and overall.passed):",
         "            if True:",
     ),
     mutant(
-        "the bound of all of a commit is not kept",
+        "the timeout of a whole commit is ignored",
         _INSISTING,
-        "            if failing.passed or (whole is not None and whole.passed):",
+        "            if failing.passed or (overall is not None and overall.passed):",
         "            if failing.passed:",
     ),
     mutant(
-        "a thread that waits for a flush seems to hang",
+        "a thread that waits for a flush looks stuck",
         _AT_LEAST_ONCE,
-        "in_steps(self._producer.flush, deadline, self._committer.progress)",
-        "in_steps(self._producer.flush, deadline, lambda: None)",
+        "wait_in_steps(self._producer.flush, deadline, self._committer.progress)",
+        "wait_in_steps(self._producer.flush, deadline, lambda: None)",
     ),
     mutant(
-        "a thread that waits for its offsets seems to hang",
+        "a thread that waits for its offsets looks stuck",
         *(_INSISTING, "            on_wait()\n", ""),
     ),
     mutant(
-        "a task that is rebuilt does not wait for what it has logged",
+        "a recreated task does not wait for its logged changes",
         _COMMITS,
         "        if any(task.commit_needed for task in tasks):\n",
         "        if False:\n",
     ),
     mutant(
-        "what was sent by tasks that are given up is sent all the same",
+        "queued records of closed tasks are still sent",
         _AT_LEAST_ONCE,
         "        self._producer.purge()",
         "        pass",
     ),
     # --- transactions ---
     mutant(
-        "a transaction's offsets are sent before its records are acknowledged",
+        "offsets are sent before the records of the transaction are acknowledged",
         _TRANSACTIONS,
         *(_FLUSH_TRANSACTION + _SEND_OFFSETS, _SEND_OFFSETS + _FLUSH_TRANSACTION),
     ),
     mutant(
-        "a transaction goes without its offsets",
+        "a transaction is committed without its offsets",
         *(_TRANSACTIONS, _SEND_OFFSETS, ""),
     ),
     mutant(
@@ -286,7 +290,7 @@ MUTANTS: tuple[Mutant, ...] = (
         *(_TRANSACTIONS, _COMMIT_TRANSACTION, "            pass\n"),
     ),
     mutant(
-        "a transaction is committed though its offsets were refused",
+        "a transaction is committed although its offsets were rejected",
         _TRANSACTIONS,
         "            except RebalanceInProgressError as error:\n",
         "            except RebalanceInProgressError as error:\n                return\n",
@@ -294,53 +298,54 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a transaction without offsets is left open",
         _COMMITS,
-        "        if not needing and not self.is_open:\n            return {}\n        confirmation",
-        "        if not needing:\n            return {}\n        confirmation",
+        "        if not to_commit and not self.has_pending_work:\n            return {}\n"
+        "        response",
+        "        if not to_commit:\n            return {}\n        response",
     ),
     mutant(
         "a transaction is committed after the broker has aborted it",
         _TRANSACTIONS,
-        "whole.remaining_ms(self._transaction_timeout_ms)",
-        "whole.remaining_ms(10 * self._transaction_timeout_ms)",
+        "overall.remaining_ms(self._transaction_timeout_ms)",
+        "overall.remaining_ms(10 * self._transaction_timeout_ms)",
     ),
     mutant(
-        "a transaction that is not answered holds the thread up for long",
+        "a transaction without a response blocks the thread for long",
         _INSISTING,
         "deadline.remaining_ms(_STEP_MS)",
         "deadline.remaining_ms(60_000)",
     ),
     mutant(
-        "a thread that waits for its transaction seems to hang",
+        "a thread that waits for its transaction looks stuck",
         _TRANSACTIONS,
-        "in_steps(attempt, deadline, self._member.progress)",
-        "in_steps(attempt, deadline, lambda: None)",
+        "wait_in_steps(attempt, deadline, self._member.progress)",
+        "wait_in_steps(attempt, deadline, lambda: None)",
     ),
     mutant(
-        "a transaction in which no offset has moved is not fenced",
+        "a transaction without new offsets is not fenced",
         _COMMITS,
-        "        if not offsets and self.is_open:\n",
+        "        if not offsets and self.has_pending_work:\n",
         "        if False:\n",
     ),
     mutant(
-        "a transaction that was given up is not aborted",
+        "a discarded transaction is not aborted",
         _TRANSACTIONS,
-        '        """Abort the transaction."""\n        self._producer.purge()\n',
-        "        pass\n",
+        "    def discard_uncommitted(self) -> None:\n        self._producer.purge()\n",
+        "    def discard_uncommitted(self) -> None:\n        pass\n",
     ),
     mutant(
-        "tasks begin before the transactional id is taken over",
+        "tasks start before the transactional id is acquired",
         _TRANSACTIONS,
-        "            self._beginning.failed(error)\n            return False",
-        "            self._beginning.failed(error)\n            return True",
+        "            self._init_retry.failed(error)\n            return False",
+        "            self._init_retry.failed(error)\n            return True",
     ),
     mutant(
-        "a place in the group that is lost is sent",
-        "kafka/member/group_member.py",
+        "the metadata of a lost group membership is sent",
+        "kafka/membership/group_member.py",
         *("        if generation < 0 or not member_id:", "        if False:"),
     ),
     # --- the task: caches ---
     mutant(
-        "operators do not hand on what their caches hold back",
+        "operators do not forward the entries of their caches",
         _TASK,
         "                executor.flush(store)\n",
         "",
@@ -348,23 +353,23 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "caches of processors are not flushed",
         _TASK,
-        "                self.stores.flush_silently(store)\n",
+        "                self.stores.flush_cache(store)\n",
         "",
     ),
     mutant(
-        "caches that a flush has changed again are left",
+        "caches that a flush has changed are not flushed again",
         _TASK,
-        "            if not self.stores.have_changes:\n                break\n",
+        "            if not self.stores.has_cached_changes:\n                break\n",
         "            break\n",
     ),
     mutant(
-        "what a circle of stores holds back is not written",
+        "the caches of a cycle of stores are not written",
         _TASK,
-        "        else:\n            self._write_unsettled()\n",
+        "        else:\n            self._write_without_forwarding()\n",
         "",
     ),
     mutant(
-        "what is logged once a commit is not logged",
+        "changes that are logged once per commit are not logged",
         _TASK,
         "        self.stores.log_changes()\n",
         "",
@@ -373,30 +378,31 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant("offsets are one too high", _TASK, "CommitOffset(offset, ", "CommitOffset(offset + 1, "),
     mutant("offsets are one too low", _TASK, "CommitOffset(offset, ", "CommitOffset(offset - 1, "),
     mutant(
-        "offsets are those of the commit before",
+        "offsets are those of the previous commit",
         _TASK,
         "CommitOffset(offset, ",
         "CommitOffset(self.committed.get(place, offset), ",
     ),
     mutant(
-        "offsets are those of the partition that is ahead",
+        "offsets are those of the most advanced partition",
         _TASK,
         "            offset = queue.next_offset()\n",
-        "            offset = max(q.next_offset() or 0 for q in at_work.group.queues.values())\n",
+        "            offset = max("
+        "q.next_offset() or 0 for q in processing.group.queues.values())\n",
     ),
     mutant(
-        "one partition's offset is left out",
+        "the offset of one partition is missing",
         _TASK,
         "            if offset is not None:\n                topic_id",
-        "            if offset is not None and place != min(at_work.group.queues):\n"
+        "            if offset is not None and place != min(processing.group.queues):\n"
         "                topic_id",
     ),
     mutant("offsets have no epoch", _TASK, "metadata.encode(), epoch)", "metadata.encode(), None)"),
     mutant("offsets have no metadata", _TASK, "metadata.encode(), epoch)", '"", epoch)'),
     mutant(
-        "what operators remember is not committed",
+        "the metadata of operators is not committed",
         _TASK,
-        "                    remembered,\n",
+        "                    processor_metadata,\n",
         "                    {},\n",
     ),
     mutant(
@@ -406,44 +412,44 @@ MUTANTS: tuple[Mutant, ...] = (
         "                    -1,\n",
     ),
     mutant(
-        "an offset does not say which topic it is of",
+        "an offset has no topic",
         _TASK,
         "frozenset([] if topic_id is None else [topic_id])",
         "frozenset()",
     ),
     # --- the task: after the commit ---
     mutant(
-        "stores do not hear what is acknowledged",
+        "stores do not receive acknowledged offsets",
         _TASK,
         "known = {place: acked[place] for place in reached if place in acked}",
         "known: dict[TopicPartition, int] = {}",
     ),
     mutant(
-        "stores are said to have what was acknowledged of all changelogs",
+        "stores receive the acknowledged offsets of all changelogs",
         _TASK,
         "known = {place: acked[place] for place in reached if place in acked}",
         "known = {place: max(acked.values()) for place in reached if place in acked}",
     ),
     mutant(
-        "a source topic that serves as changelog is not known",
+        "source topics used as changelogs are ignored",
         _TASK,
         "            if place in reached and place in offsets:",
         "            if False:",
     ),
     mutant(
-        "a store is one ahead of the source topic that serves as its changelog",
+        "a store is one ahead of the source topic used as its changelog",
         _TASK,
         "known[place] = offsets[place].offset - 1",
         "known[place] = offsets[place].offset",
     ),
     mutant(
-        "a store goes back to what was acknowledged long ago",
+        "a store returns to an old acknowledged offset",
         _TASK,
         "if (before := reached[place]) is None or offset > before",
         "if (before := reached[place]) is None or offset != before",
     ),
     mutant(
-        "a store's first offset is not kept",
+        "the first offset of a store is not stored",
         _TASK,
         "if (before := reached[place]) is None or offset > before",
         "if (before := reached[place]) is not None and offset > before",
@@ -461,15 +467,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "                pass",
     ),
     mutant(
-        "a committed task is committed again and again",
+        "a committed task is committed repeatedly",
         _TASK,
-        "        self.commit_needed = self.awaits_sent\n        self.processing.engine_task",
-        "        self.processing.engine_task",
+        "        self.commit_needed = self.awaits_delivery\n        self.processing.node_context",
+        "        self.processing.node_context",
     ),
     mutant(
-        "a commit that was asked for is made again and again",
+        "a requested commit is repeated",
         _TASK,
-        "        self.processing.engine_task.notes.commit_begun()\n",
+        "        self.processing.node_context.commit_state.commit_begun()\n",
         "",
     ),
     mutant(
@@ -487,11 +493,11 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a batch is never finished",
         _TASK,
-        "            at_work.group.finish_all()\n",
+        "            processing.group.finish_all()\n",
         "            pass\n",
     ),
     mutant(
-        "a batch is finished before it is taken through the nodes",
+        "a batch is finished before the nodes process it",
         _TASK,
         "                executor.run(batches)\n",
         "                self.processing.group.finish_all()\n"
@@ -500,42 +506,42 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "records in flight are finished with their batch",
         _TASK,
-        "        if flights:\n",
+        "        if in_flight_records:\n",
         "        if False:\n",
     ),
     mutant(
-        "a commit does not wait for what is in flight",
+        "a commit does not wait for records in flight",
         _TASK,
-        "        return not self._is_landing or self._has_landed()\n",
+        "        return not self._is_draining or self._is_drained()\n",
         "        return True\n",
     ),
     mutant(
-        "what a punctuation has caused is in flight at a commit",
+        "records of a punctuation are in flight during a commit",
         _TASK,
-        "            self._is_landing = at_work.lands or at_work.equipment.flights.unplaced > 0\n",
-        "            self._is_landing = at_work.lands\n",
-    ),
-    mutant(
-        "what was sent of a task asks for no commit",
-        _TASK,
-        "            self.commit_needed = self.commit_needed or executor.awaits_sent\n",
+        "                or processing.runner_context.in_flight_records.from_punctuations > 0\n",
         "",
     ),
     mutant(
-        "what was sent of a task and not waited for asks for no commit",
+        "acknowledged records of a task do not cause a commit",
         _TASK,
-        "        self.commit_needed = self.awaits_sent\n",
+        "            self.commit_needed = self.commit_needed or executor.awaits_delivery\n",
+        "",
+    ),
+    mutant(
+        "pending records of a task do not cause a commit",
+        _TASK,
+        "        self.commit_needed = self.awaits_delivery\n",
         "        self.commit_needed = False\n",
     ),
     mutant(
-        "what was sent of a task is not waited for",
+        "the acknowledgement of a task's records is not awaited",
         _COMMITS,
-        "            self._publication.settle(whole)\n        for task in tasks:",
+        "            self._guarantee.await_delivery(overall)\n        for task in tasks:",
         "            pass\n        for task in tasks:",
     ),
     # --- stores ---
     mutant(
-        "changes in caches are not seen",
+        "changes in caches are ignored",
         _STORES,
         "return any(cache.dirty for cache in self.caches().values())",
         "return False",
@@ -547,53 +553,53 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
     ),
     mutant(
-        "what a circle of stores holds back is named, but not written",
+        "the caches of a cycle of stores are reported but not written",
         _STORES,
         "        for cache in changed.values():\n            cache.flush()\n",
         "",
     ),
     mutant(
-        "stores do not log what they log once a commit",
+        "stores do not log their changes at a commit",
         _STORES,
         "            if opened.before_commit is not None:\n                opened.before_commit()",
         "            pass",
     ),
     mutant(
-        "stores whose changelog has not moved are not written",
+        "stores with an unchanged changelog offset are not written",
         _STORES,
         "                opened.base.commit(None)\n            else:",
         "                pass\n            else:",
     ),
     mutant(
-        "stores do not keep the offset that they stand for",
+        "stores do not store their offset",
         _STORES,
         "opened.base.commit(kept)",
         "opened.base.commit(None)",
     ),
     mutant(
-        "stores keep an offset that is one ahead",
+        "stores store an offset that is one ahead",
         _STORES,
         "kept = (partition, offset) if",
         "kept = (partition, offset + 1) if",
     ),
     mutant(
-        "stores keep an offset that is one behind",
+        "stores store an offset that is one behind",
         _STORES,
         "kept = (partition, offset) if",
         "kept = (partition, offset - 1) if",
     ),
     mutant(
-        "one store of several is written",
+        "only one of several stores is written",
         _STORES,
-        "                restorer.reached = offset\n            self._meters",
+        "                restorer.reached = offset\n            self._metrics",
         "                restorer.reached = offset\n                break\n"
-        "            self._meters",
+        "            self._metrics",
     ),
     mutant(
-        "stores do not know how far they are",
+        "stores have no position",
         _STORES,
-        "                restorer.reached = offset\n            self._meters",
-        "            self._meters",
+        "                restorer.reached = offset\n            self._metrics",
+        "            self._metrics",
     ),
     mutant(
         "the checkpoint is not written in between",
@@ -616,36 +622,36 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a close after a commit does not write the checkpoint",
         _STORES,
-        "                self._warn_of_uncommitted()\n                self._write_checkpoint()\n",
-        "                self._warn_of_uncommitted()\n",
+        "                self._warn_uncommitted()\n                self._write_checkpoint()\n",
+        "                self._warn_uncommitted()\n",
     ),
     mutant(
-        "an overlay is forgotten instead of written",
+        "an overlay is discarded instead of written",
         _OVERLAY,
-        "write_batch(begun.writes, offset, ",
+        "write_batch(frozen.writes, offset, ",
         "write_batch({}, offset, ",
     ),
     mutant(
-        "a store with many writes that wait writes them in the middle of a batch",
+        "a store with many uncommitted writes writes them during a batch",
         _OVERLAY,
         "        self._bytes += len(key) + (0 if value is None else len(value))\n",
         "        self._bytes += len(key) + (0 if value is None else len(value))\n"
         "        if self._bytes > 100:\n            self.commit(None)\n",
     ),
     mutant(
-        "writes that come after a commit has begun are written with it",
+        "writes after the start of a commit are written with it",
         _OVERLAY,
-        "begun = self._begun or self._begin()",
-        "begun = self._begin()",
+        "frozen = self._frozen or self._freeze()",
+        "frozen = self._freeze()",
     ),
     mutant(
-        "a thread whose stores are full does not commit",
+        "a thread with full stores does not commit",
         _TASK,
         "            or self.stores.needs_commit\n",
         "",
     ),
     mutant(
-        "a task takes records while the stores are full and no commit is possible",
+        "a task takes records although stores are full and no commit is possible",
         _TASK,
         "            and not (self.commit_needed and self.stores.needs_commit)\n",
         "",
@@ -657,25 +663,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "        return count\n",
     ),
     mutant(
-        "stores that are committed still count as full",
+        "committed stores still count as full",
         _STORES,
         "        self._count_writes()\n        with disk",
         "        with disk",
     ),
     mutant(
-        "stores that are closed still count as full",
+        "closed stores still count as full",
         _STORES,
         "            self._uncommitted.update(self, 0)\n",
         "",
     ),
     mutant(
-        "stores with writes that are not committed are kept for another role",
+        "stores with uncommitted writes are kept for another role",
         _STORES,
-        "        if not self.can_be_recycled:\n",
+        "        if not self.can_recycle:\n",
         "        if False:\n",
     ),
     mutant(
-        "what was dropped after a commit has begun comes back when it did not come about",
+        "changes discarded during a commit reappear when it fails",
         *(
             _OVERLAY,
             "            for key in [key for key in writes if start <= key < end]:\n"
@@ -686,13 +692,13 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "an overlay is written without its offset",
         _OVERLAY,
-        "write_batch(begun.writes, offset, ",
-        "write_batch(begun.writes, None, ",
+        "write_batch(frozen.writes, offset, ",
+        "write_batch(frozen.writes, None, ",
     ),
     mutant(
-        "an overlay that is closed is written",
+        "a closed overlay is written",
         _OVERLAY,
-        "        self._forget()\n        self._storage.close()",
+        "        self._discard_writes()\n        self._storage.close()",
         "        self.commit(None)\n        self._storage.close()",
     ),
     mutant(
@@ -709,7 +715,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "                (),\n                (),\n",
     ),
     mutant(
-        "many changes are not logged",
+        "batches of changes are not logged",
         _CHANGELOG,
         "self._writer.log_many(self._store_name, keys, values, timestamps, headers)",
         "pass",
@@ -721,25 +727,25 @@ MUTANTS: tuple[Mutant, ...] = (
         *("send(store_name, (key,), (value_of(stored),), (timestamp,))", "pass"),
     ),
     mutant(
-        "many stored changes are not logged",
+        "batches of stored changes are not logged",
         _CHANGELOG,
         *("send(store_name, keys, values_of(stored), timestamps)", "pass"),
     ),
-    # --- what is in flight ---
+    # --- records in flight ---
     mutant(
-        "what is in flight counts as done",
+        "records in flight count as completed",
         _PENDING,
         "        return run.offsets[run.done]\n",
         "        return run.offsets[-1]\n",
     ),
     mutant(
-        "what is finished stays in flight",
+        "completed records stay in flight",
         _PENDING,
         "            self._runs.clear()\n",
         "",
     ),
     mutant(
-        "a finished record takes all before it along",
+        "a completed record completes all records before it",
         _PENDING,
         "            if run.offsets[run.done] not in finished:\n                return\n"
         "            finished.remove(run.offsets[run.done])",
@@ -753,20 +759,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "                self._acked[partition] = offset + 1\n",
     ),
     mutant(
-        "a record that failed counts as acknowledged",
+        "a failed record counts as acknowledged",
         _DELIVERY,
         "            else:\n                self._note(error, message)\n\n"
         "        return on_delivery",
         "\n        return on_delivery",
     ),
     mutant(
-        "a record that failed is forgotten when somebody watches it",
+        "a failed record with a handler is ignored",
         _DELIVERY,
         "            self._undecided.append(\n",
         "            _ = (\n",
     ),
     mutant(
-        "a commit goes past a record that somebody who watches does not want to lose",
+        "a commit passes a failed record that its handler keeps",
         _DELIVERY,
         "            if failure is not None:\n",
         "            if False:\n",
@@ -789,30 +795,30 @@ MUTANTS: tuple[Mutant, ...] = (
         "a revocation is not acknowledged",
         _REBALANCES,
         "        finally:\n            self._member.acknowledge(event)\n"
-        '        return OwnershipChange(f"tasks {names} go to other threads"',
+        '        return RebalanceResult(f"tasks {names} move to other threads"',
         "        finally:\n            pass\n"
-        '        return OwnershipChange(f"tasks {names} go to other threads"',
+        '        return RebalanceResult(f"tasks {names} move to other threads"',
     ),
     mutant(
-        "revoked tasks that could not be committed are closed as if they were",
+        "revoked tasks that could not be committed are closed as clean",
         _REBALANCES,
         "            if committed:\n",
         "            if True:\n",
     ),
     mutant(
-        "revoked tasks are committed without those that stay",
+        "revoked tasks are committed without the remaining tasks",
         _REBALANCES,
         "        committing = self._tasks.running\n",
         "        committing = self._tasks.running if tasks is None else tasks\n",
     ),
     mutant(
-        "what was sent by lost tasks is sent all the same",
+        "queued records of lost tasks are still sent",
         _REBALANCES,
-        "        self._commits.forget_sent()\n",
+        "        self._committer.discard_uncommitted()\n",
         "",
     ),
     mutant(
-        "lost tasks are closed as if they were committed",
+        "lost tasks are closed as clean",
         _REBALANCES,
         "self._tasks.close_active(clean=False)",
         "self._tasks.close_active(clean=True)",
@@ -820,97 +826,97 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a fenced member keeps its tasks",
         _REBALANCES,
-        "                self.drop_work()\n                return False",
+        "                self.discard_work()\n                return False",
         "                return False",
     ),
     mutant(
-        "lost tasks go on",
+        "lost tasks continue",
         _REBALANCES,
-        "        try:\n            self.drop_work()\n        finally:",
+        "        try:\n            self.discard_work()\n        finally:",
         "        try:\n            pass\n        finally:",
     ),
     mutant(
-        "tasks that the new assignment takes away are not committed",
+        "tasks that the new assignment removes are not committed",
         _REBALANCES,
         "        self._commit_if_needed(self._tasks.outdated(",
         "        print(self._tasks.outdated(",
     ),
     mutant(
-        "what is in flight is not waited for before a revocation",
+        "a revocation does not wait for records in flight",
         _REBALANCES,
-        "            self._commits.drain(revoked)\n",
+        "            self._committer.drain(revoked)\n",
         "",
     ),
     mutant(
-        "what is in flight is not waited for before tasks start anew",
+        "a restart of tasks does not wait for records in flight",
         _REBALANCES,
-        "        self._commits.drain(tasks)\n",
+        "        self._committer.drain(tasks)\n",
         "",
     ),
     # --- the thread ---
     mutant(
-        "commits come at any time",
+        "commits happen at any time",
         _THREAD,
-        *(_DUE, "            if self._rebalances.under_way:"),
+        *(_DUE, "            if self._rebalances.is_rebalancing:"),
     ),
     mutant(
-        "commits come only when they are asked for",
+        "commits happen only on request",
         _THREAD,
-        *(_DUE, "            if not self._commit_wanted or self._rebalances.under_way:"),
+        *(_DUE, "            if not self._commit_requested or self._rebalances.is_rebalancing:"),
     ),
     mutant(
-        "commits that are asked for wait for the interval",
+        "requested commits wait for the interval",
         _THREAD,
-        *(_DUE, "            if now_ms < due_ms or self._rebalances.under_way:"),
+        *(_DUE, "            if now_ms < due_ms or self._rebalances.is_rebalancing:"),
     ),
     mutant(
-        "commits are made while the group rebalances",
+        "commits happen during a rebalance",
         _THREAD,
-        *(_DUE, "            if now_ms < due_ms and not self._commit_wanted:"),
+        *(_DUE, "            if now_ms < due_ms and not self._commit_requested:"),
     ),
     mutant(
-        "a commit that the group refused is forgotten",
+        "a commit that the group rejected is lost",
         _THREAD,
-        "            # What was flushed for it has let tasks work.\n"
-        "            self._ask_all_for_commits()\n",
-        "            self._commit_wanted = False\n",
+        "            # The flush before the commit has let tasks process.\n"
+        "            self._check_commit_requests()\n",
+        "            self._commit_requested = False\n",
     ),
     mutant(
         "nothing is committed before closing",
         _CLOSING,
-        "            offsets = self._commit_at_last()\n",
+        "            offsets = self._final_commit()\n",
         "            offsets: dict[TopicPartition, CommitOffset] = {}\n",
     ),
     mutant(
-        "tasks that could not be committed are closed as if they were",
+        "tasks that could not be committed are closed as clean",
         _CLOSING,
         "lambda: self._tasks.close_all(clean=committed)",
         "lambda: self._tasks.close_all(clean=True)",
     ),
     mutant(
-        "what is not committed is sent while closing",
+        "uncommitted records are sent while closing",
         _CLOSING,
-        "lambda: None if committed else self._commits.forget_sent()",
+        "lambda: None if committed else self._committer.discard_uncommitted()",
         "lambda: None",
     ),
     mutant(
-        "the last commit is tried once",
+        "the last commit is attempted once",
         _CLOSING,
         "            except RebalanceInProgressError:\n                if deadline.passed:\n"
         "                    raise",
         "            except RebalanceInProgressError:\n                raise",
     ),
     mutant(
-        "what was logged is not waited for before a task is rebuilt",
+        "recreating a task does not wait for its logged changes",
         _THREAD,
-        "        self._commits.settle(self._tasks.running, error.task_ids)\n",
+        "        self._committer.await_delivery(self._tasks.running, error.task_ids)\n",
         "",
     ),
     # --- the start of a task ---
     mutant(
         "a task starts before it is restored",
         _TASKS,
-        "            and not self._restoration.unfinished(task.task_id)\n",
+        "            and not self._restoration.has_unfinished(task.task_id)\n",
         "",
     ),
 )

@@ -5,25 +5,28 @@ from __future__ import annotations
 from mutants.mutant import Mutant, mutant
 
 _SERVER = "spark/connection/control_server.py"
-_CHANNEL = "spark/connection/control.py"
-_CONVERSATION = "spark/connection/conversation.py"
-_TESTS = ("tests/unit/spark/test_control.py", "tests/unit/spark/test_frames.py")
+_CHANNEL = "spark/connection/control_client.py"
+_CONVERSATION = "spark/connection/reliable_channel.py"
+_TESTS = (
+    "tests/unit/spark/connection/test_control.py",
+    "tests/unit/spark/connection/test_frames.py",
+)
 
 MUTANTS: tuple[Mutant, ...] = (
     mutant(
-        "a reconnect does not wait for the end of the link before it",
+        "a reconnect does not wait for the end of the previous link",
         _SERVER,
         *("previous is None or previous.wait_ended(_TAKEOVER_S)", "True"),
         tests=_TESTS,
     ),
     mutant(
-        "a reconnect is taken for a registration",
+        "a reconnect is treated as a registration",
         _SERVER,
         *("if current is not None and hello.epoch == current.hello.epoch:", "if False:"),
         tests=_TESTS,
     ),
     mutant(
-        "an attempt that was replaced is admitted",
+        "a replaced attempt is admitted",
         _SERVER,
         *("if current is not None and hello.epoch < current.hello.epoch:", "if False:"),
         tests=_TESTS,
@@ -31,14 +34,14 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "an attempt of an earlier submission is admitted",
         _SERVER,
-        *("if hello.epoch.submission < seat.lowest_submission:", "if False:"),
+        *("if hello.epoch.submission < entry.lowest_submission:", "if False:"),
         tests=_TESTS,
     ),
     mutant(
-        "questions to an attempt that has ended are not answered",
+        "requests to an ended attempt get no response",
         _SERVER,
         *(
-            "                request.settle(ThreadUnavailableError(why))\n",
+            "                request.complete(ThreadUnavailableError(why))\n",
             "                pass\n",
         ),
         tests=_TESTS,
@@ -53,34 +56,34 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_TESTS,
     ),
     mutant(
-        "a thread whose keeper has failed does not stop",
+        "a thread does not stop after its monitor has failed",
         _CHANNEL,
         *(
-            '            self._give_up(f"keeping its connection failed',
-            '            str(f"keeping its',
+            '            self._mark_lost(f"its control connection failed',
+            '            str(f"its control',
         ),
         tests=_TESTS,
     ),
     mutant(
-        "what the other end has received is sent again after a reconnect",
+        "received messages are sent again after a reconnect",
         _CONVERSATION,
-        *("while self._unsent and self._unsent[0].number <= received_there:", "while False:"),
+        *("while self._unsent and self._unsent[0].number <= last_received:", "while False:"),
         tests=_TESTS,
     ),
     mutant(
-        "what was in flight when a connection broke is not sent again",
+        "messages in flight are not sent again after a reconnect",
         _CONVERSATION,
         *("            self._unsent.extendleft(reversed(self._unacknowledged))\n", ""),
         tests=_TESTS,
     ),
     mutant(
-        "messages that come twice are dealt with twice",
+        "duplicate messages are processed twice",
         _CONVERSATION,
-        *("            if number > conversation.received:\n", "            if True:\n"),
+        *("            if number > reliable_channel.received:\n", "            if True:\n"),
         tests=_TESTS,
     ),
     mutant(
-        "a full conversation drops messages that it has to refuse",
+        "a full channel drops messages instead of rejecting them",
         _CONVERSATION,
         *("if self._drop_oldest and not self._ended:", "if not self._ended:"),
         tests=_TESTS,

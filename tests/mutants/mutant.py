@@ -1,4 +1,4 @@
-"""A fault that can be put into the package, as a change of its text."""
+"""A fault of the package, as a change of its source."""
 
 from __future__ import annotations
 

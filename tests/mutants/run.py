@@ -1,9 +1,9 @@
-"""Does a test notice each fault of the catalog?
+"""Verifies that a test detects each fault of the catalog.
 
     make mutants ARGS="--only flushed"
 
-Puts one fault after another into a copy of the tree and runs the tests that should see it, quick
-ones first. A table tells which test noticed each; the process ends with 1 if a fault survived.
+Injects one fault after another into a copy of the tree and runs the tests that should detect it,
+quick ones first. A table lists the test that detected each; exits with 1 if a fault survived.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-# What the tests import and no fault touches: once for all of them.
+# Imports of the tests that no fault changes, shared by all test processes.
 import confluent_kafka.admin  # noqa: F401
 import hypothesis  # noqa: F401
 import kafka  # noqa: F401
@@ -30,7 +30,7 @@ from mutants.catalog import MUTANTS
 from mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[2]
-#: What is run for a fault, until something fails. All of it is in `make test`.
+#: The tests that run for a fault, until one fails. `make test` includes all of them.
 STAGES: tuple[tuple[str, ...], ...] = (
     (
         "tests/unit/runtime/loop/test_commit_path.py",
@@ -42,33 +42,40 @@ STAGES: tuple[tuple[str, ...], ...] = (
         "tests/unit/runtime/loop/test_thread_commits.py",
         "tests/unit/state/test_task_stores.py",
     ),
-    ("tests/unit/runtime", "tests/unit/operators/apart", "tests/unit/state", "tests/unit/kafka"),
+    (
+        "tests/unit/runtime",
+        "tests/unit/operators/concurrent",
+        "tests/unit/state",
+        "tests/unit/kafka",
+    ),
     ("tests/conformance/test_commits.py",),
     ("tests/integration/runtime/test_failpoints.py",),
     ("tests/simulation",),
 )
-#: What is about a module most of all, and run before that.
+#: The main tests of a module, which run first.
 FIRST = {
     "runtime/loop/commits.py": ("tests/unit/runtime/loop/test_commit_path.py",),
-    "runtime/loop/transactions.py": ("tests/unit/runtime/loop/test_transactions.py",),
+    "runtime/loop/exactly_once.py": ("tests/unit/runtime/loop/test_transactions.py",),
     "runtime/loop/at_least_once.py": ("tests/unit/runtime/loop/test_commit_path.py",),
-    "kafka/member/group_member.py": ("tests/unit/kafka/test_member_place.py",),
+    "kafka/membership/group_member.py": (
+        "tests/unit/kafka/membership/test_transaction_metadata.py",
+    ),
     "runtime/task/stream_task.py": ("tests/unit/runtime/loop/test_commit_path.py",),
     "runtime/task/queues/pending_offsets.py": ("tests/properties/test_pending_offsets.py",),
     "runtime/loop/rebalances.py": ("tests/unit/runtime/loop/test_rebalances.py",),
-    "runtime/loop/closing.py": ("tests/unit/runtime/loop/test_thread_commits.py",),
+    "runtime/loop/thread_closer.py": ("tests/unit/runtime/loop/test_thread_commits.py",),
     "runtime/loop/stream_thread.py": ("tests/unit/runtime/loop/test_thread_commits.py",),
     "state/task_stores.py": ("tests/unit/state/test_task_stores.py",),
-    "kafka/data/delivery.py": ("tests/unit/kafka/test_delivery.py",),
+    "kafka/clients/delivery.py": ("tests/unit/kafka/test_delivery.py",),
 }
 _TIMEOUT_S = 600
-#: Some faults make a loop endless: the tests of a stage take a part of this.
-_MOST_CPU_S = 90
+#: A limit for endless loops; the tests of a stage take a fraction of it.
+_MAX_CPU_S = 90
 SURVIVED = "SURVIVED"
 
 
 class Tree:
-    """A copy of the sources and tests, into which faults are put one at a time."""
+    """A copy of the sources and tests, into which faults are injected one at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -79,11 +86,11 @@ class Tree:
         for file in ("pyproject.toml", "README.md", "CHANGELOG.md"):
             shutil.copy(ROOT / file, folder)
 
-    def notices(self, mutant: Mutant, stages: Sequence[Sequence[str]]) -> str:
-        """The first test that fails with a fault."""
+    def detecting_test(self, mutant: Mutant, stages: Sequence[Sequence[str]]) -> str:
+        """Return the first test that fails with a fault."""
         path = self._folder / "src" / "millstream" / mutant.module
-        sound = path.read_text()
-        path.write_text(mutated(mutant, sound))
+        original = path.read_text()
+        path.write_text(mutated(mutant, original))
         try:
             for stage in (mutant.tests, FIRST.get(mutant.module, ()), *stages):
                 found = self._run(stage)
@@ -91,30 +98,29 @@ class Tree:
                     return found
             return SURVIVED
         finally:
-            path.write_text(sound)
+            path.write_text(original)
 
     def _run(self, tests: Sequence[str]) -> str | None:
-        paths = [test for test in tests if (self._folder / test).exists()]
-        if not paths:
+        if not tests:
             return None
         context = multiprocessing.get_context("fork")
-        ours, theirs = context.Pipe(duplex=False)
-        child = context.Process(target=_pytest, args=(self._folder, paths, theirs))
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=_pytest, args=(self._folder, tests, sender))
         child.start()
-        theirs.close()
+        sender.close()
         try:
-            if not ours.poll(_TIMEOUT_S):
-                return f"{' '.join(paths)} hangs"
-            return str(failed) if (failed := ours.recv()) else None
+            if not receiver.poll(_TIMEOUT_S):
+                return f"{' '.join(tests)} hangs"
+            return str(failed) if (failed := receiver.recv()) else None
         except EOFError:
-            return f"{' '.join(paths)} never ends"
+            return f"{' '.join(tests)} never ends"
         finally:
             child.kill()
             child.join()
 
 
 class _Failed:
-    """Notes the first test that fails."""
+    """Stores the first failed test."""
 
     def __init__(self) -> None:
         self.test = ""
@@ -129,38 +135,42 @@ class _Failed:
 
 
 def _pytest(folder: Path, paths: Sequence[str], answer: Connection) -> None:
-    """Run tests of a tree in this process, which has not imported Millstream before."""
-    resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
+    """Run tests of a tree in this process, which has not imported Millstream yet."""
+    resource.setrlimit(resource.RLIMIT_CPU, (_MAX_CPU_S, _MAX_CPU_S))
     os.chdir(folder)
     sys.path[:0] = [str(folder / "src"), str(folder / "tests")]
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(silence, stream)
-    noted = _Failed()
+    failed_test = _Failed()
     options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
-    code = pytest.main([*options, *paths], plugins=[noted])
-    answer.send("" if code == 0 else noted.test or f"exit code {code}")
+    code = pytest.main([*options, *paths], plugins=[failed_test])
+    answer.send("" if code == 0 else failed_test.test or f"exit code {code}")
     answer.close()
-    # Threads that a fault has left behind are not waited for.
+    # Do not wait for remaining threads of a fault.
     os._exit(0)
 
 
-def mutated(mutant: Mutant, sound: str) -> str:
-    """The text of a module with a fault."""
+def mutated(mutant: Mutant, original: str) -> str:
+    """Inject a fault into the text of a module."""
     for old, new in mutant.changes:
-        assert sound.count(old) == 1, f"{mutant.module} has {sound.count(old)} times: {old}"
-        sound = sound.replace(old, new)
-    return sound
+        assert original.count(old) == 1, (
+            f"{mutant.module} contains {original.count(old)} times: {old}"
+        )
+        original = original.replace(old, new)
+    return original
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", default="", help="a part of what the fault breaks")
-    parser.add_argument("--skip", type=int, default=0, help="so many of the first ones")
+    parser.add_argument("--only", default="", help="a part of the fault's name")
+    parser.add_argument("--skip", type=int, default=0, help="the number of faults to skip")
     parser.add_argument("--module", default="", help="a part of the path of the module")
-    parser.add_argument("--jobs", type=int, default=2, help="faults tried at a time")
-    parser.add_argument("--stages", type=int, default=len(STAGES), help="how many at most")
+    parser.add_argument("--jobs", type=int, default=2, help="the number of faults at a time")
+    parser.add_argument(
+        "--stages", type=int, default=len(STAGES), help="the maximum number of stages"
+    )
     arguments = parser.parse_args()
     chosen = [
         each
@@ -178,9 +188,9 @@ def main() -> int:
         job.start()
     survived = 0
     for _ in chosen:
-        breaks, noticed = found.get()
-        survived += noticed == SURVIVED
-        print(f"{breaks:<74} {noticed}", flush=True)  # noqa: T201
+        breaks, detected_by = found.get()
+        survived += detected_by == SURVIVED
+        print(f"{breaks:<74} {detected_by}", flush=True)  # noqa: T201
     for job in jobs:
         job.join()
     print(f"{len(chosen)} mutants, {survived} survived")  # noqa: T201
@@ -195,7 +205,7 @@ def _try(
     with tempfile.TemporaryDirectory() as folder:
         tree = Tree(Path(folder) / "tree")
         for each in mutants:
-            found.put((each.breaks, tree.notices(each, stages)))
+            found.put((each.breaks, tree.detecting_test(each, stages)))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Faults in what is shipped to workers, in log filters, and in what user code raises or returns."""
+"""Faults in shipping code to workers, in log filters, and in handling results of user code."""
 
 from __future__ import annotations
 
 from mutants.mutant import Mutant, mutant
 
-_BY_NAME = ("tests/unit/spark/test_code_by_name.py",)
+_BY_NAME = ("tests/unit/spark/code/test_code_by_name.py",)
 _EXCEPTIONS = ("tests/unit/runtime/test_user_exceptions.py",)
 _GENERATORS = ("tests/unit/topology/test_asynchronous_functions.py",)
 _SIGNALS = ("tests/unit/spark/test_signal_handlers.py",)
-_LOGGING = ("tests/unit/spark/test_worker_logging.py",)
+_LOGGING = ("tests/unit/spark/worker/test_worker_logging.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     mutant(
@@ -19,7 +19,7 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_BY_NAME,
     ),
     mutant(
-        "modules imported in function bodies do not travel",
+        "modules imported in function bodies are not shipped",
         "spark/code/shipping.py",
         "        imported = self._modules.imported_by(function)\n",
         "        imported = self._modules.imported_by(function)[:0]\n",
@@ -47,31 +47,31 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_BY_NAME,
     ),
     mutant(
-        "tracebacks show the file name that cloudpickle gives",
+        "tracebacks show cloudpickle's file names",
         "spark/code/named_objects.py",
         "    return make(*arguments).replace(co_filename=filename)",
         "    return make(*arguments)",
         tests=_BY_NAME,
     ),
     mutant(
-        "a singleton is another object in each pickle",
+        "a singleton becomes a new object in each pickle",
         "spark/code/named_objects.py",
         "    return _singletons.setdefault((kind, name), object.__new__(kind))",
         "    return object.__new__(kind)",
         tests=_BY_NAME,
     ),
     mutant(
-        "an import of one submodule drags the others along",
+        "importing a submodule ships its siblings",
         "spark/code/user_modules.py",
         "if not (isinstance(value, ModuleType) and value.__name__.startswith(prefix))",
         "if value is not None",
         tests=_BY_NAME,
     ),
     mutant(
-        "the lock of a cached property is named as the culprit",
+        "the lock of a cached property is reported as the cause",
         "spark/code/unpicklable.py",
         "    elif isinstance(thing, functools.cached_property):\n"
-        "        # Its lock is none of the parts that travel.\n"
+        "        # Its lock is not pickled.\n"
         '        yield _Step("function", thing.func)\n',
         "",
         tests=_BY_NAME,
@@ -98,15 +98,15 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_EXCEPTIONS,
     ),
     mutant(
-        "the first result of a predicate stands for all",
+        "the first result of a predicate is used for all records",
         "operators/stateless.py",
-        "if GeneratorType in set(map(type, held)):",
-        "if GeneratorType in set(map(type, held[:1])):",
+        "if GeneratorType in set(map(type, matches)):",
+        "if GeneratorType in set(map(type, matches[:1])):",
         tests=_GENERATORS,
     ),
     mutant(
         "generators returned by actions are ignored",
-        "unawaited.py",
+        "async_checks.py",
         "    if isinstance(result, GeneratorType):\n        raise TypeError(",
         "    if result is NotImplemented:\n        raise TypeError(",
         tests=_GENERATORS,
@@ -114,8 +114,8 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "forked children keep the handlers of their parent",
         "spark/signal_handlers.py",
-        "            signal.signal(each.number, each.before)\n    _replaced.clear()",
-        "            pass\n    _replaced.clear()",
+        "            signal.signal(each.number, each.before)\n    _installed.clear()",
+        "            pass\n    _installed.clear()",
         tests=_SIGNALS,
     ),
     mutant(
@@ -126,35 +126,35 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_SIGNALS,
     ),
     mutant(
-        "the filters of loggers stay in the driver",
+        "the filters of loggers are not shipped",
         "spark/worker/worker_logging.py",
-        "            of_loggers[name] = _shipped(each.filters)",
-        "            of_loggers[name] = ()",
+        "            logger_filters[name] = _pickle_filters(each.filters)",
+        "            logger_filters[name] = ()",
         tests=_LOGGING,
     ),
     mutant(
-        "a line whose format lacks a field is an error",
+        "a log line without a field of the format is an error",
         "spark/worker/worker_logging.py",
         "            return _PLAIN.format(record)",
         "            raise",
         tests=_LOGGING,
     ),
     mutant(
-        "the style of a format stays in the driver",
+        "the style of a format is not shipped",
         "spark/worker/worker_logging.py",
         '"%" if plain is None else _STYLES.get(type(plain._style), "%"),',
         '"%",',
         tests=_LOGGING,
     ),
     mutant(
-        "the class of a level travels",
+        "the class of a level is shipped",
         "spark/worker/worker_logging.py",
-        "return _Logger(int(logger.level),",
-        "return _Logger(logger.level,",
+        "        int(logger.level), bool(logger.propagate)",
+        "        logger.level, bool(logger.propagate)",
         tests=_LOGGING,
     ),
     mutant(
-        "a format that was not validated ends the worker",
+        "an unvalidated format ends the worker",
         "spark/worker/worker_logging.py",
         "settings.style, validate=False)",
         "settings.style, validate=True)",
@@ -163,27 +163,27 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a log filter that raises fails the function that logs",
         "spark/worker/worker_logging.py",
-        "            yield _PatientFilter(pickle.loads(each))",
+        "            yield _LenientFilter(pickle.loads(each))",
         "            yield pickle.loads(each)",
         tests=_LOGGING,
     ),
     mutant(
         "dictConfig silences the next application of a worker",
         "spark/worker/worker_logging.py",
-        "        self._enable_ours()\n",
+        "        self._enable_millstream_loggers()\n",
         "",
         tests=_LOGGING,
     ),
     mutant(
-        "the file of a loguru logger is an error",
-        "spark/code/loguru_sinks.py",
+        "a loguru logger with a file is an error",
+        "spark/code/named_objects.py",
         " if is_picklable(each)}",
         "}",
         tests=_BY_NAME,
     ),
     mutant(
-        "a loguru logger with a file alone logs nothing on workers",
-        "spark/code/loguru_sinks.py",
+        "a loguru logger with only a file logs nothing on workers",
+        "spark/code/named_objects.py",
         "    if had_sinks and not core.handlers:",
         "    if had_sinks and core.handlers:",
         tests=_BY_NAME,

@@ -1,4 +1,4 @@
-"""Faults in storages and in the writes above them (`state/storage`)."""
+"""Faults in storages and their overlays (`state/storage`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mutants.mutant import Mutant, mutant
 
 _OVERLAY = "state/storage/overlay.py"
 _ROCKSDB = "state/storage/rocksdb.py"
-_BUDGET = "state/storage/uncommitted_budget.py"
+_BUDGET = "state/storage/overlay.py"
 _CHECK = "state/storage/write_check.py"
 _CHECKPOINT = "state/directories/checkpoint.py"
 
@@ -17,39 +17,32 @@ _STORES = ("tests/unit/state/test_task_stores.py",)
 MUTANTS: tuple[Mutant, ...] = (
     # --- uncommitted writes ---
     mutant(
-        "a scan finds keys in the order of before they were dropped",
+        "a scan returns keys in an order from before a deletion",
         _OVERLAY,
-        "            del writes[key]\n        self._order.clear()\n        self._dropped.append",
-        "            del writes[key]\n        self._dropped.append",
+        "            del writes[key]\n        self._order.clear()\n"
+        "        self._deleted_ranges.append",
+        "            del writes[key]\n        self._deleted_ranges.append",
         tests=_LAYERS,
     ),
     mutant(
-        "writes of a failed commit keep the order of before later ones joined them",
+        "writes of a failed commit are not merged in order with later ones",
         _OVERLAY,
-        "        begun.order.clear()\n",
+        "        frozen.order.clear()\n",
         "",
         tests=_LAYERS,
     ),
     mutant(
-        "ranges that are dropped stay on disk",
+        "deleted ranges stay on disk",
         _OVERLAY,
-        "        self._dropped.append((start, end))\n",
+        "        self._deleted_ranges.append((start, end))\n",
         "",
         tests=_LAYERS,
     ),
     mutant(
-        "a read finds only what is committed",
+        "reads only return committed writes",
         _OVERLAY,
-        "        return self._read(key) if value is _UNWRITTEN else value\n\n"
-        "    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:\n"
-        '        """The value of each key, in their order."""\n'
-        "        return _found_above(self._writes, self._below, keys)\n\n"
-        "    def put(",
-        "        return self._read(key)\n\n"
-        "    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:\n"
-        '        """The value of each key, in their order."""\n'
-        "        return _found_above(self._writes, self._below, keys)\n\n"
-        "    def put(",
+        "        return self._read(key) if value is _NOT_WRITTEN else value\n",
+        "        return self._read(key)\n",
         tests=_LAYERS,
     ),
     mutant(
@@ -60,28 +53,28 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_STORES,
     ),
     mutant(
-        "writes wait for ever for the bytes that they take",
+        "writes wait forever for memory",
         _BUDGET,
         "        elif self._total > self._max_bytes and not self._is_exceeded:\n",
         "        elif False:\n",
         tests=_STORES,
     ),
     mutant(
-        "a key that is written again and again fills the budget",
+        "repeated writes of one key fill the budget",
         _BUDGET,
         "                self._bytes[writes] = writes.count_uncommitted()\n",
         "                self._bytes[writes] += 0\n",
         tests=_LAYERS,
     ),
     mutant(
-        "a commit does not end the need for one",
+        "a commit does not reset the need for one",
         _BUDGET,
         "            self._is_exceeded = False\n        elif",
         "            pass\n        elif",
         tests=_STORES,
     ),
     mutant(
-        "the check of writes accepts what is not delivered",
+        "the check of writes accepts undelivered results",
         _CHECK,
         "        if last_unit > self._delivered:\n",
         "        if False:\n",
@@ -103,14 +96,14 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=(*_DATABASE, *_LAYERS),
     ),
     mutant(
-        "a database claims one changelog record more than it has",
+        "the position of a database is one record too high",
         _ROCKSDB,
         "return None if data is None else _OFFSET.unpack(data)[0]",
         "return None if data is None else _OFFSET.unpack(data)[0] + 1",
         tests=_DATABASE,
     ),
     mutant(
-        "a failing disk is not noted, so user code can hide it",
+        "user code can hide a disk failure",
         _ROCKSDB,
         "        self.on_failure(failure)\n",
         "",
@@ -119,9 +112,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a database that cannot be flushed is not closed",
         _ROCKSDB,
-        "            failure = error\n        # Every reference counts",
-        "            return error\n        # Every reference counts",
-        tests=("tests/unit/runtime/ownership/test_untrusted_state.py", *_DATABASE),
+        "            failure = error\n        # Drop all references",
+        "            return error\n        # Drop all references",
+        tests=("tests/unit/runtime/task_management/test_untrusted_state.py", *_DATABASE),
     ),
     mutant(
         "a checkpoint that lacks entries is trusted",

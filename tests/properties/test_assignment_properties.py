@@ -1,10 +1,10 @@
-"""What holds for the assignment of any topology to any group, through any history of the group.
+"""Properties of assignments for random topologies and random changes of the group.
 
-With the sticky assignor; what holds for the high-availability one is in a file of its own.
+These tests use the sticky assignor; `test_high_availability_properties.py` has the other one.
 
-Method: random groups of processes and threads; the cooperative protocol is simulated round by
-round, through the bytes: a member gives up at once what it was not assigned, and joins again
-when it gave something up or was told to.
+Method: random groups of processes and threads. The cooperative protocol is simulated round by
+round, with encoded messages: a member immediately revokes the tasks that it is no longer assigned,
+and rejoins if it revoked tasks or the assignment schedules a rebalance.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tasks.fixed_cluster import FixedCluster
 
-from millstream.assignment.leader_assignor import LeaderAssignor
-from millstream.assignment.placing.sticky import assign_sticky
-from millstream.assignment.placing.thread_shares import spread_over_threads
+from millstream.assignment.leader_assignor import LeaderAssignor, spread_over_threads
+from millstream.assignment.placement.sticky import assign_sticky
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.task_assignor import (
     ApplicationState,
@@ -27,14 +26,14 @@ from millstream.assignment.task_assignor import (
     TaskInfo,
     check_assignment,
 )
-from millstream.assignment.topics import ChangelogSpec, TopicGroup, TopologyTopics
-from millstream.assignment.wire.protocol import LATEST_OFFSET
-from millstream.assignment.wire.subscription_info import SubscriptionInfo
+from millstream.assignment.topic_metadata import ChangelogSpec, TopicGroup, TopologyTopics
+from millstream.assignment.wire_format import LATEST_OFFSET, SubscriptionInfo
 from millstream.clock import ManualClock
+from millstream.kafka.membership.member_assignor import MemberSubscription
 from millstream.record import TaskId, TopicPartition
 
-#: A round in which tasks are given up, one in which they are taken, one to find it stable. A task
-#: that is withheld counts as nobody's in the next round, so that others may move once more.
+#: One round each to revoke tasks, to assign them, and to find the assignment stable. Since a
+#: withheld task has no owner in the next round, other tasks may move once more.
 _ROUNDS = 5
 
 
@@ -52,18 +51,18 @@ class Member:
         return tuple(tp for tps in self.tasks.values() for tp in tps)
 
     @property
-    def user_data(self) -> bytes:
+    def subscription(self) -> MemberSubscription:
         sums = {
             task_id: LATEST_OFFSET for task_id in self.tasks if task_id.subtopology in self.stateful
         }
-        return SubscriptionInfo(
-            self.process, task_offset_sums=sums, unique_field=self.joins
-        ).encode()
+        info = SubscriptionInfo(self.process, task_offset_sums=sums, unique_field=self.joins)
+        owned = self.owned_partitions
+        return MemberSubscription(self.topics, info.encode(), owned, None, self.rack_id)
 
 
 @st.composite
 def topologies(draw: st.DrawFn) -> tuple[TopologyTopics, dict[str, int]]:
-    """Up to three sub-topologies, some stateful, of one or two topics each."""
+    """Create up to three sub-topologies, some stateful, with one or two topics each."""
     groups = []
     counts: dict[str, int] = {}
     for number in range(draw(st.integers(1, 3))):
@@ -74,14 +73,14 @@ def topologies(draw: st.DrawFn) -> tuple[TopologyTopics, dict[str, int]]:
     return TopologyTopics(tuple(groups)), counts
 
 
-#: How many threads each process has, as the group changes; a process may be gone.
+#: Consecutive numbers of threads of each process; a process without threads is gone.
 _HISTORIES = st.lists(
     st.lists(st.integers(0, 3), min_size=1, max_size=4).filter(any), min_size=1, max_size=4
 )
 
 
 class Simulation:
-    """A group whose members come, go and rebalance; checks what must hold in every round."""
+    """A changing group that rebalances; checks the invariants of every round."""
 
     def __init__(self, topics: TopologyTopics, counts: dict[str, int]) -> None:
         self._cluster = FixedCluster(dict(counts), 100_000)
@@ -90,7 +89,7 @@ class Simulation:
         self.members: dict[str, Member] = {}
 
     def resize(self, threads: Sequence[int]) -> None:
-        """Let members come and go until there are so many threads per process."""
+        """Add and remove members to match the number of threads per process."""
         wanted = {
             f"p{process}-t{thread}": process
             for process, count in enumerate(threads)
@@ -103,24 +102,25 @@ class Simulation:
             self.members.setdefault(name, Member(process_id, stateful=self._stateful))
 
     def round(self) -> bool:
-        """One rebalance; whether another is called for."""
+        """Rebalance once. Return whether another rebalance is needed."""
         for member in self.members.values():
             member.joins += 1
-        given = self._assignor.assign(self.members)
-        assert given == self._assignor.assign(dict(reversed(self.members.items())))
+        members = {name: member.subscription for name, member in self.members.items()}
+        given = self._assignor.assign(members)
+        assert given == self._assignor.assign(dict(reversed(members.items())))
         again = False
         new: dict[str, TaskAssignment] = {}
         for name, member in self.members.items():
-            new[name] = decode_assignment(*given[name])
-            gives_up = not set(member.owned_partitions) <= set(given[name].partitions)
-            again |= gives_up or new[name].next_rebalance_ms == 0
+            new[name] = decode_assignment(given[name].partitions, given[name].user_data)
+            revokes = not set(member.owned_partitions) <= set(given[name].partitions)
+            again |= revokes or new[name].next_rebalance_ms == 0
         self._check_nothing_is_owned_twice(new)
         for name, member in self.members.items():
             member.tasks = dict(new[name].active)
         return again
 
     def _check_nothing_is_owned_twice(self, new: Mapping[str, TaskAssignment]) -> None:
-        # Some members still work on what they had while others already begin with what is new.
+        # Some members still process their old tasks while others already start their new ones.
         owner: dict[TopicPartition, str] = {}
         for name, member in self.members.items():
             partitions = {tp for tps in new[name].active.values() for tp in tps}
@@ -128,7 +128,7 @@ class Simulation:
                 assert owner.setdefault(partition, name) == name
 
     def settle(self) -> int:
-        """Rebalance until the group is stable; how many rounds it took."""
+        """Rebalance until the group is stable. Return the number of rounds."""
         for rounds in range(1, _ROUNDS + 1):
             if not self.round():
                 return rounds
@@ -141,12 +141,11 @@ class Simulation:
 
 @settings(max_examples=150, deadline=None)
 @given(topologies(), _HISTORIES)
-def test_any_group_settles_with_every_task_once_and_in_balance(
+def test_any_group_settles_with_balanced_tasks(
     topology: tuple[TopologyTopics, dict[str, int]], history: list[list[int]]
 ) -> None:
-    """Aim: whatever comes and goes, after a few rounds each task has one owner, each
-    partition had at most one at any time, and no thread has two tasks more than another that
-    could have one of them."""
+    """Aim: a few rounds after any change, each task has exactly one owner and threads are balanced
+    to within one task; at any time, each partition has at most one owner."""
     topics, counts = topology
     expected = [
         TaskId(group.subtopology_id, partition)
@@ -168,10 +167,10 @@ def test_any_group_settles_with_every_task_once_and_in_balance(
 
 @settings(max_examples=80, deadline=None)
 @given(topologies(), _HISTORIES)
-def test_a_group_that_does_not_change_moves_nothing(
+def test_an_unchanged_group_moves_no_tasks(
     topology: tuple[TopologyTopics, dict[str, int]], history: list[list[int]]
 ) -> None:
-    """Aim: a rebalance without a cause costs nothing: nothing moves, in one round."""
+    """Aim: a rebalance without a change moves no tasks and takes one round."""
     group = Simulation(*topology)
     for threads in history:
         group.resize(threads)
@@ -183,7 +182,7 @@ def test_a_group_that_does_not_change_moves_nothing(
 
 @st.composite
 def states(draw: st.DrawFn) -> ApplicationState:
-    """Tasks and processes with any previous tasks, claimed by several processes even."""
+    """Create tasks and processes with previous tasks, some claimed by several processes."""
     tasks = [TaskId(i % 3, i // 3) for i in range(draw(st.integers(0, 14)))]
     some = st.frozensets(st.sampled_from([*tasks, TaskId(9, 9)]), max_size=10)
     processes = {
@@ -198,8 +197,8 @@ def states(draw: st.DrawFn) -> ApplicationState:
 
 @settings(max_examples=300, deadline=None)
 @given(states())
-def test_sticky_balances_threads_whatever_was_before(state: ApplicationState) -> None:
-    """Aim: every task once, and no thread has two tasks more than another one anywhere."""
+def test_sticky_balances_threads_after_any_previous_assignment(state: ApplicationState) -> None:
+    """Aim: every task is assigned once, and threads are balanced to within one task."""
     assignment = assign_sticky(state)
     check_assignment(state, assignment)
     assert sum(len(given.active) for given in assignment.values()) == len(state.tasks)
@@ -213,8 +212,8 @@ def test_sticky_balances_threads_whatever_was_before(state: ApplicationState) ->
 
 @settings(max_examples=200, deadline=None)
 @given(states())
-def test_sticky_keeps_what_it_decided(state: ApplicationState) -> None:
-    """Aim: its own result is a fixed point: asked again, it changes nothing."""
+def test_sticky_keeps_its_own_assignment(state: ApplicationState) -> None:
+    """Aim: the assignment is a fixed point."""
     first = assign_sticky(state)
     again = ApplicationState(
         state.tasks,
@@ -228,8 +227,8 @@ def test_sticky_keeps_what_it_decided(state: ApplicationState) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(states())
-def test_a_process_that_leaves_moves_only_its_own_tasks(state: ApplicationState) -> None:
-    """Aim: when a process goes, the others keep everything they had."""
+def test_when_a_process_leaves_only_its_tasks_move(state: ApplicationState) -> None:
+    """Aim: the remaining processes keep all of their tasks."""
     first = assign_sticky(state)
     gone = next(iter(state.processes))
     rest = {
@@ -244,8 +243,8 @@ def test_a_process_that_leaves_moves_only_its_own_tasks(state: ApplicationState)
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_threads_share_each_kind_of_tasks_evenly(data: st.DataObject) -> None:
-    """Aim: kind after kind, threads differ by one task at most, and nothing is lost or doubled."""
+def test_each_kind_of_tasks_is_spread_evenly_over_threads(data: st.DataObject) -> None:
+    """Aim: after each kind, threads differ by at most one task, and each task is assigned once."""
     names = [f"t{i}" for i in range(data.draw(st.integers(1, 5)))]
     loads: dict[str, int] = {}
     for kind in range(3):

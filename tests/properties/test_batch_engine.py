@@ -1,8 +1,8 @@
-"""A batch at a time gives what one record at a time gives, whatever the topology and the batches.
+"""Batched processing has the same results as record-at-a-time processing, for random topologies.
 
-Method: random topologies with forks, merges, meeting sinks and several stores, and an aggregator
-that changes its aggregate in place; all events queued at once; the engine with batches of 1, 7 and
-1,000 records against a plain depth-first interpreter.
+Method: random topologies with forks, merges, shared sinks and several stores, and an aggregator
+that changes its aggregate in place. All events are queued at once. The engine with batches of 1, 7
+and 1,000 records is compared with a simple depth-first interpreter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from support.effort import EXAMPLES
 @pytest.mark.parametrize("batch_size", [1, 7, 1_000])
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(program=programs(), queued=events())
-def test_batches_change_nothing(batch_size: int, program: Program, queued: list[Event]) -> None:
+def test_results_do_not_depend_on_the_batch_size(
+    batch_size: int, program: Program, queued: list[Event]
+) -> None:
     oracle = Oracle(program)
     for event in taking_order(program, queued):
         oracle.feed(event)
@@ -32,10 +34,9 @@ def test_batches_change_nothing(batch_size: int, program: Program, queued: list[
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(program=programs(), queued=events())
-def test_a_cache_changes_only_how_many_updates_appear(
-    program: Program, queued: list[Event]
-) -> None:
-    """Stores that read straight from the input end the same; logs keep each key's last value."""
+def test_a_cache_only_affects_intermediate_updates(program: Program, queued: list[Event]) -> None:
+    """Stores of input streams have the same final content and the same last value of each key in
+    their changelogs."""
     oracle = Oracle(program)
     for event in taking_order(program, queued):
         oracle.feed(event)
@@ -50,7 +51,7 @@ def test_a_cache_changes_only_how_many_updates_appear(
 
 
 def _is_fed_by_streams(program: Program, index: int) -> bool:
-    """Whether no other store lies upstream, whose collapsed updates would change the input."""
+    """Whether there is no other store upstream, whose cached updates would change the input."""
     for parent in program[index].parents:
         op = program[parent]
         if op.name in ("count", "reduce", "aggregate") or not _is_fed_by_streams(program, parent):

@@ -1,8 +1,8 @@
-"""What holds for groups whose tasks have state, through any history of the group.
+"""Properties of assignments of stateful tasks, through random changes of the group.
 
 Method: random groups of processes and threads go through random changes. The cooperative protocol
-is simulated round by round, through the bytes, as is the state of each process: copies catch up
-between a rebalance and the probing one that follows it.
+is simulated round by round, with encoded messages, as is the state of each process: standbys catch
+up between a rebalance and the following probing rebalance.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from support.tasks.fixed_cluster import FixedCluster
 from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.task_assignor import AssignmentConfig
-from millstream.assignment.topics import ChangelogSpec, TopicGroup, TopologyTopics
-from millstream.assignment.wire.protocol import LATEST_OFFSET
-from millstream.assignment.wire.subscription_info import SubscriptionInfo
+from millstream.assignment.topic_metadata import ChangelogSpec, TopicGroup, TopologyTopics
+from millstream.assignment.wire_format import LATEST_OFFSET, SubscriptionInfo
 from millstream.clock import ManualClock
+from millstream.kafka.membership.member_assignor import MemberSubscription
 from millstream.record import TaskId, TopicPartition
 
-#: What every changelog holds.
+#: The end offset of every changelog.
 END = 50_000
 PROBING_MS = 1_000
-#: A round in which tasks are given up, one in which they are taken, one to find it stable.
+#: One round each to revoke tasks, to assign them, and to find the assignment stable.
 ROUNDS = 3
 
 
 @dataclass
 class Process:
-    """What the threads of one process have on their common disk: how far each task's state is."""
+    """The state of a process on its disk: the position of each task's state."""
 
     process_id: uuid.UUID
     reached: dict[TaskId, int] = field(default_factory=dict)
@@ -53,16 +53,18 @@ class Member:
         return tuple(tp for tps in self.tasks.values() for tp in tps)
 
     @property
-    def user_data(self) -> bytes:
+    def subscription(self) -> MemberSubscription:
         running = [task_id for task_id in self.tasks if task_id.subtopology == 0]
         sums = {**self.process.reached, **dict.fromkeys(running, LATEST_OFFSET)}
-        return SubscriptionInfo(
+        info = SubscriptionInfo(
             self.process.process_id, task_offset_sums=sums, unique_field=self.joins
-        ).encode()
+        )
+        owned = self.owned_partitions
+        return MemberSubscription(self.topics, info.encode(), owned, None, self.rack_id)
 
 
 class Simulation:
-    """One sub-topology with state and one without, read by processes with one thread or several."""
+    """A stateful and a stateless sub-topology, and processes with one or several threads."""
 
     def __init__(self, tasks: int, config: AssignmentConfig, stateless: int = 0) -> None:
         groups = [TopicGroup(0, ("in",), changelog_topics={"log": ChangelogSpec()})]
@@ -70,7 +72,7 @@ class Simulation:
         topics = TopologyTopics(tuple(groups))
         self.config = config
         self.clock = ManualClock(0)
-        # The changelog is there already: one that is new holds nothing.
+        # The changelog exists already; a new one would be empty.
         self._cluster = FixedCluster({"in": tasks, "log": tasks, "plain": stateless}, END)
         self._assignor = LeaderAssignor(
             topics, self._cluster, config=config, process_id=uuid.UUID(int=1), clock=self.clock
@@ -82,7 +84,7 @@ class Simulation:
         self.moves = 0
 
     def resize(self, threads: Sequence[int]) -> None:
-        """Let members come and go until there are so many threads per process."""
+        """Add and remove members to match the number of threads per process."""
         wanted = {
             f"p{process}-t{thread}": process
             for process, count in enumerate(threads)
@@ -91,18 +93,18 @@ class Simulation:
         for name in self.members.keys() - wanted.keys():
             del self.members[name]
         for number in self.processes.keys() - set(wanted.values()):
-            # A process that comes back later has lost its disk.
+            # A process that returns later has lost its disk.
             del self.processes[number]
         for name, number in wanted.items():
             process = self.processes.setdefault(number, Process(uuid.UUID(int=number + 1)))
             self.members.setdefault(name, Member(process))
 
     def settle(self) -> int:
-        """Rebalance until nobody asks for more; how many probing rebalances that took."""
+        """Rebalance until the group is stable. Return the number of probing rebalances."""
         probings = 0
         while self._until_stable():
             probings += 1
-            assert probings <= self._copies + 1, "the warm-ups never come to an end"
+            assert probings <= self._copies + 1, "endless warm-ups"
             self._catch_up()
             self.clock.advance(PROBING_MS)
         self._catch_up()
@@ -110,11 +112,11 @@ class Simulation:
 
     @property
     def _copies(self) -> int:
-        """Each of them, standbys included, may have to be warmed up where it is to go."""
+        """The number of active and standby tasks, each of which may need a warm-up."""
         return len(self.expected) * (1 + self.config.num_standby_replicas)
 
     def _until_stable(self) -> bool:
-        """Rebalance until nobody asks for more at once; whether a probing one is scheduled."""
+        """Rebalance while an immediate rebalance is needed. Return whether a probing one is due."""
         for _ in range(ROUNDS):
             again, probing = self._round()
             if not again:
@@ -124,9 +126,13 @@ class Simulation:
     def _round(self) -> tuple[bool, bool]:
         for member in self.members.values():
             member.joins += 1
-        given = self._assignor.assign(self.members)
-        assert given == self._assignor.assign(dict(reversed(self.members.items())))
-        new = {name: decode_assignment(*given[name]) for name in self.members}
+        members = {name: member.subscription for name, member in self.members.items()}
+        given = self._assignor.assign(members)
+        assert given == self._assignor.assign(dict(reversed(members.items())))
+        new = {
+            name: decode_assignment(given[name].partitions, given[name].user_data)
+            for name in self.members
+        }
         again = probing = False
         for name, member in self.members.items():
             due_ms = new[name].next_rebalance_ms
@@ -150,24 +156,26 @@ class Simulation:
                 copies.setdefault(task_id, []).append(member.process.process_id)
             for task_id in new[name].active.keys() - member.tasks.keys():
                 if task_id in self.stateful:
-                    self._check_that_nobody_waits(task_id, member.process)
+                    self._check_ready_owner(task_id, member.process)
         active_at = {
             task_id: self.members[name].process.process_id
             for name in self.members
             for task_id in new[name].active
         }
         for task_id, holders in copies.items():
-            assert active_at.get(task_id) not in holders, "a copy beside its task"
-            assert len(holders) == len(set(holders)), "two copies in one process"
+            assert active_at.get(task_id) not in holders, (
+                "a standby in the process of its active task"
+            )
+            assert len(holders) == len(set(holders)), "two standbys in one process"
 
-    def _check_that_nobody_waits(self, task_id: TaskId, process: Process) -> None:
-        """A task goes to a process that has its state, if there is one."""
+    def _check_ready_owner(self, task_id: TaskId, process: Process) -> None:
+        """Check that a task is assigned to a process with its state, if there is one."""
         bound = END - self.config.acceptable_recovery_lag
         ready = [p for p in self.processes.values() if p.reached.get(task_id, 0) >= bound]
         assert not ready or process in ready
 
     def _catch_up(self) -> None:
-        """Time passes: what restores is restored. What is not wanted any more is cleaned up."""
+        """Complete all restorations and delete the state of unassigned tasks."""
         for member in self.members.values():
             for task_id in {*member.tasks, *member.standby}.intersection(self.stateful):
                 member.process.reached[task_id] = END
@@ -202,12 +210,12 @@ HISTORIES = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(1, 9), st.integers(0, 9), CONFIGS, HISTORIES)
-def test_every_task_has_one_owner_that_is_ready_and_copies_elsewhere(
+def test_every_task_has_one_ready_owner_and_standbys_elsewhere(
     tasks: int, stateless: int, config: AssignmentConfig, history: list[list[int]]
 ) -> None:
-    """Aim: through all changes no partition has two owners, a task never goes where its state is
-    not while it is somewhere else, and no copy lies beside its task; once all copies have caught
-    up, every task has its standbys, and processes of equal size have equally many tasks."""
+    """Aim: no partition ever has two owners, a task only moves to a process with its state if there
+    is one, and no standby is in the process of its active task. Once all standbys have caught up,
+    every task has its standbys, and processes of equal size have the same load."""
     group = Simulation(tasks, config, stateless)
     for threads in history:
         group.resize(threads)
@@ -226,11 +234,11 @@ def test_every_task_has_one_owner_that_is_ready_and_copies_elsewhere(
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 2), st.permutations(range(3)))
-def test_one_driver_on_three_hosts_goes_on_when_any_of_them_is_lost(
+def test_an_application_on_three_hosts_survives_the_loss_of_any_host(
     tasks: int, standbys: int, lost: list[int]
 ) -> None:
-    """Aim: each host is a client of one application, with two threads: no task and its copy ever
-    meet on one host, and who takes a task over had its copy. (Both are looked at in each round.)"""
+    """Aim: a task and its standby are never on one host, and a task that moves goes to a host
+    with its standby. Each host is a client with two threads. (`Simulation` checks every round.)"""
     config = AssignmentConfig(
         num_standby_replicas=standbys,
         acceptable_recovery_lag=0,
@@ -252,10 +260,10 @@ def test_one_driver_on_three_hosts_goes_on_when_any_of_them_is_lost(
 
 @settings(max_examples=80, deadline=None)
 @given(st.integers(1, 9), CONFIGS, HISTORIES)
-def test_a_group_that_does_not_change_moves_nothing(
+def test_an_unchanged_group_moves_no_tasks(
     tasks: int, config: AssignmentConfig, history: list[list[int]]
 ) -> None:
-    """Aim: a rebalance without a cause costs nothing."""
+    """Aim: a rebalance without a change moves no tasks."""
     group = Simulation(tasks, config)
     for threads in history:
         group.resize(threads)
@@ -267,10 +275,10 @@ def test_a_group_that_does_not_change_moves_nothing(
 
 @settings(max_examples=80, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 3), st.integers(1, 3))
-def test_a_new_process_gets_its_share_after_warming_up_and_nothing_else_moves(
+def test_a_new_process_gets_its_share_after_warm_up_and_no_other_tasks_move(
     tasks: int, processes: int, warmups: int
 ) -> None:
-    """Aim: each task moves once at most, to where it stays, and only after its copy caught up."""
+    """Aim: each task moves at most once, and only after its standby has caught up."""
     group = Simulation(tasks, AssignmentConfig(max_warmup_replicas=warmups))
     group.resize([1] * processes)
     group.settle()

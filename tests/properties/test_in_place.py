@@ -1,8 +1,8 @@
-"""Functions that change what they are given, as Python programmers write them, do no harm.
+"""Functions that change their arguments in place do not affect other results.
 
-An aggregator that appends to its list must not change what was handed on, cached, buffered or
-joined before. Method: such topologies in batches give what the same ones give with functions that
-make new lists, called one record at a time, depth-first.
+An aggregator that appends to its list must not change values that were forwarded, cached, buffered
+or joined before. Method: topologies with such functions, processed in batches, have the same
+results as with functions that create new lists, called for one record at a time, depth-first.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from support.batches.drivers import QueuedDriver
 from support.batches.programs import Event, events
-from support.batches.queued_driver import QueuedDriver
 
 from millstream import (
     BufferConfig,
@@ -65,7 +65,7 @@ class InPlace:
 
 
 class Pure(InPlace):
-    """The same, without changing anything."""
+    """The same functions, creating new lists."""
 
     def append(self, key: Any, value: Any, aggregate: list[Any]) -> list[Any]:
         return [*aggregate, value]
@@ -84,7 +84,7 @@ def lists(name: str | None = None) -> Materialized[Any, Any]:
     return Materialized(name, kind="in_memory", key=STRING, value=JSON)
 
 
-def end(table: Any, use: InPlace) -> None:
+def add_sink(table: Any, use: InPlace) -> None:
     stream = table.to_stream().map(lambda key, value: (str(key), value))
     stream.map_values(use.mark).to("out", key=STRING, value=JSON)
 
@@ -93,60 +93,62 @@ def grouped(builder: StreamsBuilder, topic: str = "in-0") -> Any:
     return builder.stream(topic, key=STRING, value=STRING).group_by_key(key=STRING, value=STRING)
 
 
-#: Puts a topology together from such functions.
+#: Builds a topology from such functions.
 Build = Callable[[StreamsBuilder, InPlace], None]
 
 
 def plain(builder: StreamsBuilder, use: InPlace) -> None:
-    end(grouped(builder).aggregate(list, use.append, store=lists()), use)
+    add_sink(grouped(builder).aggregate(list, use.append, store=lists()), use)
 
 
 def in_two_stores(builder: StreamsBuilder, use: InPlace) -> None:
     table = grouped(builder).aggregate(list, use.append, store=lists())
-    end(table.filter(lambda key, value: len(value) != 2, store=lists("filtered")), use)
+    add_sink(table.filter(lambda key, value: len(value) != 2, store=lists("filtered")), use)
 
 
 def reduced(builder: StreamsBuilder, use: InPlace) -> None:
     stream = builder.stream("in-0", key=STRING, value=STRING).map_values(lambda value: [value])
-    # The first value of a key goes this way, and becomes its aggregate as well.
+    # The first value of a key is written here and also becomes the aggregate.
     stream.to("raw", key=STRING, value=JSON)
-    end(stream.group_by_key(key=STRING, value=JSON).reduce(use.extend, store=lists()), use)
+    add_sink(stream.group_by_key(key=STRING, value=JSON).reduce(use.extend, store=lists()), use)
 
 
 def windowed(windows: Any) -> Build:
     def build(builder: StreamsBuilder, use: InPlace) -> None:
-        end(grouped(builder).windowed_by(windows).aggregate(list, use.append, store=lists()), use)
+        add_sink(
+            grouped(builder).windowed_by(windows).aggregate(list, use.append, store=lists()), use
+        )
 
     return build
 
 
 def sessions(builder: StreamsBuilder, use: InPlace) -> None:
     windowed_by = grouped(builder).windowed_by(SessionWindows(ms(2), grace=ms(5)))
-    end(windowed_by.aggregate(list, use.append, session_merger=use.merge, store=lists()), use)
+    add_sink(windowed_by.aggregate(list, use.append, session_merger=use.merge, store=lists()), use)
 
 
 def cogrouped(builder: StreamsBuilder, use: InPlace) -> None:
     both = grouped(builder).cogroup(use.append).cogroup(grouped(builder, "in-1"), use.append)
-    end(both.aggregate(list, store=lists()), use)
+    add_sink(both.aggregate(list, store=lists()), use)
 
 
 def table_grouped(builder: StreamsBuilder, use: InPlace) -> None:
     table = builder.table("in-0", key=STRING, value=STRING)
     by_value = table.group_by(lambda key, value: (value, key), key=STRING, value=STRING)
-    end(by_value.aggregate(list, use.append, use.remove, store=lists()), use)
+    add_sink(by_value.aggregate(list, use.append, use.remove, store=lists()), use)
 
 
 def suppressed(builder: StreamsBuilder, use: InPlace) -> None:
     windows = grouped(builder).windowed_by(TimeWindows(ms(3)))
     table = windows.aggregate(list, use.append, store=lists())
-    end(table.suppress(Suppressed.until_window_closes(BufferConfig.unbounded())), use)
+    add_sink(table.suppress(Suppressed.until_window_closes(BufferConfig.unbounded())), use)
 
 
 def suppressed_sessions(builder: StreamsBuilder, use: InPlace) -> None:
     windows = grouped(builder).windowed_by(SessionWindows(ms(2)))
     table = windows.aggregate(list, use.append, session_merger=use.merge, store=lists())
     kept = table.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
-    end(kept.filter(lambda key, value: len(value) > 1), use)
+    add_sink(kept.filter(lambda key, value: len(value) > 1), use)
 
 
 def regrouped(builder: StreamsBuilder, use: InPlace) -> None:
@@ -154,32 +156,32 @@ def regrouped(builder: StreamsBuilder, use: InPlace) -> None:
     for _ in range(2):
         by_key = table.group_by(lambda key, value: (key, str(value)), key=STRING, value=STRING)
         table = by_key.aggregate(list, use.append, use.remove, store=lists())
-    end(table, use)
+    add_sink(table, use)
 
 
 def regrouped_sessions(builder: StreamsBuilder, use: InPlace) -> None:
     windows = grouped(builder).windowed_by(SessionWindows(ms(2), grace=ms(5)))
     table = windows.aggregate(list, use.append, session_merger=use.merge, store=lists())
     by_key = table.group_by(lambda key, value: (key.key, str(value)), key=STRING, value=STRING)
-    end(by_key.aggregate(list, use.append, use.remove, store=lists()), use)
+    add_sink(by_key.aggregate(list, use.append, use.remove, store=lists()), use)
 
 
 def versioned(builder: StreamsBuilder, use: InPlace) -> None:
     store = Materialized("versions", history_retention=ms(100), key=STRING, value=JSON)
     table = grouped(builder).aggregate(list, use.append, store=store)
     by_key = table.group_by(lambda key, value: (key, str(value)), key=STRING, value=STRING)
-    end(by_key.aggregate(list, use.append, use.remove, store=lists()), use)
+    add_sink(by_key.aggregate(list, use.append, use.remove, store=lists()), use)
 
 
-def held_for_a_time(builder: StreamsBuilder, use: InPlace) -> None:
+def suppressed_for_a_time(builder: StreamsBuilder, use: InPlace) -> None:
     table = grouped(builder).aggregate(list, use.append, store=lists())
-    end(table.suppress(Suppressed.until_time_limit(ms(2), BufferConfig.max_records(100))), use)
+    add_sink(table.suppress(Suppressed.until_time_limit(ms(2), BufferConfig.max_records(100))), use)
 
 
 def joined_tables(builder: StreamsBuilder, use: InPlace) -> None:
     one = grouped(builder).aggregate(list, use.append, store=lists())
     other = grouped(builder, "in-1").aggregate(list, use.append, store=lists())
-    end(one.left_join(other, lambda left, right: use.extend(left or [], right or [])), use)
+    add_sink(one.left_join(other, lambda left, right: use.extend(left or [], right or [])), use)
 
 
 def joined_streams(builder: StreamsBuilder, use: InPlace) -> None:
@@ -188,11 +190,11 @@ def joined_streams(builder: StreamsBuilder, use: InPlace) -> None:
     windows = JoinWindows(ms(3), grace=ms(3))
     serdes: dict[str, Any] = {"key": STRING, "value": JSON, "other_value": STRING}
     joined = one.left_join(other, lambda left, right: [*(left or []), right], windows, **serdes)
-    end(joined.to_table(key=STRING, value=JSON), use)
+    add_sink(joined.to_table(key=STRING, value=JSON), use)
 
 
 class Collect(Processor[Any, Any, Any, Any]):
-    """Keeps a list for each key, and may change the one that it read."""
+    """Stores a list for each key, and may change the list that it has read."""
 
     def __init__(self, use: InPlace) -> None:
         self._use = use
@@ -203,9 +205,11 @@ class Collect(Processor[Any, Any, Any, Any]):
 
     def process(self, record: Record[Any, Any]) -> None:
         if record.key is not None:
-            seen = self._use.append(record.key, record.value, self._store.get(record.key) or [])
-            self._store.put(record.key, seen)
-            self._context.forward(record.with_value(seen))
+            collected = self._use.append(
+                record.key, record.value, self._store.get(record.key) or []
+            )
+            self._store.put(record.key, collected)
+            self._context.forward(record.with_value(collected))
 
 
 def processed(builder: StreamsBuilder, use: InPlace) -> None:
@@ -214,7 +218,7 @@ def processed(builder: StreamsBuilder, use: InPlace) -> None:
     for topic in ("in-0", "in-1"):
         stream = builder.stream(topic, key=STRING, value=STRING)
         collected = stream.process(lambda: Collect(use), stores=("lists",))
-        end(collected.to_table(key=STRING, value=JSON), use)
+        add_sink(collected.to_table(key=STRING, value=JSON), use)
 
 
 TOPOLOGIES: dict[str, Build] = {
@@ -232,7 +236,7 @@ TOPOLOGIES: dict[str, Build] = {
     "suppressed sessions": suppressed_sessions,
     "regrouped": regrouped,
     "regrouped sessions": regrouped_sessions,
-    "suppressed for a time": held_for_a_time,
+    "suppressed for a time": suppressed_for_a_time,
     "joined tables": joined_tables,
     "joined streams": joined_streams,
     "processor": processed,
@@ -247,7 +251,7 @@ def written(
     *,
     cache_bytes: int,
 ) -> Any:
-    """What the topology writes to all topics, internal ones included."""
+    """Return the records written to all topics, including internal ones."""
     builder = StreamsBuilder()
     build(builder, use)
     with ExitStack() as stack:
@@ -265,7 +269,7 @@ def written(
         stack.callback(driver.close)
         read = {topic for part in topology._subtopologies() for topic in part.source_topics}
         wanted = [event for event in queued if event.topic in read]
-        # What was flushed by the first commit is changed again before the second one.
+        # Entries that the first commit flushed change before the second commit.
         for part in (wanted[: len(wanted) // 2], wanted[len(wanted) // 2 :]):
             for event in part:
                 key, value = STRING.serialize("", event.key), STRING.serialize("", event.value)
@@ -278,18 +282,18 @@ def written(
 @pytest.mark.parametrize("name", TOPOLOGIES)
 @settings(max_examples=15, deadline=None)
 @given(queued=events())
-def test_changing_in_place_changes_nothing_else(
+def test_in_place_changes_do_not_affect_other_results(
     name: str, cache_bytes: int, queued: list[Event]
 ) -> None:
-    """Hunts objects that are shared between a store, a buffer and what is on its way."""
+    """Detects objects that are shared between stores, buffers and forwarded records."""
     build = TOPOLOGIES[name]
-    plainly = written(build, Pure(), queued, 1, cache_bytes=cache_bytes)
+    expected = written(build, Pure(), queued, 1, cache_bytes=cache_bytes)
     for size in (1, 7, 1_000):
-        assert written(build, InPlace(), queued, size, cache_bytes=cache_bytes) == plainly
+        assert written(build, InPlace(), queued, size, cache_bytes=cache_bytes) == expected
 
 
-def test_what_a_versioned_aggregate_replaces_does_not_change_with_it() -> None:
-    """Versioned stores are on disk, so one example must do."""
+def test_replaced_versions_of_an_aggregate_do_not_change() -> None:
+    """A single example, since versioned stores are on disk and slow."""
     queued = [Event("in-0", "k", value, time) for time, value in enumerate("abc")]
-    plainly = written(versioned, Pure(), queued, 1, cache_bytes=0)
-    assert written(versioned, InPlace(), queued, 7, cache_bytes=0) == plainly
+    expected = written(versioned, Pure(), queued, 1, cache_bytes=0)
+    assert written(versioned, InPlace(), queued, 7, cache_bytes=0) == expected

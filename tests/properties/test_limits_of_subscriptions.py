@@ -1,4 +1,4 @@
-"""Rates and quotas, against plain models of what Decaton does."""
+"""Rate limits and key quotas, compared with models of Guava and Decaton."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.subscriptions.limits.key_counts import CountMinSketch, KeyCounts
-from millstream.subscriptions.limits.key_quota import KeyQuota
-from millstream.subscriptions.limits.rate_limiter import RateLimiter
+from millstream.subscriptions.operator.key_quota import CountMinSketch, KeyCounts, KeyQuota
+from millstream.subscriptions.operator.rate_limiter import RateLimiter
 
 SECOND = 1_000_000
 KEYS = st.sampled_from([None, *(bytes([65 + number]) for number in range(12))])
 
 
-class Guava:
-    """`AveragingRateLimiter`, with fractions instead of floating point."""
+class GuavaModel:
+    """A model of `AveragingRateLimiter`, with fractions instead of floating point."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
@@ -26,7 +25,7 @@ class Guava:
         self.next_free_us = Fraction(0)
 
     def starts(self, now_us: int) -> bool:
-        """One task starts, unless it would have to wait."""
+        """Start a task, unless it would have to wait."""
         if now_us > self.next_free_us:
             gained = (now_us - self.next_free_us) * self.rate / SECOND
             self.stored = min(Fraction(self.rate), self.stored + gained)
@@ -43,10 +42,12 @@ class Guava:
     st.sampled_from([1, 2, 7, 50]),
     st.lists(st.tuples(st.integers(0, 3 * SECOND), st.integers(0, 60)), max_size=30),
 )
-def test_tasks_start_when_guava_lets_them(rate: int, story: list[tuple[int, int]]) -> None:
-    """However many are asked for, and however long nobody asks."""
-    limiter, guava, now_us = RateLimiter(rate, now_us=0), Guava(rate), 0
-    for passed_us, wanted in story:
+def test_tasks_start_at_the_same_times_as_with_guava(
+    rate: int, steps: list[tuple[int, int]]
+) -> None:
+    """With any number of requested permits, and pauses of any length."""
+    limiter, guava, now_us = RateLimiter(rate, now_us=0), GuavaModel(rate), 0
+    for passed_us, wanted in steps:
         now_us += passed_us
         count = min(wanted, limiter.permits(now_us))
         limiter.take(count)
@@ -61,34 +62,34 @@ def test_tasks_start_when_guava_lets_them(rate: int, story: list[tuple[int, int]
         max_size=30,
     )
 )
-def test_no_window_has_more_than_its_rate_and_a_burst(story: list[tuple[int, int, int]]) -> None:
-    """Between any two moments, whatever the changes: what the rates give, and one burst."""
+def test_any_interval_is_limited_to_its_rate_and_a_burst(steps: list[tuple[int, int, int]]) -> None:
+    """Between any two times, with any changes of the rate."""
     limiter, now_us, rate = RateLimiter(40, now_us=0), 0, 40
     granted = 0  # task microseconds, as the rates give them
-    moments: list[tuple[int, int]] = []
-    for passed_us, wanted, next_rate in story:
+    starts: list[tuple[int, int]] = []
+    for passed_us, wanted, next_rate in steps:
         now_us += passed_us
         granted += passed_us * rate
         count = min(wanted, limiter.permits(now_us))
         limiter.take(count)
-        moments.append((granted, count))
+        starts.append((granted, count))
         rate = next_rate
         limiter.change_rate(rate, now_us)
-    for first in range(len(moments)):
+    for first in range(len(starts)):
         started = 0
-        for granted, count in moments[first:]:
+        for granted, count in starts[first:]:
             started += count
-            assert started * SECOND <= granted - moments[first][0] + (40 + 1) * SECOND
+            assert started * SECOND <= granted - starts[first][0] + (40 + 1) * SECOND
 
 
 @given(st.lists(st.integers(0, 40), max_size=200), st.integers(0, 40))
-def test_no_count_is_ever_too_low(keys: list[int], most_exact: int) -> None:
-    """And those of the first keys are exact."""
-    counts, true = KeyCounts(most_exact), Counter[int]()
+def test_counts_are_never_too_low(keys: list[int], max_exact: int) -> None:
+    """The counts of the first keys are exact."""
+    counts, true = KeyCounts(max_exact), Counter[int]()
     for key in keys:
         true[key] += 1
         assert counts.add(key * 2**32 + key) >= true[key]
-    first = list(dict.fromkeys(keys))[:most_exact]
+    first = list(dict.fromkeys(keys))[:max_exact]
     for key in range(41):
         found = counts.count(key * 2**32 + key)
         assert found == true[key] if key in first else found >= true[key]
@@ -96,7 +97,7 @@ def test_no_count_is_ever_too_low(keys: list[int], most_exact: int) -> None:
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=60), st.data())
 def test_a_sketch_counts_hashes_of_any_kind(hashes: list[int], data: st.DataObject) -> None:
-    """Whether keys share cells or not."""
+    """With and without collisions of keys."""
     sketch, true = CountMinSketch(), Counter[int]()
     for _ in hashes:
         each = data.draw(st.sampled_from(hashes))
@@ -105,8 +106,8 @@ def test_a_sketch_counts_hashes_of_any_kind(hashes: list[int], data: st.DataObje
     assert all(sketch.count(each) >= true[each] for each in hashes)
 
 
-class Decaton:
-    """`WindowedKeyStat` with exact counts, one record at a time."""
+class DecatonModel:
+    """A model of `WindowedKeyStat` with exact counts, one record at a time."""
 
     def __init__(self, rate: int, window_ms: int) -> None:
         self.rate, self.window_ms = rate, window_ms
@@ -130,13 +131,13 @@ class Decaton:
     st.lists(st.tuples(st.integers(0, 150), st.lists(KEYS, max_size=20)), max_size=30),
     st.sampled_from([0, 3, 100]),
 )
-def test_quotas_are_judged_as_decaton_judges_them(
-    rate: int, story: list[tuple[int, list[bytes | None]]], most_exact: int
+def test_quota_violations_match_decaton(
+    rate: int, steps: list[tuple[int, list[bytes | None]]], max_exact: int
 ) -> None:
-    """Exactly while keys are counted exactly; else no violation is missed."""
-    quota = KeyQuota(rate, window=timedelta(milliseconds=100), most_exact=most_exact)
-    decaton, now_ms = Decaton(rate, 100), 1_000
-    for passed_ms, keys in story:
+    """Exactly the same while counts are exact; otherwise, no violation is missed."""
+    quota = KeyQuota(rate, window=timedelta(milliseconds=100), max_exact=max_exact)
+    decaton, now_ms = DecatonModel(rate, 100), 1_000
+    for passed_ms, keys in steps:
         now_ms += passed_ms
         found = quota.violations(keys, now_ms)
         rates = {
@@ -145,5 +146,5 @@ def test_quotas_are_judged_as_decaton_judges_them(
             if key is not None and (above := decaton.rate_above(key, now_ms)) is not None
         }
         assert all(found[index] >= above for index, above in rates.items())
-        if most_exact == 100:
+        if max_exact == 100:
             assert found == rates

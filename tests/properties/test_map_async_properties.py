@@ -1,13 +1,13 @@
-"""What map_async promises, whatever happens in whatever order.
+"""The guarantees of `map_async`, with events in random order.
 
-Method: one task whose calls end in an order that hypothesis chooses, with commits, drains and
-crashes in between, against the list of what was fed.
+Method: the calls of one task end in an order that Hypothesis chooses, with commits, drains and
+crashes in between; the results are compared with the list of input records.
 
-- A committed offset never passes a record that is not done.
-- Results come in the order of keys, or of the partition.
-- At-least-once: of each record below the committed offset there is a result. Exactly-once: there
-  are the results of these, once each, and no others.
-- There are never more calls than allowed, nor more records in flight.
+- A committed offset never passes a record that is not completed.
+- Results are in the order of keys, or of the partition.
+- At-least-once: every record below the committed offset has a result. Exactly-once: each of these
+  records has exactly one result, and there are no others.
+- The numbers of calls and of records in flight are limited.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from support.tasks.apart_bench import ApartBench
+from support.tasks.concurrent_bench import ConcurrentBench
 
 from millstream import (
     AT_LEAST_ONCE,
@@ -42,39 +42,39 @@ from millstream.serdes import LONG, STRING
 
 KEYS = (b"a", b"b", b"c", None)
 CONCURRENCY = 3
-#: What a task takes at most beside its calls.
+#: The maximum number of records in flight of a task.
 ROOM = 2 * CONCURRENCY + 500
 
 Ordering = Literal["key", "none", "partition"]
 Shape = Literal["alone", "fanned out", "twice", "stored"]
 
 
-async def answer(value: int) -> int:
-    """What is asked; every seventh question has none."""
+async def fail_every_seventh(value: int) -> int:
+    """The concurrent call; fails for every seventh value."""
     if value % 7 == 6:
         raise ValueError(value)
     return value
 
 
 def topology(shape: Shape, ordering: Ordering) -> Topology:
-    """Ids go in, and out."""
+    """Build a topology that passes ids through `map_async`."""
     builder = StreamsBuilder()
     stream = builder.stream("in", key=STRING, value=LONG)
     if shape == "fanned out":
-        # Each comes three times, under its own key.
+        # Each record is repeated three times with its key.
         stream = stream.flat_map_values(lambda value: [value] * 3)
     if shape == "stored":
         kept = Materialized("kept", kind="in_memory", key=STRING, value=LONG)
         stream = stream.group_by_key().reduce(lambda old, new: new, store=kept).to_stream()
-    stream = stream.map_async(answer, concurrency=CONCURRENCY, ordering=ordering)
+    stream = stream.map_async(fail_every_seventh, concurrency=CONCURRENCY, ordering=ordering)
     if shape == "twice":
-        stream = stream.map_async(answer, concurrency=CONCURRENCY, ordering=ordering)
+        stream = stream.map_async(fail_every_seventh, concurrency=CONCURRENCY, ordering=ordering)
     stream.to("out", key=STRING, value=LONG)
     return builder.build()
 
 
 class MapAsync(RuleBasedStateMachine):
-    """A task, and what it was fed."""
+    """A task and its input."""
 
     shape: Shape = "alone"
     ordering: Ordering = "key"
@@ -83,7 +83,7 @@ class MapAsync(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.bench = ApartBench(
+        self.bench = ConcurrentBench(
             topology(self.shape, self.ordering),
             Path(self.folder.name),
             processing_guarantee=self.guarantee,
@@ -93,7 +93,7 @@ class MapAsync(RuleBasedStateMachine):
         self.bench.held.on_wait = self._waited
         self.fed: list[tuple[bytes | None, int]] = []
         self.lives = 0
-        #: Where in the outputs each life begins.
+        #: The number of outputs at the start of each incarnation.
         self.starts = [0]
 
     def teardown(self) -> None:
@@ -105,7 +105,7 @@ class MapAsync(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def _waited(self) -> None:
-        """One call ends, and so does the patience of who waits."""
+        """End one call and advance the clock towards the drain timeout."""
         self.bench.clock.advance(300)
         if self.bench.held.begun:
             self.bench.held.end(len(self.bench.held.begun) // 2)
@@ -126,7 +126,7 @@ class MapAsync(RuleBasedStateMachine):
     @precondition(lambda self: self.bench.held.begun)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
-        """Some call ends, perhaps one of a task that is no more."""
+        """End a call, possibly one of a closed task."""
         self.bench.held.end(data.draw(st.integers(0, len(self.bench.held.begun) - 1)))
 
     @rule()
@@ -161,7 +161,7 @@ class MapAsync(RuleBasedStateMachine):
         return [int.from_bytes(each.value or b"", "big") for each in outputs]
 
     def _check_bounds(self) -> None:
-        mine = [call for units, call in self.bench.held.begun if not units.is_closed]
+        mine = [call for runner, call in self.bench.held.begun if not runner.is_closed]
         assert len(mine) <= CONCURRENCY * (2 if self.shape == "twice" else 1)
         times = {"fanned out": 3, "twice": 2}.get(self.shape, 1)
         assert self.bench.task.in_flight <= ROOM * times
@@ -169,23 +169,23 @@ class MapAsync(RuleBasedStateMachine):
     def _check_order(self) -> None:
         ends = [*self.starts[1:], len(self.bench.outputs)]
         for start, end in zip(self.starts, ends, strict=True):
-            lines: dict[Any, list[int]] = defaultdict(list)
+            sequences: dict[Any, list[int]] = defaultdict(list)
             for each in self.bench.outputs[start:end]:
                 if each.topic != "out" or (self.ordering == "key" and each.key is None):
                     continue
-                line = each.key if self.ordering == "key" else None
-                lines[line].append(int.from_bytes(each.value or b"", "big"))
+                order_key = each.key if self.ordering == "key" else None
+                sequences[order_key].append(int.from_bytes(each.value or b"", "big"))
             in_offset_order = self.guarantee == EXACTLY_ONCE_V2 and self.shape == "alone"
             if self.ordering != "none" or in_offset_order:
-                for numbers in lines.values():
+                for numbers in sequences.values():
                     assert numbers == sorted(numbers)
 
 
 @pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, EXACTLY_ONCE_V2])
 @pytest.mark.parametrize("ordering", ["key", "none", "partition"])
 @pytest.mark.parametrize("shape", ["alone", "fanned out", "twice", "stored"])
-def test_map_async_keeps_its_promises(shape: Shape, ordering: Ordering, guarantee: str) -> None:
-    """In every shape, whatever ends when."""
+def test_guarantees_of_map_async(shape: Shape, ordering: Ordering, guarantee: str) -> None:
+    """For every shape of topology."""
     machine = type(
         "Machine", (MapAsync,), {"shape": shape, "ordering": ordering, "guarantee": guarantee}
     )

@@ -1,4 +1,4 @@
-"""However records are cut into batches, `map_batches` gives what `map_values` gives for each."""
+"""`map_batches` has the same results as `map_values`, with any boundaries of batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from support.batches.queued_driver import QueuedDriver
+from support.batches.drivers import QueuedDriver
 
 from millstream import LogAndContinueProcessingExceptionHandler, StreamsBuilder, StreamsConfig
 from millstream.serdes import JSON, STRING
@@ -37,27 +37,29 @@ def one(value: Any) -> Any:
 
 
 def many(batch: Any) -> Any:
-    """The same for columns: rows of seven have no value, which leaves out each alone."""
+    """The same function for columns; failing rows return None, which only skips these rows."""
     rows = batch.to_pylist()
     return [None if row["n"] % 7 == 0 else one(row) for row in rows]
 
 
-async def many_later(batch: Any) -> Any:
+async def many_async(batch: Any) -> Any:
     await asyncio.sleep(0)
     return many(batch)
 
 
 @given(records, st.integers(1, 9), st.integers(1, 9), st.integers(1, 3))
-def test_the_cuts_do_not_show(
-    given_records: list[tuple[Any, Any, int]], step: int, most: int, concurrency: int
+def test_results_do_not_depend_on_batch_boundaries(
+    given_records: list[tuple[Any, Any, int]], step: int, batch_size: int, concurrency: int
 ) -> None:
-    """Keys, times, order, headers and missing values as those of one record at a time, whatever
-    the task takes at once and whatever fits into a batch, in the loop and beside it."""
+    """Keys, timestamps, order, headers and missing values equal those of record-at-a-time
+    processing, with any size of steps and batches, in the loop and concurrently."""
     builder = StreamsBuilder()
     source = builder.stream("in", key=STRING, value=JSON)
     source.map_values(one).to("one", value=JSON)
-    source.map_batches(many, max_records=most, schema=SCHEMA).to("many", value=JSON)
-    later = source.map_batches(many_later, max_records=most, schema=SCHEMA, concurrency=concurrency)
+    source.map_batches(many, max_records=batch_size, schema=SCHEMA).to("many", value=JSON)
+    later = source.map_batches(
+        many_async, max_records=batch_size, schema=SCHEMA, concurrency=concurrency
+    )
     later.to("later", value=JSON)
     driver = QueuedDriver(builder.build(), CONFIG, batch_size=step)
     with driver:

@@ -1,7 +1,7 @@
-"""What may be committed of a partition whose records are finished in any order.
+"""The committable offset of a partition with records that are completed in any order.
 
-Method: random takings and finishings on the window, against a list of what was taken and a set of
-what is finished.
+Method: take and finish offsets at random, and compare the window with a list of taken offsets and a
+set of finished ones.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from hypothesis.stateful import (
 
 from millstream.runtime.task.queues.pending_offsets import PendingOffsets
 
-MOST = 20
+MAX_SIZE = 20
 
 
 class Window(RuleBasedStateMachine):
-    """A window, and what it should be like."""
+    """A window and its model."""
 
     def __init__(self) -> None:
         super().__init__()
         self.window = PendingOffsets()
-        #: Each offset that was taken, with its leader epoch.
+        #: The taken offsets with their leader epochs.
         self.taken: list[tuple[int, int | None]] = []
         self.times: list[int] = []
         self.finished: set[int] = set()
@@ -39,7 +39,7 @@ class Window(RuleBasedStateMachine):
 
     @property
     def watermark(self) -> int:
-        """How many of the offsets that were taken are a finished prefix."""
+        """The number of leading offsets that are finished."""
         flags = [offset in self.finished for offset, _ in self.taken]
         return flags.index(False) if False in flags else len(flags)
 
@@ -48,10 +48,10 @@ class Window(RuleBasedStateMachine):
         leader_epoch=st.none() | st.integers(0, 5),
     )
     def take(self, gaps: list[tuple[int, int]], leader_epoch: int | None) -> None:
-        """A part of a poll, in which records may be missing."""
+        """Take the records of a poll, with possible gaps."""
         offsets: list[int] = []
         times: list[int] = []
-        for gap, time in gaps[: MOST - self.window.size]:
+        for gap, time in gaps[: MAX_SIZE - self.window.size]:
             offsets.append(self.next_offset + gap)
             times.append(time)
             self.next_offset = offsets[-1] + 1
@@ -74,13 +74,13 @@ class Window(RuleBasedStateMachine):
         self.finished.update(self.in_flight)
 
     @rule(offset=st.integers(-1, 100))
-    def finish_what_is_not_in_flight(self, offset: int) -> None:
-        """It does not count: a cache may have held something of a record back that is done."""
+    def finish_unknown_offset(self, offset: int) -> None:
+        """Finish an offset that is not in flight, like a cache that held back a finished record."""
         if offset not in self.in_flight:
             self.window.finish(offset)
 
     @invariant()
-    def is_like_the_model(self) -> None:
+    def matches_the_model(self) -> None:
         done = self.watermark
         assert self.window.first == (self.taken[done][0] if done < len(self.taken) else None)
         assert self.window.in_flight == len(self.in_flight)
@@ -91,13 +91,13 @@ class Window(RuleBasedStateMachine):
             assert self.window.leader_epoch == (self.taken[done - 1][1] if done else None)
 
 
-def test_a_window_is_like_its_model() -> None:
-    """In whatever order records are finished, with gaps between them and epochs that change."""
+def test_a_window_matches_its_model() -> None:
+    """With any order of completions, gaps between offsets, and changing leader epochs."""
     run_state_machine_as_test(Window, settings=settings(max_examples=200, deadline=None))
 
 
-def test_what_is_done_behind_a_record_that_is_not_counts() -> None:
-    """So that who takes can bound what is in memory, and repeated after a crash."""
+def test_finished_offsets_after_an_unfinished_one_count_as_pending() -> None:
+    """The size bounds the records in memory, and those repeated after a crash."""
     window = PendingOffsets()
     window.take(range(10, 13), None, [0, 0, 0])
     window.finish(11)

@@ -1,9 +1,9 @@
-"""Goal: record caches of Python and of the C extension cannot be told apart.
+"""Goal: record caches in Python and in the C extension behave identically.
 
-Method: random records through aggregations of all kinds, with functions that fail and serializers
-that return other buffers than bytes, once with `speedups=False` and once with the extension.
-Outputs, failures, and after each batch the sizes of the caches must be equal: what is loaded and
-evicted, in which order, is part of that.
+Method: random records go through aggregations of all kinds, with failing functions and serializers
+that return buffers of various types, once with `speedups=False` and once with the extension.
+Outputs, failures, and the cache sizes and statistics after each batch must be equal, which includes
+the order of loads and evictions.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
-from support.batches.left_out import LeftOut
-from support.batches.queued_driver import QueuedDriver
-from support.speedups import needed_speedups
+from support.batches.drivers import QueuedDriver, SkippedRecords
+from support.strictness import needed_speedups
 
 from millstream import Materialized, SessionWindows, StreamsBuilder, StreamsConfig, TimeWindows
 from millstream.serdes import STRING, Serde
@@ -26,7 +25,7 @@ from millstream.topology.physical.topology import Topology
 
 
 class Sub(bytes):
-    """Bytes of another type."""
+    """A subclass of bytes that is not hashable."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -40,7 +39,7 @@ JSON: Final[Serde[Any]] = Serde(
 
 
 def serde(buffer: Callable[[bytes], Any], *, immutable: bool) -> Serde[Any]:
-    """A serde of JSON whose serializer returns some kind of buffer."""
+    """A JSON serde with a serializer that returns a certain type of buffer."""
 
     def serialize(topic: str, value: Any) -> Any:
         return buffer(json.dumps(value).encode())
@@ -49,12 +48,12 @@ def serde(buffer: Callable[[bytes], Any], *, immutable: bool) -> Serde[Any]:
 
 
 def topology(kind: str, seed: int) -> Topology:
-    """An aggregation whose functions fail on some records."""
-    r = random.Random(seed)
-    key = serde(r.choice(BUFFERS), immutable=True)
-    value = serde(r.choice(BUFFERS), immutable=kind == "sessions" or r.random() < 0.5)
+    """Build an aggregation with functions that fail for some records."""
+    rng = random.Random(seed)
+    key = serde(rng.choice(BUFFERS), immutable=True)
+    value = serde(rng.choice(BUFFERS), immutable=kind == "sessions" or rng.random() < 0.5)
     store: Materialized[Any, Any] = Materialized(
-        "s", kind=r.choice(["rocksdb", "in_memory"]), key=key, value=value
+        "s", kind=rng.choice(["rocksdb", "in_memory"]), key=key, value=value
     )
 
     def add(_: Any, number: int, total: int) -> int | None:
@@ -69,7 +68,7 @@ def topology(kind: str, seed: int) -> Topology:
 
     builder = StreamsBuilder()
     grouped = builder.stream("in", key=JSON, value=JSON).group_by_key(key=key)
-    grace = r.choice([0, 5, 1_000]) * MS
+    grace = rng.choice([0, 5, 1_000]) * MS
     table: Any
     if kind == "count":
         table = grouped.count(store=Materialized("s", key=key))
@@ -89,13 +88,13 @@ def topology(kind: str, seed: int) -> Topology:
 
 
 def run(kind: str, seed: int, speedups: bool | None) -> dict[str, list[Any]]:
-    """All that can be seen of a run."""
-    r = random.Random(seed)
-    failures = LeftOut(repr)
+    """Return everything observable of a run."""
+    rng = random.Random(seed)
+    failures = SkippedRecords(repr)
     config = StreamsConfig(
         application_id="app",
         bootstrap_servers="not-used:9092",
-        statestore_cache_max_bytes=r.choice([1_000, 3_000, 100_000]),
+        statestore_cache_max_bytes=rng.choice([1_000, 3_000, 100_000]),
         processing_exception_handler=failures,
         speedups=speedups,
     )
@@ -104,20 +103,20 @@ def run(kind: str, seed: int, speedups: bool | None) -> dict[str, list[Any]]:
     with closing(
         QueuedDriver(topology(kind, seed), config, batch_size=1, order_across_topics=False)
     ) as driver:
-        assert {cache.code.is_compiled for cache in driver.caches} == {speedups is None}
+        assert {cache.implementation.is_compiled for cache in driver.caches} == {speedups is None}
         for _ in range(3):
             rows = []
-            for _ in range(r.choice([5, 60, 300])):
-                now += r.choice([0, 1, 5, 50])
-                time = max(0, now - r.choice([0, 0, 0, 5, 60, 400]))
-                key = json.dumps(str(r.choice([1, 2, r.randrange(100)])))
-                rows.append((key.encode(), b"%d" % r.randrange(100), time, ()))
+            for _ in range(rng.choice([5, 60, 300])):
+                now += rng.choice([0, 1, 5, 50])
+                time = max(0, now - rng.choice([0, 0, 0, 5, 60, 400]))
+                key = json.dumps(str(rng.choice([1, 2, rng.randrange(100)])))
+                rows.append((key.encode(), b"%d" % rng.randrange(100), time, ()))
             driver.feed_together("in", rows)
-            size = r.choice([7, 500])
+            size = rng.choice([7, 500])
             while driver.is_ready:
                 driver.step(size)
                 caches += [(cache.size_bytes, cache.statistics()) for cache in driver.caches]
-            if r.random() < 0.5:
+            if rng.random() < 0.5:
                 driver.commit()
         driver.commit()
         outputs = sorted((topic, list(map(repr, sent))) for topic, sent in driver.outputs.items())
@@ -125,7 +124,7 @@ def run(kind: str, seed: int, speedups: bool | None) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_caches_are_alike(kind: str) -> None:
+def test_python_and_c_caches_behave_identically(kind: str) -> None:
     needed_speedups()
     for seed in range(8):
         pure, compiled = run(kind, seed, False), run(kind, seed, None)
@@ -135,8 +134,8 @@ def test_caches_are_alike(kind: str) -> None:
 
 @pytest.mark.parametrize("speedups", [False, None])
 @pytest.mark.parametrize("kind", ["count", "sessions"])
-def test_what_is_no_buffer_is_refused(kind: str, speedups: bool | None) -> None:
-    """By the serde, in the same words, before any store or cache sees it."""
+def test_serializers_must_return_a_buffer(kind: str, speedups: bool | None) -> None:
+    """The serde raises the same error in both, before stores or caches are involved."""
     builder = StreamsBuilder()
     text = Serde[Any](lambda _, value: str(value), lambda _, data: data, immutable=True)  # type: ignore[arg-type, return-value]
     grouped = builder.stream("in", key=JSON, value=JSON).group_by_key(key=text)
@@ -149,6 +148,6 @@ def test_what_is_no_buffer_is_refused(kind: str, speedups: bool | None) -> None:
     )
     driver = QueuedDriver(builder.build(), config, batch_size=10)
     driver.feed_together("in", [(b"1", b"2", 3, ())])
-    with pytest.raises(Exception, match="returned a str in place of bytes"):
+    with pytest.raises(Exception, match="returned a str instead of bytes"):
         driver.step(10)
     driver.close()

@@ -1,4 +1,4 @@
-"""What holds for every group whose tasks are placed near the replicas of their partitions."""
+"""Properties of rack-aware assignments of random groups."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.assignment.placing.high_availability import assign_high_availability
-from millstream.assignment.placing.sticky import assign_sticky
+from millstream.assignment.placement.high_availability import assign_high_availability
+from millstream.assignment.placement.sticky import assign_sticky
 from millstream.assignment.racks import rack_aware
 from millstream.assignment.racks.min_cost_flow import FlowGraph
 from millstream.assignment.task_assignor import (
@@ -31,7 +31,7 @@ _RACKS = ("a", "b", "c")
 
 @st.composite
 def states(draw: st.DrawFn) -> ApplicationState:
-    """Groups without history, whose racks are all known."""
+    """Create groups without previous tasks and with known racks."""
     tasks: dict[TaskId, TaskInfo] = {}
     replicas: dict[TopicPartition, frozenset[str]] = {}
     for subtopology in range(draw(st.integers(1, 3))):
@@ -65,7 +65,7 @@ def without_racks(state: ApplicationState) -> ApplicationState:
 
 
 def traffic(state: ApplicationState, given: Mapping[uuid.UUID, ProcessAssignment]) -> int:
-    """How many partitions active tasks read from other racks."""
+    """The number of partitions that active tasks read from other racks."""
     return sum(
         state.processes[process_id].rack not in state.replica_racks[partition]
         for process_id, mine in given.items()
@@ -77,7 +77,7 @@ def traffic(state: ApplicationState, given: Mapping[uuid.UUID, ProcessAssignment
 def counts(
     state: ApplicationState, given: Mapping[uuid.UUID, ProcessAssignment]
 ) -> dict[uuid.UUID, tuple[int, int]]:
-    """How many tasks with and without state each process works on."""
+    """The numbers of stateful and stateless tasks of each process."""
     totals: dict[uuid.UUID, tuple[int, int]] = {}
     for process_id, mine in given.items():
         stateful = sum(state.tasks[task_id].is_stateful for task_id in mine.active)
@@ -106,17 +106,17 @@ def test_processes_keep_their_loads_and_read_less_from_other_racks(state: Applic
 
 @given(state=states())
 @settings(max_examples=40)
-def test_the_same_holds_where_tasks_change_places_between_racks(state: ApplicationState) -> None:
-    """As in groups that are too large for a search among processes."""
+def test_the_same_holds_if_tasks_are_swapped_between_racks(state: ApplicationState) -> None:
+    """Swaps are used in groups that are too large for a search among processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rack_aware, "_EFFORT_OF", {"active": 0, "standby": 0})
+        patch.setattr(rack_aware, "_MAX_ARCS_BY_ROLE", {"active": 0, "standby": 0})
         check(assign_high_availability, state)
         check(assign_sticky, state)
 
 
 @given(costs=st.lists(st.lists(st.integers(0, 30), min_size=4, max_size=4), min_size=4, max_size=4))
 @settings(max_examples=60)
-def test_the_flow_is_the_cheapest_there_is(costs: list[list[int]]) -> None:
+def test_the_flow_has_the_minimum_cost(costs: list[list[int]]) -> None:
     graph = FlowGraph(10)
     edges = {}
     for row in range(4):

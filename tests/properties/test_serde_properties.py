@@ -1,4 +1,4 @@
-"""Round trips: what a serde wrote it reads again, and many at a time is the same as one by one."""
+"""Serde round trips, and equality of batch and single-value methods."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _MIXED: st.SearchStrategy[Any] = st.one_of(
 
 
 def _outcome(many: Callable[[str, list[Any]], list[Any]], batch: list[Any]) -> tuple[Any, Any]:
-    """The results up to the first failure, and where that was."""
+    """The results up to the first failure, and its index."""
     try:
         return many("t", batch), None
     except BatchSerializationError as error:
@@ -68,7 +68,7 @@ def _outcome(many: Callable[[str, list[Any]], list[Any]], batch: list[Any]) -> t
 
 @pytest.mark.parametrize(("serde", "values"), _SERDES, ids=lambda it: str(it)[:20])
 def test_round_trip(serde: Serde[Any], values: st.SearchStrategy[Any]) -> None:
-    """Aim: nothing is lost or changed, with and without Nones in the list."""
+    """Aim: values survive a round trip, with and without None in the list."""
 
     @settings(max_examples=40, deadline=None)
     @given(st.lists(st.none() | values, max_size=8) | st.lists(values, max_size=8))
@@ -82,8 +82,10 @@ def test_round_trip(serde: Serde[Any], values: st.SearchStrategy[Any]) -> None:
 
 
 @pytest.mark.parametrize("serde", [serde for serde, _ in _SERDES], ids=str)
-def test_many_is_one_by_one_for_values_of_any_type(serde: Serde[Any]) -> None:
-    """Aim: the fast path accepts and refuses exactly what the slow one does.
+def test_batch_serialization_accepts_the_same_values_as_single_serialization(
+    serde: Serde[Any],
+) -> None:
+    """Aim: the batch method accepts and rejects the same values as the single-value method.
 
     Method: lists of mixed values, most of them wrong; the first failing position must agree.
     """
@@ -106,8 +108,8 @@ def test_many_is_one_by_one_for_values_of_any_type(serde: Serde[Any]) -> None:
 
 
 @pytest.mark.parametrize("serde", [serde for serde, _ in _SERDES], ids=str)
-def test_any_bytes_are_decoded_or_refused(serde: Serde[Any]) -> None:
-    """Aim: no bytes raise anything but a SerializationError, and many agrees with one by one."""
+def test_any_bytes_are_deserialized_or_rejected(serde: Serde[Any]) -> None:
+    """Aim: invalid bytes only raise SerializationError, and both methods agree."""
     size = st.binary(max_size=40)
     near = st.builds(
         lambda flag, nulls, rest: struct.pack(">bi", flag, nulls) + rest,

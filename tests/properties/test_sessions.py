@@ -1,10 +1,10 @@
-"""Sessions that the extension folds into the cache are those that Python folds.
+"""The C extension and Python compute the same session windows.
 
-Method: random records, some of them late or on their way to several sessions, or such that a
-function fails on them or deletes the session; in batches of random sizes, with commits in between
-and caches of several sizes, with the loop in C and with that in Python. Compared is all that can be
-seen: results, changelogs, what the store holds, what was dropped, what failed, and which calls the
-user's functions got.
+Method: random records, some of which are late, match several sessions, make a function fail or
+delete the session. They are processed in batches of random sizes, with commits in between and
+caches of several sizes, with the loop in C and with the one in Python. Everything observable is
+compared: results, changelogs, store contents, dropped records, failures, and the calls of the
+user's functions.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from unittest import mock
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.batches.left_out import LeftOut
-from support.batches.queued_driver import QueuedDriver
+from support.batches.drivers import QueuedDriver, SkippedRecords
 from support.effort import EXAMPLES
-from support.speedups import needed_speedups
+from support.strictness import needed_speedups
 
 from millstream import Materialized, SessionWindows, StreamsBuilder, StreamsConfig, Topology
-from millstream.operators.aggregates import session_loop
+from millstream.operators.aggregates import session_aggregate
 from millstream.serdes import STRING
-from millstream.testing.driver_topics import Captured
+from millstream.testing.driver_topics import CapturedRecord
 
 _GAP_MS: Final = 1_000
 
@@ -34,8 +33,8 @@ _GAP_MS: Final = 1_000
 Event = tuple[bytes, bytes, int, bool]
 keys = st.sampled_from([b"", b"a", b"a", b"ab", b"b"])
 values = st.sampled_from([*(b"%d" % n for n in range(10))])
-#: On which the aggregator or the merger fails, or with which the session goes.
-odd_values = values | st.sampled_from([b"bad", b"unmergeable", b"gone"])
+#: Values for which the aggregator or the merger fails, or which delete the session.
+special_values = values | st.sampled_from([b"bad", b"unmergeable", b"gone"])
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,11 @@ class Case:
     """A topology and its settings.
 
     Args:
-        store: what keeps the sessions.
-        grace_ms: how late a record may come.
-        cache_bytes: what the cache may take.
-        sends_old: whether somebody downstream wants to know what a change replaces.
-        initializer_fails: whether no session can be begun.
+        store: the type of the store.
+        grace_ms: the grace period.
+        cache_bytes: the size of the cache.
+        sends_old: whether a downstream operator needs old values.
+        initializer_fails: whether the initializer fails, so that no session can start.
     """
 
     store: Literal["rocksdb", "in_memory"]
@@ -69,19 +68,19 @@ cases = st.builds(
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[list[Event], list[int], list[bool]]:
-    """Records, how many are taken at a time, and whether a commit follows."""
-    is_odd, now = draw(st.sampled_from([False, True])), 0
+    """Create records, batch sizes, and whether a commit follows each batch."""
+    is_special, now = draw(st.sampled_from([False, True])), 0
     steps = st.sampled_from([0, 1, 300, 999, 1_000, 1_001, 1_500, 5_000])
     late = st.sampled_from([0, 0, 0, 0, 0, 500, 1_000, 1_700, 4_000, 50_000])
-    fed: list[Event] = []
+    records: list[Event] = []
     for _ in range(draw(st.sampled_from([1, 20, 60]))):
         now += draw(steps)
-        value = draw(odd_values if is_odd else values)
-        fed.append((draw(keys), value, max(0, now - draw(late)), draw(st.booleans())))
+        value = draw(special_values if is_special else values)
+        records.append((draw(keys), value, max(0, now - draw(late)), draw(st.booleans())))
     sizes: list[int] = []
-    while sum(sizes) < len(fed):
+    while sum(sizes) < len(records):
         sizes.append(draw(st.sampled_from([1, 6, 25, 60])))
-    return fed, sizes, [draw(st.booleans()) for _ in sizes]
+    return records, sizes, [draw(st.booleans()) for _ in sizes]
 
 
 def topology_of(case: Case, calls: list[tuple[Any, ...]]) -> Topology:
@@ -128,10 +127,10 @@ def topology_of(case: Case, calls: list[tuple[Any, ...]]) -> Topology:
 
 
 @dataclass
-class Seen:
-    """All that can be seen of a run."""
+class Observed:
+    """Everything observable of a run."""
 
-    written: dict[str, list[Captured]]
+    written: dict[str, list[CapturedRecord]]
     calls: list[tuple[Any, ...]]
     failures: list[tuple[Any, ...]]
     store: list[Any]
@@ -139,9 +138,11 @@ class Seen:
     cached: list[Any]
 
 
-def run(case: Case, fed: Sequence[Event], sizes: Sequence[int], commits: Sequence[bool]) -> Seen:
+def run(
+    case: Case, records: Sequence[Event], sizes: Sequence[int], commits: Sequence[bool]
+) -> Observed:
     calls: list[tuple[Any, ...]] = []
-    failures = LeftOut(repr)
+    failures = SkippedRecords(repr)
     config = StreamsConfig(
         application_id="sessions",
         bootstrap_servers="not-used:9092",
@@ -154,7 +155,7 @@ def run(case: Case, fed: Sequence[Event], sizes: Sequence[int], commits: Sequenc
         (cache,) = driver.caches
         start = 0
         for size, commit in zip(sizes, commits, strict=True):
-            taken = fed[start : start + size]
+            taken = records[start : start + size]
             if taken:
                 headers = [(("h", value),) if header else () for _, value, _, header in taken]
                 each = zip(taken, headers, strict=True)
@@ -177,10 +178,10 @@ def run(case: Case, fed: Sequence[Event], sizes: Sequence[int], commits: Sequenc
             for each, value in driver.get_all_state_stores()["s"].fetch(key)
         ]
         written = {topic: list(records) for topic, records in driver.outputs.items()}
-        return Seen(written, calls, failures.seen, store, dropped, cached)
+        return Observed(written, calls, failures.seen, store, dropped, cached)
 
 
-#: The second record comes when the session was written, the third when it was not.
+#: The second record arrives after a write of the session, the third before.
 GROWING: Final = ([(b"a", b"%d" % n, 400 * n, False) for n in range(4)], [1, 1, 2], [True] * 3)
 #: The last record joins two sessions.
 JOINING: Final = (
@@ -188,8 +189,8 @@ JOINING: Final = (
     [3],
     [False],
 )
-#: A record on whose time another one has failed or deleted the session.
-ODD: Final = (
+#: Records at times at which another record has failed or deleted the session.
+FAILING: Final = (
     [(b"a", value, time, False) for time in (0, 0, 500) for value in (b"1", b"gone", b"bad", b"2")],
     [12],
     [False],
@@ -197,26 +198,27 @@ ODD: Final = (
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(case=cases, cut=batches())
+@given(case=cases, batching=batches())
 @example(Case("rocksdb", 0, 10_000_000), GROWING)
 @example(Case("rocksdb", 2_000, 10_000_000), JOINING)
-@example(Case("in_memory", 2_000, 10_000_000), ODD)
-def test_the_loop_in_c_does_what_that_in_python_does(case: Case, cut: Any) -> None:
-    """Wherever sessions begin, grow, meet, are late or fail, and whatever was flushed before."""
+@example(Case("in_memory", 2_000, 10_000_000), FAILING)
+def test_the_c_loop_matches_the_python_loop(case: Case, batching: Any) -> None:
+    """For sessions that start, grow, merge, are late or fail, with any flushed state."""
     needed_speedups()
-    fed, sizes, commits = cut
-    with mock.patch.object(session_loop, "fold_sessions", session_loop.pure_fold_sessions):
-        in_python = run(case, fed, sizes, commits)
-    assert run(case, fed, sizes, commits) == in_python
+    records, sizes, commits = batching
+    pure = session_aggregate.pure_fold_sessions
+    with mock.patch.object(session_aggregate, "compiled_fold_sessions", pure):
+        in_python = run(case, records, sizes, commits)
+    assert run(case, records, sizes, commits) == in_python
 
 
-def test_most_records_need_no_call_of_python() -> None:
-    """Else it would be the loop in Python that is tested above, twice."""
+def test_common_records_are_processed_in_c() -> None:
+    """Otherwise, the test above would compare the Python loop with itself."""
     needed_speedups()
-    # Not before the first gap has passed, until when there may be sessions in the store.
-    fed = [(b"k%d" % (n // 3), b"1", 5_000 + 10 * n, False) for n in range(300)]
+    # Times start after the first gap, before which the store may contain sessions.
+    records = [(b"k%d" % (n // 3), b"1", 5_000 + 10 * n, False) for n in range(300)]
     taken: list[int] = []
-    fold: Any = session_loop.fold_sessions
+    fold: Any = session_aggregate.compiled_fold_sessions
 
     def watched(*arguments: Any) -> tuple[int, int]:
         *others, otherwise = arguments
@@ -228,7 +230,7 @@ def test_most_records_need_no_call_of_python() -> None:
         found: tuple[int, int] = fold(*others, take_one)
         return found
 
-    with mock.patch.object(session_loop, "fold_sessions", watched):
-        seen = run(Case("rocksdb", 0, 10_000_000), fed, [300], [False])
-    assert len(seen.written["out"]) == 100
+    with mock.patch.object(session_aggregate, "compiled_fold_sessions", watched):
+        observed = run(Case("rocksdb", 0, 10_000_000), records, [300], [False])
+    assert len(observed.written["out"]) == 100
     assert taken == []

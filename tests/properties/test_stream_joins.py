@@ -1,9 +1,9 @@
-"""Streams that are joined a batch at a time give what one record at a time gives.
+"""Batched stream-stream joins have the same results as record-at-a-time joins.
 
-Method: random records of both sides, some of them late, without a key or a value, or such that a
-function or a serde fails on them; in batches of random sizes, with commits in between, against the
-same operators called depth-first, one record at a time, which know no batches. Compared is all that
-can be seen: results, changelogs, what the stores hold, what was dropped and what failed.
+Method: random records of both sides, some of which are late, have no key or value, or make a
+function or serde fail. They are processed in batches of random sizes, with commits in between, and
+compared with the same operators called depth-first for one record at a time. Everything observable
+is compared: results, changelogs, store contents, dropped records and failures.
 """
 
 from __future__ import annotations
@@ -16,30 +16,29 @@ from unittest import mock
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.batches.left_out import LeftOut
-from support.batches.queued_driver import QueuedDriver
+from support.batches.drivers import QueuedDriver, SkippedRecords
 from support.effort import EXAMPLES
 
 from millstream import JoinWindows, StreamsBuilder, StreamsConfig, Topology
-from millstream.config_optimization import SINGLE_STORE_SELF_JOIN
-from millstream.operators.joins import at_once
+from millstream.config.validation import SINGLE_STORE_SELF_JOIN
+from millstream.operators.joins import stream_join_window
 from millstream.serdes import STRING, Serde
-from millstream.state.opening import window_stores
+from millstream.state.opening import store_layers
 from millstream.state.storage.overlay import OverlayStore
 from millstream.state.windows.duplicate_windows import SegmentedDuplicates
-from millstream.testing.driver_topics import Captured
+from millstream.testing.driver_topics import CapturedRecord
 
-# Segments are no shorter than a minute: only far times make some of them die.
+# Segments are at least a minute long: only distant times make some of them expire.
 times = st.one_of(
     st.integers(0, 40).map(lambda n: 1_000 * n),
     st.integers(0, 60).map(lambda n: 10_000 * n),
     st.integers(100_000, 100_020),
 )
-#: Of most records nothing is odd, as one that is makes its whole batch go one by one.
+#: Most records are regular, since an irregular one makes its whole batch run record by record.
 keys = st.sampled_from([b"a", b"a", b"a", b"a", b"ab", None])
 values = st.sampled_from([*(b"%d" % n for n in range(10)), b"bad", b"unreadable", None])
-odd_keys = keys | st.just(b"odd")
-odd_values = values | st.sampled_from([b"odd", b"gone"])
+special_keys = keys | st.just(b"odd")
+special_values = values | st.sampled_from([b"odd", b"gone"])
 #: Topic, key, value, time, and whether it has a header.
 Event = tuple[str, bytes | None, bytes | None, int, bool]
 topics = st.sampled_from(["left", "right"])
@@ -47,27 +46,27 @@ topics = st.sampled_from(["left", "right"])
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[list[Event], list[int], list[bool]]:
-    """Records, how many are taken at a time, and whether a commit follows."""
-    is_odd, is_wild = draw(st.sampled_from([False, False, True])), draw(st.booleans())
-    records = st.tuples(
+    """Create records, batch sizes, and whether a commit follows each batch."""
+    is_special, is_wild = draw(st.sampled_from([False, False, True])), draw(st.booleans())
+    events = st.tuples(
         topics,
-        odd_keys if is_odd else keys,
-        odd_values if is_odd else values,
+        special_keys if is_special else keys,
+        special_values if is_special else values,
         times,
         st.booleans(),
     )
-    fed = draw(st.lists(records, min_size=draw(st.sampled_from([1, 30, 60])), max_size=60))
+    records = draw(st.lists(events, min_size=draw(st.sampled_from([1, 30, 60])), max_size=60))
     if not is_wild:
-        # Hardly ever late, as most are.
+        # Records are rarely late, as usual.
         now, steps = 0, st.sampled_from([0, 0, 1, 500, 3_000, 20_000])
         late = st.sampled_from([0, 0, 0, 0, 0, 2_000, 100_000])
-        for index, (topic, key, value, _, header) in enumerate(fed):
+        for index, (topic, key, value, _, header) in enumerate(records):
             now += draw(steps)
-            fed[index] = (topic, key, value, max(0, now - draw(late)), header)
+            records[index] = (topic, key, value, max(0, now - draw(late)), header)
     sizes: list[int] = []
-    while sum(sizes) < len(fed):
+    while sum(sizes) < len(records):
         sizes.append(draw(st.sampled_from([1, 6, 25, 60])))
-    return fed, sizes, [draw(st.booleans()) for _ in sizes]
+    return records, sizes, [draw(st.booleans()) for _ in sizes]
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,11 @@ class Join:
 
     Args:
         kind: the method of the stream, or `self`.
-        store: what keeps its records.
-        before_ms: how much earlier a partner may be.
-        after_ms: how much later.
-        grace_ms: how late it may come.
-        recent_bytes: what stores above RocksDB may keep in memory.
+        store: the type of the stores.
+        before_ms: the maximum time that a partner may be earlier.
+        after_ms: the maximum time that a partner may be later.
+        grace_ms: the grace period.
+        recent_bytes: the memory for recent records of RocksDB stores.
     """
 
     kind: str
@@ -102,14 +101,14 @@ joins = st.builds(
 )
 
 
-def refusing(topic: str, value: str) -> bytes | None:
+def serialize_or_fail(topic: str, value: str) -> bytes | None:
     if value == "odd":
         raise ValueError(value)
     return None if value == "gone" else value.encode()
 
 
-class Moody:
-    """Reads everything, or not."""
+class ValueReader:
+    """Deserializes all values, or fails for some of them."""
 
     reads_all = False
 
@@ -119,17 +118,17 @@ class Moody:
         return data.decode()
 
 
-KEY: Final[Serde[str]] = Serde(refusing, lambda topic, data: data.decode(), immutable=True)
+KEY: Final[Serde[str]] = Serde(serialize_or_fail, lambda topic, data: data.decode(), immutable=True)
 
 
-def topology_of(join: Join, calls: list[tuple[Any, Any]], moody: Moody) -> Topology:
+def topology_of(join: Join, calls: list[tuple[Any, Any]], reader: ValueReader) -> Topology:
     def joined(one: str | None, other: str | None) -> str:
         calls.append((one, other))
         if "bad" in (one, other):
             raise ValueError("bad")
         return f"{one}+{other}"
 
-    value: Serde[str] = Serde(refusing, moody.read, immutable=True)
+    value: Serde[str] = Serde(serialize_or_fail, reader.read, immutable=True)
     builder = StreamsBuilder(optimize=SINGLE_STORE_SELF_JOIN)
     windows = JoinWindows(
         timedelta(0),
@@ -147,10 +146,10 @@ def topology_of(join: Join, calls: list[tuple[Any, Any]], moody: Moody) -> Topol
 
 
 @dataclass
-class Seen:
-    """All that can be seen of a run."""
+class Observed:
+    """Everything observable of a run."""
 
-    written: dict[str, list[Captured]]
+    written: dict[str, list[CapturedRecord]]
     calls: list[tuple[Any, Any]]
     failures: list[tuple[Any, ...]]
     stores: dict[str, Any]
@@ -158,10 +157,15 @@ class Seen:
 
 
 def run(
-    join: Join, fed: Sequence[Event], sizes: Sequence[int], *, plain: bool, commits: Sequence[bool]
-) -> Seen:
+    join: Join,
+    records: Sequence[Event],
+    sizes: Sequence[int],
+    *,
+    plain: bool,
+    commits: Sequence[bool],
+) -> Observed:
     calls: list[tuple[Any, Any]] = []
-    failures, moody = LeftOut(type), Moody()
+    failures, reader = SkippedRecords(type), ValueReader()
     config = StreamsConfig(
         application_id="joins",
         bootstrap_servers="not-used:9092",
@@ -173,13 +177,13 @@ def run(
         return SegmentedDuplicates(base, **{**given, "recent_bytes": join.recent_bytes})
 
     with (
-        mock.patch.object(window_stores, "SegmentedDuplicates", small),
-        mock.patch.object(at_once, "FEWEST", 1),
-        QueuedDriver(topology_of(join, calls, moody), config, batch_size=1, plain=plain) as driver,
+        mock.patch.object(store_layers, "SegmentedDuplicates", small),
+        mock.patch.object(stream_join_window, "MIN_RECORDS", 1),
+        QueuedDriver(topology_of(join, calls, reader), config, batch_size=1, plain=plain) as driver,
     ):
         start = 0
         for size, commit in zip(sizes, commits, strict=True):
-            for topic, key, value, time, header in fed[start : start + size]:
+            for topic, key, value, time, header in records[start : start + size]:
                 headers = (("h", value),) if header else ()
                 if join.kind != "self" or topic == "left":
                     driver.feed(topic, key, value, time, headers)
@@ -194,36 +198,34 @@ def run(
             for name, value in driver.metrics().items()
             if name.name == "dropped-records-total"
         )
-        moody.reads_all = True
+        reader.reads_all = True
         stores = {
             name: list(store.all())
             for name, store in driver.get_all_state_stores().items()
             if "shared" not in name
         }
         written = {topic: list(records) for topic, records in driver.outputs.items()}
-        return Seen(written, calls, failures.seen, stores, dropped)
+        return Observed(written, calls, failures.seen, stores, dropped)
 
 
 def on(topic: str, *at: int) -> list[Event]:
     return [(topic, b"a", b"%d" % time, time, False) for time in at]
 
 
-#: The second batch makes expire what its last record would find.
+#: The second batch expires the record that its last record would match.
 EXPIRING: Final = [*on("left", 0, 49_999, 50_001), *on("right", 50_000, 0)]
-#: Of what the second batch looks for memory holds the last alone.
-BEHIND_MEMORY: Final = [*on("left", 0, 4_000, 8_000, 12_000, 16_000), *on("right", 16_000, 16_001)]
+#: Only the last matching record of the second batch is in memory.
+ON_DISK: Final = [*on("left", 0, 4_000, 8_000, 12_000, 16_000), *on("right", 16_000, 16_001)]
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(join=joins, cut=batches())
+@given(join=joins, batching=batches())
 @example(Join("join", "rocksdb", 5_000, 5_000, 0, 1_000_000), (EXPIRING, [1, 4], [False] * 2))
 @example(Join("join", "in_memory", 5_000, 5_000, 0, 1_000_000), (EXPIRING, [1, 4], [False] * 2))
-@example(
-    Join("join", "rocksdb", 20_000, 20_000, 200_000, 1_000), (BEHIND_MEMORY, [5, 2], [False] * 2)
-)
-def test_batches_are_joined_as_single_records_are(join: Join, cut: Any) -> None:
-    """Whatever is late, expired or behind memory in a batch, and wherever a function fails."""
-    fed, sizes, commits = cut
-    one_by_one = run(join, fed, sizes, plain=True, commits=commits)
-    together = run(join, fed, sizes, plain=False, commits=commits)
-    assert together == one_by_one
+@example(Join("join", "rocksdb", 20_000, 20_000, 200_000, 1_000), (ON_DISK, [5, 2], [False] * 2))
+def test_batches_are_joined_like_single_records(join: Join, batching: Any) -> None:
+    """With late and expired records, records that are only on disk, and failing functions."""
+    records, sizes, commits = batching
+    expected = run(join, records, sizes, plain=True, commits=commits)
+    together = run(join, records, sizes, plain=False, commits=commits)
+    assert together == expected

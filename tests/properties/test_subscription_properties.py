@@ -1,14 +1,14 @@
-"""What a subscription promises, whatever happens in whatever order.
+"""The guarantees of a subscription, with events in random order.
 
-Method: one partition of a subscription whose tasks end in an order that hypothesis chooses, some of
-them deferred, retried, or failing, with commits, drains, crashes and properties that change in
-between, against the list of what was fed.
+Method: the tasks of one partition end in an order that Hypothesis chooses; some of them are
+deferred, retried, or fail. Commits, drains, crashes and changes of properties happen in between.
+The results are compared with the list of input records.
 
-- A committed offset never passes a task that is not complete.
-- The tasks of a key begin in their order, and never before the one before has returned, nor before
-  their time.
-- Every task is processed, or was left out by its key.
-- There are never more tasks at a time than allowed, nor more records pending.
+- A committed offset never passes a task that is not completed.
+- The tasks of a key start in their order, after the previous one has returned, and not before their
+  scheduled time.
+- Every task is processed, or skipped because of its key.
+- The numbers of concurrent tasks and of pending records are limited.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from support.tasks.apart_bench import IN, ApartBench
+from support.tasks.concurrent_bench import IN, ConcurrentBench
 
 from millstream.parallel import (
     Completion,
@@ -38,17 +38,17 @@ from millstream.parallel import (
     Properties,
     Retry,
 )
-from millstream.parallel.subscription_topology import subscription_topology
-from millstream.subscriptions.plan import SubscriptionPlan
-from millstream.subscriptions.processors import Chain
-from millstream.subscriptions.tasks.extraction import TaskReader
-from millstream.subscriptions.tasks.metadata import with_metadata
+from millstream.subscriptions.api.subscription import subscription_topology
+from millstream.subscriptions.subscription_plan import SubscriptionPlan
+from millstream.subscriptions.task_processors import ProcessorChain
+from millstream.subscriptions.tasks.decaton_metadata import with_metadata
+from millstream.subscriptions.tasks.task_extraction import TaskReader
 
 KEYS = (b"a", b"b", b"c", None)
 
 
 class Subscription(RuleBasedStateMachine):
-    """A partition, and what it was fed."""
+    """A partition and its input."""
 
     asynchronous = True
 
@@ -56,41 +56,43 @@ class Subscription(RuleBasedStateMachine):
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.fed: list[bytes | None] = []
-        #: Offsets that were begun in this life, by key; and those that were completed in any.
+        #: The started offsets of this incarnation by key, and all completed offsets.
         self.begun: dict[bytes, list[int]] = {}
         self.complete: set[int] = set()
-        self.wrong: list[tuple[bytes, int, int]] = []
-        #: When tasks are due; and those that began before.
+        self.out_of_order: list[tuple[bytes, int, int]] = []
+        #: The scheduled times of tasks, and the tasks that started too early.
         self.due_ms: list[int] = []
         self.too_early: list[int] = []
         self.deferred: list[tuple[int, Completion]] = []
         self.properties = Properties(partition_concurrency=3, max_pending_records=8)
-        #: What holds at most, until a change has been taken over.
-        self.most_pending = 8
+        #: The limit of pending records, including a previous one until a change is effective.
+        self.max_pending = 8
         plan = SubscriptionPlan(
             name="sub",
-            chain=Chain.of(self.work_async if self.asynchronous else self.work),
+            chain=ProcessorChain.of(self.work_async if self.asynchronous else self.work),
             reader=TaskReader(None, None, legacy_parse_fallback=False),
             properties=self.properties,
             retry=Retry(backoff=timedelta(seconds=1), max_attempts=2, dead_letter_topic="dead"),
             on_error="skip",
         )
-        self.bench = ApartBench(subscription_topology(plan, IN.topic, None), Path(self.folder.name))
+        self.bench = ConcurrentBench(
+            subscription_topology(plan, IN.topic, None), Path(self.folder.name)
+        )
         self.bench.held.on_wait = self._waited
 
     async def work_async(self, context: ProcessingContext, task: Any) -> None:
         self.work(context, task)
 
     def work(self, context: ProcessingContext, task: Any) -> None:
-        """Complete, defer, retry or fail, by what the task says."""
+        """Complete, defer, retry or fail, depending on the task."""
         offset, key = context.offset, context.key
         if self.bench.clock.now_ms() < self.due_ms[offset]:
             self.too_early.append(offset)
         if key is not None:
             known = self.begun.setdefault(key, [])
             if known and known[-1] >= offset:
-                # An error here would be that of the task.
-                self.wrong.append((key, known[-1], offset))
+                # An assertion error here would count as a failure of the task.
+                self.out_of_order.append((key, known[-1], offset))
             known.append(offset)
         kind = int(task) % 5
         if kind == 1:
@@ -142,10 +144,10 @@ class Subscription(RuleBasedStateMachine):
 
     @rule(limit=st.sampled_from((1, 3, 1_000)))
     def step(self, limit: int) -> None:
-        # A lower bound takes nothing back.
-        pending = self.bench.task.processing.group.most_pending
+        # A lower limit does not affect records that are already pending.
+        pending = self.bench.task.processing.group.largest_pending
         self.bench.step(limit)
-        self.most_pending = max(pending, self.properties.max_pending_records)
+        self.max_pending = max(pending, self.properties.max_pending_records)
 
     @precondition(lambda self: self.bench.held.begun)
     @rule(data=st.data())
@@ -153,9 +155,9 @@ class Subscription(RuleBasedStateMachine):
         self.end(data.draw(st.integers(0, len(self.bench.held.begun) - 1)))
 
     def end(self, index: int) -> None:
-        units, _ = self.bench.held.begun[index]
-        if units.is_closed:
-            # Of a life before: what it does there is its own affair.
+        runner, _ = self.bench.held.begun[index]
+        if runner.is_closed:
+            # A call of a previous incarnation, whose result does not matter.
             del self.bench.held.begun[index]
         else:
             self.bench.held.end(index)
@@ -180,7 +182,7 @@ class Subscription(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """What is deferred is completed for nobody."""
+        """Completions of a previous incarnation have no effect."""
         late, self.deferred = self.deferred, []
         self.begun = {}
         before = self.bench.offset
@@ -212,7 +214,7 @@ class Subscription(RuleBasedStateMachine):
         self.properties = self.properties.changed(
             **{name: value for name, value in values.items() if value is not None}
         )
-        self.most_pending = max(self.most_pending, self.properties.max_pending_records)
+        self.max_pending = max(self.max_pending, self.properties.max_pending_records)
         self.bench.share.change(self.properties)
 
     @rule(ms=st.sampled_from((1, 200, 2_000)))
@@ -223,20 +225,20 @@ class Subscription(RuleBasedStateMachine):
     def check(self) -> None:
         if not hasattr(self, "bench"):
             return
-        assert self.wrong == []
+        assert self.out_of_order == []
         assert self.too_early == []
         for offset, key in enumerate(self.fed[: self.bench.offset]):
             assert offset in self.complete or key == b"b", offset
-        mine = [call for units, call in self.bench.held.begun if not units.is_closed]
+        mine = [call for runner, call in self.bench.held.begun if not runner.is_closed]
         assert len(mine) <= 4
         keys = [call.context.raw_key for call in mine if call.context.raw_key is not None]
         assert len(keys) == len(set(keys))
-        assert self.bench.task.processing.group.most_pending <= self.most_pending
+        assert self.bench.task.processing.group.largest_pending <= self.max_pending
 
 
 @pytest.mark.parametrize("asynchronous", [True, False])
-def test_a_subscription_keeps_its_promises(*, asynchronous: bool) -> None:
-    """Of coroutines, and of plain functions on threads and within the loop."""
+def test_guarantees_of_a_subscription(*, asynchronous: bool) -> None:
+    """With coroutines, and with plain functions on threads and in the loop."""
     machine = type("Machine", (Subscription,), {"asynchronous": asynchronous})
     run_state_machine_as_test(
         machine, settings=settings(max_examples=30, stateful_step_count=40, deadline=None)

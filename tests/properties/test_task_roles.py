@@ -1,8 +1,8 @@
-"""Tasks that change sides: whatever they become, in whatever order, their stores know everything
-that was logged, and are opened only where they have to be.
+"""Tasks that change between active and standby: after any sequence of changes, their stores contain
+the whole changelog, and stay open if possible.
 
-Method: two threads with real stores above a Kafka of lists, of which at most one has a task active
-at a time, as the group sees to. What a store must hold is what its changelog says.
+Method: two threads with real stores use a Kafka cluster made of lists; the group assigns an active
+task to at most one of them. Each store must match its changelog.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from support.tasks.task_bench import STORE, Cluster, TaskBench, Topic, changelog
 
 from millstream.errors import TaskCorruptedError
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.states import TaskState
+from millstream.runtime.states.thread_states import TaskState
 
 PARTITIONS = (0, 1)
 TASKS = {n: TaskId(0, n) for n in PARTITIONS}
 THREADS = (0, 1)
 
-#: Of one task: which thread has it active, and which ones have it as a standby.
+#: The thread with the active task, and the threads with standbys.
 roles = st.tuples(st.sampled_from([*THREADS, None]), st.sets(st.sampled_from(THREADS)))
 
 
 class Roles(RuleBasedStateMachine):
-    """Two threads and the tasks that they have from time to time."""
+    """Two threads and their changing tasks."""
 
     kind: Literal["rocksdb", "in_memory"] = "rocksdb"
 
@@ -48,9 +48,9 @@ class Roles(RuleBasedStateMachine):
             TaskBench(self.folder / str(n), Cluster(topics), self.kind) for n in THREADS
         ]
         self.threads[1].main.group = self.threads[0].main.group
-        #: Who has each task active.
+        #: The thread that runs each active task.
         self.active: dict[int, int | None] = dict.fromkeys(PARTITIONS)
-        #: The open stores that no change of roles may have replaced.
+        #: The stores that must stay open when roles change.
         self.open: dict[tuple[int, int], Any] = {}
         self.fed = dict.fromkeys(PARTITIONS, 0)
         self.lossless = True
@@ -58,30 +58,32 @@ class Roles(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.assign({n: (0, {1}) for n in PARTITIONS}, commits=True)
         self.settle()
-        self.is_known_what_was_logged()
+        self.stores_match_changelogs()
         for thread in self.threads:
             assert not thread.tasks.standby.intersection(t.task_id for t in thread.tasks.running)
             thread.tasks.close_all(clean=True)
         shutil.rmtree(self.folder)
 
-    # --- what may happen -------------------------------------------------------------------------
+    # --- rules -----------------------------------------------------------------------------------
 
     @rule(
-        wanted=st.fixed_dictionaries(dict.fromkeys(PARTITIONS, roles)),
+        assignment=st.fixed_dictionaries(dict.fromkeys(PARTITIONS, roles)),
         commits=st.sampled_from([True, True, True, False]),
     )
-    def assign(self, wanted: dict[int, tuple[int | None, set[int]]], commits: bool) -> None:
-        """A rebalance: first everybody gives up what others get."""
+    def assign(self, assignment: dict[int, tuple[int | None, set[int]]], commits: bool) -> None:
+        """Rebalance: first, threads revoke the tasks that others receive."""
         for number in THREADS:
-            gone = [n for n in PARTITIONS if self.active[n] == number and wanted[n][0] != number]
-            self.give_up(number, gone, commits=commits)
+            revoked = [
+                n for n in PARTITIONS if self.active[n] == number and assignment[n][0] != number
+            ]
+            self.revoke(number, revoked, commits=commits)
         for number, thread in enumerate(self.threads):
-            active = [n for n in PARTITIONS if wanted[n][0] == number]
-            standby = [n for n in PARTITIONS if n not in active and number in wanted[n][1]]
+            active = [n for n in PARTITIONS if assignment[n][0] == number]
+            standby = [n for n in PARTITIONS if n not in active and number in assignment[n][1]]
             thread.assign(active, standby)
             for n in set(PARTITIONS).difference(active, standby):
                 self.open.pop((number, n), None)
-        self.active = {n: wanted[n][0] for n in PARTITIONS}
+        self.active = {n: assignment[n][0] for n in PARTITIONS}
 
     @rule(number=st.sampled_from(THREADS), rounds=st.integers(1, 6))
     def advance(self, number: int, rounds: int) -> None:
@@ -89,7 +91,7 @@ class Roles(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """Everything is restored, and standbys have read what there is."""
+        """Complete restorations and let standbys read to the end."""
         for thread in self.threads:
             thread.clock.advance(1_000)
             thread.run_all()
@@ -108,7 +110,7 @@ class Roles(RuleBasedStateMachine):
 
     @rule(number=st.sampled_from(THREADS))
     def lose(self, number: int) -> None:
-        """The group goes on without the thread; its standbys stay."""
+        """Lose the active tasks of a thread; its standbys stay."""
         thread = self.threads[number]
         self.lossless &= not any(task.commit_needed for task in thread.tasks.running)
         thread.tasks.close_active(clean=False)
@@ -120,7 +122,7 @@ class Roles(RuleBasedStateMachine):
     @rule(number=st.sampled_from(THREADS), n=st.sampled_from(PARTITIONS))
     @precondition(lambda self: any(len(thread.tasks) for thread in self.threads))
     def corrupt(self, number: int, n: int) -> None:
-        """A disk goes bad under a task, whatever it is just then."""
+        """Corrupt the disk of a task in any state."""
         thread = self.threads[number]
         self.open.pop((number, n), None)
         if any(task.task_id == TASKS[n] for task in thread.tasks.all):
@@ -128,10 +130,10 @@ class Roles(RuleBasedStateMachine):
             thread.tasks.revive(TaskCorruptedError("bad block", task_ids=[TASKS[n]]))
             self.settle()
 
-    # --- what must be so -------------------------------------------------------------------------
+    # --- invariants ------------------------------------------------------------------------------
 
     @invariant()
-    def is_known_what_was_logged(self) -> None:
+    def stores_match_changelogs(self) -> None:
         for number, thread in enumerate(self.threads):
             for task in thread.tasks.running:
                 n = task.task_id.partition
@@ -153,16 +155,16 @@ class Roles(RuleBasedStateMachine):
 
     # --- parts -----------------------------------------------------------------------------------
 
-    def give_up(self, number: int, gone: list[int], *, commits: bool) -> None:
+    def revoke(self, number: int, revoked: list[int], *, commits: bool) -> None:
         thread = self.threads[number]
         if commits:
             thread.commit()
-            thread.tasks.suspend([TASKS[n] for n in gone])
+            thread.tasks.suspend([TASKS[n] for n in revoked])
             return
-        for n in gone:
+        for n in revoked:
             self.lossless &= not thread.task(n).commit_needed
             self.open.pop((number, n), None)
-        thread.tasks.close([TASKS[n] for n in gone], clean=False)
+        thread.tasks.close([TASKS[n] for n in revoked], clean=False)
 
     def is_running(self, number: int, n: int) -> bool:
         return TASKS[n] in {task.task_id for task in self.threads[number].tasks.running}
@@ -178,11 +180,11 @@ class InMemory(Roles):
 _SETTINGS = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
-def test_tasks_on_disk_change_sides() -> None:
-    """Also where the disk has more than what is committed."""
+def test_persistent_tasks_change_roles() -> None:
+    """Also if the disk has more than the committed records."""
     run_state_machine_as_test(Roles, settings=_SETTINGS)
 
 
-def test_tasks_in_memory_change_sides() -> None:
-    """Nothing but the open store knows what was read."""
+def test_in_memory_tasks_change_roles() -> None:
+    """Only the open store has the position in the changelog."""
     run_state_machine_as_test(InMemory, settings=_SETTINGS)

@@ -1,4 +1,4 @@
-"""Random programs of the DSL, and what must be true of each topology."""
+"""Random DSL programs, and the invariants of their topologies."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from millstream.topology.physical.topology import Topology
 
 Stream = KStream[Any, Any]
 
-#: One step of a program: what to do, and with which of the streams so far.
+#: One step of a program: an operation, and the indexes of its input streams.
 Step = tuple[str, int, int]
-WORDS: dict[str, Callable[[Stream, Stream], list[Stream]]] = {
+OPERATIONS: dict[str, Callable[[Stream, Stream], list[Stream]]] = {
     "filter": lambda one, other: [one.filter(max)],
     "map": lambda one, other: [one.map(max)],
     "map_values": lambda one, other: [one.map_values(max)],
@@ -31,7 +31,8 @@ WORDS: dict[str, Callable[[Stream, Stream], list[Stream]]] = {
     "group_by": lambda one, other: [one.group_by(max).reduce(max).to_stream()],
 }
 PROGRAMS = st.lists(
-    st.tuples(st.sampled_from(sorted(WORDS)), st.integers(0, 30), st.integers(0, 30)), max_size=14
+    st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(0, 30), st.integers(0, 30)),
+    max_size=14,
 )
 
 
@@ -43,16 +44,18 @@ def count_twice(stream: Stream) -> list[Stream]:
 def build(program: list[Step], *, optimize: bool) -> Topology:
     builder = StreamsBuilder(optimize=optimize)
     streams: list[Stream] = [builder.stream("a"), builder.stream("b"), builder.stream("a")]
-    for word, one, other in program:
-        streams += WORDS[word](streams[-1 - one % len(streams)], streams[-1 - other % len(streams)])
+    for operation, one, other in program:
+        streams += OPERATIONS[operation](
+            streams[-1 - one % len(streams)], streams[-1 - other % len(streams)]
+        )
     streams[-1].to("out")
     return builder.build()
 
 
 @settings(max_examples=200, deadline=None)
 @given(PROGRAMS, st.booleans())
-def test_the_same_program_gives_the_same_topology(program: list[Step], optimize: bool) -> None:
-    """Names and numbers depend on nothing but the program: state is found by them."""
+def test_equal_programs_have_equal_topologies(program: list[Step], optimize: bool) -> None:
+    """Names and numbers only depend on the program, since they identify state."""
     topologies = [build(program, optimize=optimize) for _ in range(2)]
     assert str(topologies[0].describe()) == str(topologies[1].describe())
     assert topologies[0].internal_topics == topologies[1].internal_topics
@@ -61,7 +64,8 @@ def test_the_same_program_gives_the_same_topology(program: list[Step], optimize:
 @settings(max_examples=200, deadline=None)
 @given(PROGRAMS, st.booleans())
 def test_subtopologies_are_closed(program: list[Step], optimize: bool) -> None:
-    """Each node is in one; parents and stores are inside; they meet only in internal topics."""
+    """A sub-topology contains all parents and stores of its nodes; only internal topics connect
+    sub-topologies."""
     topology = build(program, optimize=optimize)
     parts = topology._subtopologies()
     assert sorted(node.name for part in parts for node in part.nodes) == sorted(topology.nodes)
@@ -79,18 +83,22 @@ def test_subtopologies_are_closed(program: list[Step], optimize: bool) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(PROGRAMS, st.booleans())
-def test_no_aggregation_sees_records_out_of_place(program: list[Step], optimize: bool) -> None:
-    """Between a change of keys and an aggregation there is a topic, on every way, merged or not."""
+def test_repartition_topics_precede_aggregations_after_key_changes(
+    program: list[Step], optimize: bool
+) -> None:
+    """On every path from a key change to an aggregation is a topic, including merged paths."""
     topology = build(program, optimize=optimize)
     for node in topology.nodes.values():
         if isinstance(node, ProcessorNode) and node.stores:
-            assert re_keying_above(topology, node.name) == set()
+            assert upstream_key_changes(topology, node.name) == set()
 
 
 @settings(max_examples=200, deadline=None)
 @given(PROGRAMS, st.booleans())
-def test_the_program_is_kept_whole(program: list[Step], optimize: bool) -> None:
-    """Each physical node comes from one word, each word after its parents, the same each time."""
+def test_the_logical_plan_matches_the_physical_topology(
+    program: list[Step], optimize: bool
+) -> None:
+    """Each physical node has a logical node, which follows its parents; plans are reproducible."""
     topology = build(program, optimize=optimize)
     plan = topology._logical_plan
     assert plan is not None
@@ -99,13 +107,13 @@ def test_the_program_is_kept_whole(program: list[Step], optimize: bool) -> None:
     for node in plan.nodes:
         assert seen.issuperset(node.parents)
         seen.add(node.name)
-        above = {plan.origin(name).name for name in physical_parents(topology, node.physical)}
-        assert above == set(node.parents)
+        upstream = {plan.origin(name).name for name in physical_parents(topology, node.physical)}
+        assert upstream == set(node.parents)
     assert plan == build(program, optimize=optimize)._logical_plan
 
 
 def physical_parents(topology: Topology, names: Collection[str]) -> set[str]:
-    """The nodes from which some nodes take records, but for these themselves."""
+    """The parents of some nodes, without these nodes themselves."""
     found: set[str] = set()
     for name in names:
         node = topology.nodes[name]
@@ -114,8 +122,8 @@ def physical_parents(topology: Topology, names: Collection[str]) -> set[str]:
     return found - set(names)
 
 
-def re_keying_above(topology: Topology, name: str) -> set[str]:
-    """The operations that change keys above a node in its own sub-topology."""
+def upstream_key_changes(topology: Topology, name: str) -> set[str]:
+    """The key-changing operations upstream of a node in its sub-topology."""
     found = set()
     waiting = [name]
     while waiting:

@@ -1,4 +1,4 @@
-"""What is released, built once for all tests of this folder."""
+"""The released files, built once for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from support.machine.wheels import Built, built_here
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Wheel and sdist of this checkout."""
+    """The wheel and the sdist of this checkout."""
     return built_here(tmp_path_factory.mktemp("dist"))

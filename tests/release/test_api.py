@@ -1,4 +1,4 @@
-"""What is public is listed, and what a release had is still there, or the changelog says so."""
+"""The list of the public API is current, and the changelog has all removals since a release."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
 
 
 def test_the_list_is_current() -> None:
-    """A public name that came or went unnoticed would be noticed by users."""
+    """Added and removed public names must be visible in a diff."""
     text = generate_api.LIST.read_text(encoding="utf-8")
     assert text == "\n".join(generate_api.listed()) + "\n", (
         "run: python docs/generators/generate_api.py"
     )
 
 
-def test_what_the_last_release_had_is_there_or_told() -> None:
-    """Goal: nothing that a release promised goes without a word in the changelog."""
+def test_removed_names_are_in_the_changelog() -> None:
+    """Goal: nothing is removed from the API of a release without an entry in the changelog."""
     newest = CHANGELOG.read_text(encoding="utf-8").split("\n## ")[1]
-    untold = []
+    unmentioned = []
     for line in generate_api.missing():
         name = re.split(r"[ (:]", line)[1]
         if f"`{name.rpartition('.')[2]}`" not in newest:
-            untold.append(line)
-    assert untold == [], "tell it under 'Changed' or 'Removed', with what to do about it"
+            unmentioned.append(line)
+    assert unmentioned == [], "add them to 'Changed' or 'Removed', with instructions for users"
 
 
-def test_what_is_gone_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A parameter with another name is another line, and so missed."""
+def test_removed_names_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renamed parameter also counts as removed."""
     lines = generate_api.listed()
     (tmp_path / "0.1.0.txt").write_text("\n".join([*lines, "def millstream.gone(a, b=1)"]) + "\n")
     (tmp_path / "0.0.9.txt").write_text("def millstream.older()\n")
@@ -39,8 +39,8 @@ def test_what_is_gone_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert generate_api.missing() == ["def millstream.gone(a, b=1)"]
 
 
-def test_the_list_has_what_users_call() -> None:
-    """It would be worth nothing if it left out methods, parameters or errors."""
+def test_the_list_contains_methods_parameters_and_errors() -> None:
+    """Spot checks of the list."""
     listed = set(generate_api.listed())
     assert any(line.startswith("def millstream.KStream.map_async(self") for line in listed)
     assert "class millstream.errors.StreamsError(Exception)" in listed

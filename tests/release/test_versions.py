@@ -1,4 +1,4 @@
-"""One version, told in one way wherever it is told, and a changelog that has it."""
+"""The version is consistent everywhere, and the changelog has an entry for it."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import re
 import tomllib
 from pathlib import Path
 
-from millstream.compiled import EXTENSION_VERSION
+from millstream.native import EXTENSION_VERSION
 
 ROOT = Path(__file__).parents[2]
 
 
 def project() -> dict[str, object]:
-    """The table of pyproject.toml."""
+    """The project table of pyproject.toml."""
     table: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return table
 
 
 def test_the_changelog_begins_with_this_version() -> None:
-    """A release without a word about what has changed helps nobody."""
+    """A release needs an entry in the changelog."""
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == project()["version"]
 
 
-def test_the_pages_speak_of_this_version() -> None:
+def test_the_pages_have_this_version() -> None:
     stability = (ROOT / "docs" / "stability.md").read_text()
     assert f"Millstream is at {project()['version']}" in stability
 
 
 def test_the_extension_has_the_same_version() -> None:
-    """Both are released together, and Millstream uses no other version of the extension."""
+    """Both are released together, and Millstream only uses the same version of the extension."""
     speedups = tomllib.loads((ROOT / "speedups" / "pyproject.toml").read_text())["project"]
     assert speedups["version"] == EXTENSION_VERSION == project()["version"]

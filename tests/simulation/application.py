@@ -1,11 +1,11 @@
-"""The application that is simulated: unique ids go in, and every place that they pass keeps them.
+"""The simulated application. Every topic and store on the way of a record keeps its unique id.
 
     in ──► remember (store `seen`) ──► by group ──► fold (store `folded`) ──► out
                                           │
                                           └───────► fold by window (store `windowed`) ──► windows
 
-Both sub-topologies have state with changelogs. Each store keeps for each key the list of the ids it
-has seen, so that one lost or repeated can be told from its list.
+Both sub-topologies have state with changelogs. Each store keeps the list of ids for each key, so
+that lost or repeated ids are visible in the list.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from millstream import (
     Topology,
 )
 from millstream.serdes import JSON, STRING
-from millstream.state.keyvalue.store import KeyValueStore
+from millstream.state.keyvalue.key_value_store import KeyValueStore
 
 APPLICATION: Final = "sim"
 INPUT: Final = "in"
@@ -46,7 +46,7 @@ WINDOW_MS: Final = 10_000
 KEYS: Final = 8
 GROUPS: Final = 5
 
-#: What must hold an id before the offset of the record that brought it is committed.
+#: The topics that must contain an id before the offset of its record is committed.
 CAUSED: Final = {INPUT: (REPARTITION, SEEN), REPARTITION: (FOLDED, WINDOWED, OUTPUT, WINDOWS)}
 
 
@@ -56,37 +56,37 @@ def key_of(record_id: int) -> str:
 
 
 def group_of(record_id: int) -> str:
-    """The key under which it is folded."""
+    """The key under which an input record is aggregated."""
     return f"g{record_id * 3 % GROUPS}"
 
 
-async def answer(value: Any) -> Any:
-    """What is asked beside the loop; the answer is the question, some time later."""
+async def echo(value: Any) -> Any:
+    """The concurrent call: return the value after a while."""
     return value
 
 
 @dataclass(frozen=True)
-class Asking:
-    """Where and how the application asks beside its loop.
+class AsyncCallPlan:
+    """The positions and settings of `map_async` in the application.
 
     Args:
-        before: whether it asks before the store `seen`.
-        behind: whether it asks behind it, before the repartition topic.
-        at_last: whether it asks behind the store `folded`, before the output.
-        ordering: of the answers.
-        concurrency: how many questions there are at a time.
+        before_store: whether there is a call before the store `seen`.
+        after_store: whether there is a call between this store and the repartition topic.
+        before_output: whether there is a call between the store `folded` and the output.
+        ordering: of the results.
+        concurrency: the maximum number of calls at a time.
     """
 
-    before: bool
-    behind: bool
-    at_last: bool
+    before_store: bool
+    after_store: bool
+    before_output: bool
     ordering: Literal["key", "none", "partition"]
     concurrency: int
 
     @classmethod
-    def chosen(cls, chance: random.Random) -> Asking:
-        """One of them."""
-        before, behind, at_last = chance.choice(
+    def chosen(cls, rng: random.Random) -> AsyncCallPlan:
+        """Choose at random."""
+        before_store, after_store, before_output = rng.choice(
             (
                 (True, False, False),
                 (True, False, False),
@@ -97,25 +97,25 @@ class Asking:
             )
         )
         return cls(
-            before,
-            behind,
-            at_last,
-            ordering=chance.choice(("key", "key", "none", "partition")),
-            concurrency=chance.choice((1, 3, 20)),
+            before_store,
+            after_store,
+            before_output,
+            ordering=rng.choice(("key", "key", "none", "partition")),
+            concurrency=rng.choice((1, 3, 20)),
         )
 
-    def line_of(self, record_id: int) -> Hashable:
-        """What keeps its order from the input to the repartition topic, beside the partition; the
-        id itself where nothing does."""
-        if self.ordering == "partition" or not (self.before or self.behind):
+    def order_key(self, record_id: int) -> Hashable:
+        """The key within which records keep their order up to the repartition topic; the id itself
+        if they keep none."""
+        if self.ordering == "partition" or not (self.before_store or self.after_store):
             return None
         if self.ordering == "none":
             return record_id
-        return (self.before and key_of(record_id), self.behind and group_of(record_id))
+        return (self.before_store and key_of(record_id), self.after_store and group_of(record_id))
 
 
 class Remember(Processor[str, Any, str, Any]):
-    """Keeps the ids of each key, and sends each on to its group."""
+    """Stores the ids of each key and forwards each id to its group."""
 
     seen: KeyValueStore[str, Any]
 
@@ -130,19 +130,19 @@ class Remember(Processor[str, Any, str, Any]):
 
 @dataclass(frozen=True)
 class Shape:
-    """How the application of one history is made.
+    """The topology and settings of a history.
 
     Args:
         partitions: of the input topic.
         on_disk: whether the stores are in RocksDB, or in memory.
-        caching: whether updates are held back until a commit.
-        standbys: copies of each task.
+        caching: whether the stores have record caches.
+        standbys: the number of standby replicas.
         static: whether members have a `group.instance.id`.
-        commit_interval_ms: between commits.
-        max_poll_records: at a poll, and in a batch.
+        commit_interval_ms: `commit.interval.ms`.
+        max_poll_records: `max.poll.records`, also the maximum size of a batch.
         exactly_once: the processing guarantee.
-        asking: where it asks beside its loop; None for nowhere.
-        uncommitted_max_bytes: bytes of writes that may wait for a commit, in each instance.
+        async_calls: the concurrent calls, if any.
+        uncommitted_max_bytes: the limit of uncommitted writes of each instance.
     """
 
     partitions: int
@@ -153,43 +153,45 @@ class Shape:
     commit_interval_ms: int
     max_poll_records: int
     exactly_once: bool = False
-    asking: Asking | None = None
+    async_calls: AsyncCallPlan | None = None
     uncommitted_max_bytes: int = 64 << 20
 
     @classmethod
-    def chosen(cls, chance: random.Random, *, exactly_once: bool = False) -> Shape:
-        """One of them."""
+    def chosen(cls, rng: random.Random, *, exactly_once: bool = False) -> Shape:
+        """Choose at random."""
         return cls(
-            partitions=chance.choice((2, 2, 3)),
-            on_disk=chance.random() < 0.15,
-            caching=chance.random() < 0.5,
-            standbys=chance.choice((0, 1)),
-            static=chance.random() < 0.2,
-            commit_interval_ms=chance.choice((100, 500, 2_000)),
-            max_poll_records=chance.choice((3, 20, 1_000)),
+            partitions=rng.choice((2, 2, 3)),
+            on_disk=rng.random() < 0.15,
+            caching=rng.random() < 0.5,
+            standbys=rng.choice((0, 1)),
+            static=rng.random() < 0.2,
+            commit_interval_ms=rng.choice((100, 500, 2_000)),
+            max_poll_records=rng.choice((3, 20, 1_000)),
             exactly_once=exactly_once,
         )
 
     def topology(self) -> Topology:
-        """What is computed."""
+        """Build the topology."""
         kind: Any = "rocksdb" if self.on_disk else "in_memory"
         supplier = Stores.persistent_key_value if self.on_disk else Stores.in_memory_key_value
         seen = Stores.key_value_builder(supplier("seen"), STRING, JSON).with_caching(self.caching)
         builder = StreamsBuilder()
         builder.add_state_store(seen)
-        asking = self.asking
+        async_calls = self.async_calls
         stream: KStream[str, Any] = builder.stream(INPUT, key=STRING, value=JSON)
-        if asking is not None and asking.before:
-            stream = self._asked(stream)
+        if async_calls is not None and async_calls.before_store:
+            stream = self._with_async_call(stream)
         stream = stream.process(Remember, stores=["seen"])
-        if asking is not None and asking.behind:
-            stream = self._asked(stream)
+        if async_calls is not None and async_calls.after_store:
+            stream = self._with_async_call(stream)
         grouped = stream.group_by_key(key=STRING, value=JSON, name="folded")
         kept = Materialized("folded", kind=kind, key=STRING, value=JSON, caching=self.caching)
         folded = grouped.aggregate(list, _fold, store=kept).to_stream()
-        if asking is not None and asking.at_last:
-            # The last one of a key is to be the last.
-            folded = self._asked(folded, "key" if asking.ordering == "none" else asking.ordering)
+        if async_calls is not None and async_calls.before_output:
+            # The last result of a key must stay the last one.
+            folded = self._with_async_call(
+                folded, "key" if async_calls.ordering == "none" else async_calls.ordering
+            )
         folded.to(OUTPUT, key=STRING, value=JSON)
         windows = TimeWindows(timedelta(milliseconds=WINDOW_MS), grace=timedelta(days=1))
         kept = Materialized(
@@ -209,16 +211,18 @@ class Shape:
         )
         return builder.build()
 
-    def _asked(self, stream: KStream[str, Any], ordering: Any = None) -> KStream[str, Any]:
-        assert self.asking is not None
+    def _with_async_call(
+        self, stream: KStream[str, Any], ordering: Any = None
+    ) -> KStream[str, Any]:
+        assert self.async_calls is not None
         return stream.map_async(
-            answer,
-            concurrency=self.asking.concurrency,
-            ordering=ordering or self.asking.ordering,
+            echo,
+            concurrency=self.async_calls.concurrency,
+            ordering=ordering or self.async_calls.ordering,
         )
 
     def config(self, state_dir: str, instance: str, threads: int) -> StreamsConfig:
-        """The settings of one instance."""
+        """The configuration of one instance."""
         consumer: dict[str, Any] = {
             "session.timeout.ms": 6_000,
             "heartbeat.interval.ms": 1_500,
@@ -261,11 +265,11 @@ def _fold(key: str, record_id: Any, ids: list[int]) -> list[int]:
 
 
 def ids_in(topic: str, value: bytes | None) -> list[int]:
-    """The ids that a record of any of the topics tells of."""
+    """The ids in the value of a record."""
     if value is None:
         return []
     if topic in (FOLDED, WINDOWED):
-        # Timestamped stores put eight bytes before the value, which their changelogs leave out.
+        # Values of timestamped stores start with eight bytes that their changelogs leave out.
         value = value[value.index(b"[") :]
     found = orjson.loads(value)
     return found if isinstance(found, list) else [found]

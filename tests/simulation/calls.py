@@ -1,65 +1,65 @@
-"""Calls beside a task, as events of the simulated world: they end in any order, after any time."""
+"""Concurrent calls as events of the simulation; they end in any order, after any time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-from support.tasks.held_calls import HeldCalls, HeldUnits
+from support.tasks.concurrent_calls import ManualCalls, ManualRunner
 
-from millstream.operators.apart.calls import Call
-from simulation.clients.requests import Waits
+from millstream.operators.concurrent.concurrent_calls import Call
+from simulation.clients.requests import WaitPoint
 from simulation.scheduler import Process, Scheduler
 
-#: How long calls take: most of them little, a few longer than a drain waits for them.
+#: The durations of calls: most are short, a few exceed the drain timeout.
 _QUICK_US: Final = (100, 60_000)
 _LONG_US: Final = (500_000, 7_000_000)
-_LONG: Final = 0.01
+_LONG_PROBABILITY: Final = 0.01
 
 
-class SimulatedCalls(HeldCalls):
-    """Those of one task. It is `Apart`.
+class SimulatedCalls(ManualCalls):
+    """The concurrent calls of one task. Implements `CallRunners`.
 
-    What a process has begun goes on after it has lost the task, and ends with it if it is killed.
+    A running call continues when its process loses the task, and ends when the process is killed.
 
     Args:
-        scheduler: the world.
-        process: what the task lives in.
-        waits: where its thread waits.
-        wake: ends that.
+        scheduler: the simulation's scheduler.
+        process: the task's process.
+        wait_point: returns the wait point of its thread.
+        wake: wakes the thread.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
         process: Process | None,
-        waits: Callable[[], Waits | None],
+        wait_point: Callable[[], WaitPoint | None],
         wake: Callable[[], None],
     ) -> None:
         super().__init__()
         self._scheduler = scheduler
         self._process = process
-        self._waits = waits
+        self._wait_point = wait_point
         self._wake = wake
         self._actor = scheduler.director
 
-    def began(self, units: HeldUnits, call: Call) -> None:
-        chance = self._scheduler.random
-        least_us, most_us = _LONG_US if chance.random() < _LONG else _QUICK_US
+    def began(self, runner: ManualRunner, call: Call) -> None:
+        rng = self._scheduler.random
+        min_us, max_us = _LONG_US if rng.random() < _LONG_PROBABILITY else _QUICK_US
         self._scheduler.call_after(
-            chance.randrange(least_us, most_us), lambda: units.make(call), self._process
+            rng.randrange(min_us, max_us), lambda: runner.make(call), self._process
         )
 
-    def tell(self) -> None:
-        super().tell()
+    def notify(self) -> None:
+        super().notify()
         self._wake()
         self._actor.wake(self)
-        if (waits := self._waits()) is not None:
-            waits.end()
+        if (wait_point := self._wait_point()) is not None:
+            wait_point.end()
 
     def wait(self, timeout_ms: int) -> bool:
-        """Until one ends, or the time is over."""
-        if not any(units.have_ended for units in self.made):
+        """Wait until a call ends or the timeout expires."""
+        if not any(runner.has_completed for runner in self.created):
             self._actor = self._scheduler.current
             self._scheduler.step(max(1, timeout_ms) * 1000, self)
         return True

@@ -1,9 +1,9 @@
-"""The disk of an instance: files and databases of the production code, with faults of its own.
+"""The disk of an instance: the production code's files and databases, with injected faults.
 
-Each change is a place where another process may go on, or this one be killed. What a killed process
-has written is kept, as its system keeps it; nothing that its code does while it unwinds changes
-anything. A database that it had open is closed: RocksDB has written each batch to its log, so what
-the next one reads is the same as if it had never been closed.
+At each change, another process may run or this one may be killed. Changes of a killed process are
+kept, as an operating system keeps them; changes while its code unwinds are ignored. Its open
+databases are closed: RocksDB has written each batch to its write-ahead log, so the next process
+reads the same data as after a crash.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ _NO_SPACE = "No space left on device"
 
 
 class DiskFaults:
-    """Which disks are full.
+    """The disks that are full.
 
     Args:
-        scheduler: the world.
+        scheduler: the simulation's scheduler.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        #: The names of the instances.
+        #: The names of the instances with a full disk.
         self.full: set[str] = set()
 
     def may_change(self, process: Process) -> bool:
-        """A process is about to change something; false if it is dead, so that nothing may.
+        """Simulate the time of a change. Return false if the process is dead, so that it must not
+        change anything.
 
         Raises:
-            Crashed: it is killed here.
+            Crashed: the process was killed here.
         """
         scheduler = self._scheduler
         if not process.alive:
@@ -49,7 +50,7 @@ class DiskFaults:
         return True
 
     def is_full(self, process: Process) -> bool:
-        """Whether the disk of a process takes nothing more."""
+        """Whether the disk of a process is full."""
         return process.instance in self.full
 
 
@@ -57,8 +58,8 @@ class SimulatedDisk(Disk):
     """The files of one process.
 
     Args:
-        faults: decide what fails.
-        process: whose files they are.
+        faults: the faults of disks.
+        process: the owner of the files.
     """
 
     def __init__(self, faults: DiskFaults, process: Process) -> None:
@@ -81,7 +82,7 @@ class SimulatedDisk(Disk):
 
     def replace_text(self, path: Path, text: str, *, durable: bool) -> None:
         replace = super().replace_text
-        # Nobody pulls the plug of a machine that is simulated.
+        # Power failures are not simulated, so files need no fsync.
         self._change(path, lambda: replace(path, text, durable=False), needs_space=True)
 
     def touch(self, path: Path) -> None:
@@ -101,23 +102,23 @@ class SimulatedDisk(Disk):
         self._change(path, lambda: delete(path))
 
     def write_at_start(self, descriptor: int, path: Path, text: str) -> None:
-        # The notes in locks, which say who holds them: few bytes, for which there is room.
+        # The owner of a lock, in its file: few bytes, for which there is always space.
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text.encode(), 0)
 
 
 class SimulatedStorages:
-    """Opens databases of one process.
+    """Opens the databases of one process.
 
     Args:
-        faults: decide what fails.
-        process: whose databases they are.
+        faults: the faults of disks.
+        process: the owner of the databases.
     """
 
     def __init__(self, faults: DiskFaults, process: Process) -> None:
         self._faults = faults
         self._process = process
-        # Small ones are made sooner.
+        # Small databases open faster.
         self._real = RocksDBStorages(
             RocksDBSettings(block_cache_bytes=1 << 20, write_buffer_bytes=1 << 16)
         )
@@ -139,7 +140,7 @@ class SimulatedStorages:
             self._real.destroy(name, directory, task_id)
 
     def close_all(self) -> None:
-        """The process is no more."""
+        """Close the databases of a killed process."""
         for storage in self._opened:
             storage.close()
 
@@ -149,8 +150,8 @@ class SimulatedStorage:
 
     Args:
         real: the database.
-        faults: decide what fails.
-        process: who has it open.
+        faults: the faults of disks.
+        process: the process that has it open.
         place: name, task and directory, for errors.
     """
 
@@ -182,7 +183,7 @@ class SimulatedStorage:
         items: Mapping[bytes, bytes | None],
         offset: ChangelogOffset | None,
         *,
-        dropped: Sequence[tuple[bytes, bytes]] = (),
+        deleted_ranges: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         if not self._faults.may_change(self._process):
             return
@@ -192,10 +193,10 @@ class SimulatedStorage:
             failure = storage_error("write", name, task_id, directory, error)
             self.on_failure(failure)
             raise failure from error
-        self._real.write_batch(items, offset, dropped=dropped)
+        self._real.write_batch(items, offset, deleted_ranges=deleted_ranges)
 
-    def expect_many(self, expected: bool) -> None:
-        self._real.expect_many(expected)
+    def set_bulk_loading(self, enabled: bool) -> None:
+        self._real.set_bulk_loading(enabled)
 
     def close(self) -> None:
         try:

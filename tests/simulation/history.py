@@ -1,4 +1,4 @@
-"""One history: a cluster, instances, records and faults, all decided by a seed."""
+"""One history: a cluster, instances, records and faults, all determined by a seed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ import orjson
 from millstream.errors import ProductionError, StreamsError
 from millstream.kafka.partitioner import partition_for
 from millstream.record import TopicPartition
-from millstream.runtime.control import ChangeProperties
+from millstream.runtime.thread_control import ChangeProperties
 from millstream.state.storage.write_check import CHECK_WRITES
-from simulation.application import INPUT, OUTPUT, REPARTITION, WINDOWS, Asking, Shape, key_of
+from simulation.application import INPUT, OUTPUT, REPARTITION, WINDOWS, AsyncCallPlan, Shape, key_of
 from simulation.broker.cluster import Cluster
 from simulation.broker.group import State
 from simulation.checks import Checks, ViolationError
-from simulation.clients.event_loop import tell_time
+from simulation.clients.event_loop import use_simulated_time
 from simulation.disks import DiskFaults
 from simulation.faults import Faults
 from simulation.instance import Instance, Worker
@@ -36,37 +36,37 @@ from simulation.subscribed import CAUSED, SubscribedShape, chosen_properties
 from simulation.transactional_checks import TransactionalChecks
 from simulation.watching import OpenFiles, watched
 
-#: What errors tell of the machine: who holds a lock since when.
-_OUTSIDE: Final = re.compile(r"locked by process \d+ since [-\d: ]+ UTC")
-_LAST_LINES: Final = 80
-_MOST_INSTANCES: Final = 4
-#: How many of the histories ask beside their loops.
-_ASKS: Final = 0.3
-#: How many are those of a subscription, and how often its properties change.
-_SUBSCRIBES: Final = 0.15
-_CHANGES: Final = 0.2
-#: How often the coordinators are silent.
+#: The parts of error messages that depend on the machine.
+_MACHINE_SPECIFIC: Final = re.compile(r"locked by process \d+ since [-\d: ]+ UTC")
+_KEPT_LINES: Final = 80
+_MAX_INSTANCES: Final = 4
+#: The share of histories with concurrent calls.
+_ASYNC_SHARE: Final = 0.3
+#: The share of histories with a subscription, and the probability of a change of its properties.
+_SUBSCRIPTION_SHARE: Final = 0.15
+_CHANGE_PROBABILITY: Final = 0.2
+#: The possible numbers of pauses of the coordinators.
 _SILENCES: Final = (0, 0, 1, 2)
-#: How many have stores in RocksDB of which few writes may wait for a commit, and how many bytes.
-_LIMITED: Final = 0.15
+#: The share of histories with a small limit of uncommitted bytes in RocksDB, and the limit_rng.
+_LIMITED_SHARE: Final = 0.15
 _LIMITS: Final = (0, 200, 2_000)
-_READ: Final = (INPUT, REPARTITION)
-_LOOK_US: Final = 250_000
-_SETTLES_US: Final = 240_000_000
-_CLOSES_US: Final = 60_000_000
+_INPUTS: Final = (INPUT, REPARTITION)
+_CHECK_INTERVAL_US: Final = 250_000
+_SETTLE_TIMEOUT_US: Final = 240_000_000
+_CLOSE_TIMEOUT_US: Final = 60_000_000
 
-#: Every thread verifies that no write is on disk before everything that it caused is delivered.
+#: Every thread verifies that no write reaches the disk before its results are delivered.
 os.environ[CHECK_WRITES] = "1"
 
 
 def state_root() -> str:
-    """Where state goes: into memory, where that is a folder."""
+    """The folder for state: in memory if the system has such a folder."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
 
 
 @dataclass
 class Result:
-    """What one history was like."""
+    """The outcome of one history."""
 
     seed: int
     records: int = 0
@@ -84,9 +84,9 @@ class Result:
 
 
 @contextmanager
-def _nobody_wakes_the_dead() -> Iterator[None]:
-    """Let nothing be collected meanwhile: coroutines of killed processes would run their last lines
-    then, in the name of whoever has a turn, and whenever the interpreter likes."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Disable the garbage collector: it closes coroutines of killed processes at arbitrary times,
+    and their `finally` blocks would run in the current actor."""
     gc.collect()
     gc.disable()
     try:
@@ -96,46 +96,46 @@ def _nobody_wakes_the_dead() -> Iterator[None]:
 
 
 class History:
-    """One run.
+    """One run of the simulation.
 
     Args:
-        seed: decides everything.
-        keep_trace: whether to keep every line of the story.
+        seed: determines the run.
+        keep_trace: whether to keep every line of the trace.
         exactly_once: the processing guarantee.
     """
 
     def __init__(self, seed: int, *, keep_trace: bool = False, exactly_once: bool = False) -> None:
         self.result = Result(seed)
-        self._keep = keep_trace
-        self._last: deque[str] = deque(maxlen=_LAST_LINES)
-        self._chance = random.Random(f"plan {seed}")
-        self.scheduler = Scheduler(seed, self._note)
+        self._keep_trace = keep_trace
+        self._last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._rng = random.Random(f"plan {seed}")
+        self.scheduler = Scheduler(seed, self._trace)
         self.cluster = Cluster(self.scheduler)
-        self.shape = Shape.chosen(self._chance, exactly_once=exactly_once)
-        # Chances of their own: what a seed does beside this stays as it was.
-        limits = random.Random(f"limits {seed}")
-        if limits.random() < _LIMITED:
-            limit = limits.choice(_LIMITS)
+        self.shape = Shape.chosen(self._rng, exactly_once=exactly_once)
+        # Separate generators, so that a new feature does not change the rest of a seed's history.
+        limit_rng = random.Random(f"limits {seed}")
+        if limit_rng.random() < _LIMITED_SHARE:
+            limit = limit_rng.choice(_LIMITS)
             self.shape = replace(self.shape, on_disk=True, uncommitted_max_bytes=limit)
-        self._asks = asks = random.Random(f"asking {seed}")
-        kind = asks.random()
-        if kind < _ASKS:
-            self.shape = replace(self.shape, asking=Asking.chosen(asks))
-        elif kind > 1 - _SUBSCRIBES and not exactly_once:
-            self.shape = SubscribedShape.of(self.shape, asks)
-        self._silences = random.Random(f"silences {seed}")
-        #: On how many hosts instances run.
-        self._hosts = random.Random(f"hosts {seed}")
+        self._async_rng = async_rng = random.Random(f"asking {seed}")
+        kind = async_rng.random()
+        if kind < _ASYNC_SHARE:
+            self.shape = replace(self.shape, async_calls=AsyncCallPlan.chosen(async_rng))
+        elif kind > 1 - _SUBSCRIPTION_SHARE and not exactly_once:
+            self.shape = SubscribedShape.of(self.shape, async_rng)
+        self._silence_rng = random.Random(f"silences {seed}")
+        #: Chooses the number of hosts of an instance.
+        self._host_rng = random.Random(f"hosts {seed}")
         self.instances: list[Instance] = []
-        self._records = self._chance.randrange(80, 220)
+        self._records = self._rng.randrange(80, 220)
         self._next_id = 0
         make_checks = TransactionalChecks if exactly_once else Checks
         self.checks = make_checks(self.cluster)
         self.checks.member_of = self._member_of
         if isinstance(self.shape, SubscribedShape):
-            self.checks.line_of, self.checks.caused = self.shape.line_of, CAUSED
-        elif self.shape.asking is not None:
-            self.checks.line_of = self.shape.asking.line_of
+            self.checks.order_key, self.checks.caused = self.shape.order_key, CAUSED
+        elif self.shape.async_calls is not None:
+            self.checks.order_key = self.shape.async_calls.order_key
         self.disk_faults = DiskFaults(self.scheduler)
         self.files = OpenFiles(self.scheduler)
         self.scheduler.on_end = self._process_ended
@@ -144,27 +144,27 @@ class History:
             self.cluster,
             self.checks,
             self.disk_faults,
-            self._chance,
-            self._silences,
+            self._rng,
+            self._silence_rng,
             self.instances,
             self._add_instance,
         )
 
-    def _note(self, line: str) -> None:
+    def _trace(self, line: str) -> None:
         if self._root:
-            line = _OUTSIDE.sub("locked", line.replace(self._root, "~"))
+            line = _MACHINE_SPECIFIC.sub("locked", line.replace(self._root, "~"))
         self.result.trace_hash = zlib.crc32(line.encode(), self.result.trace_hash)
-        self._last.append(line)
-        if self._keep:
+        self._last_lines.append(line)
+        if self._keep_trace:
             self.result.trace.append(line)
 
     def run(self) -> Result:
-        """Run it to its end; what failed is in the result."""
-        with _nobody_wakes_the_dead():
+        """Run the history to its end. The result contains the failure, if any."""
+        with _without_garbage_collection():
             return self._run()
 
     def _run(self) -> Result:
-        tell_time(self.scheduler)
+        use_simulated_time(self.scheduler)
         root = tempfile.mkdtemp(prefix="simulation-", dir=state_root())
         try:
             self._root = root
@@ -174,7 +174,7 @@ class History:
                 finally:
                     self._end()
         except (AssertionError, Exception) as error:
-            self.result.failure = f"{type(error).__name__}: {error}\n" + "\n".join(self._last)
+            self.result.failure = f"{type(error).__name__}: {error}\n" + "\n".join(self._last_lines)
         finally:
             shutil.rmtree(root, ignore_errors=True)
         self.result.simulated_ms = self.scheduler.now_us // 1000
@@ -186,7 +186,7 @@ class History:
         return self.result
 
     def _play(self) -> None:
-        self.scheduler.tell(f"seed {self.result.seed}: {self.shape}")
+        self.scheduler.log(f"seed {self.result.seed}: {self.shape}")
         topics = (INPUT, OUTPUT, WINDOWS)
         if isinstance(self.shape, SubscribedShape):
             topics = (INPUT, REPARTITION, OUTPUT)
@@ -195,52 +195,54 @@ class History:
         for _ in range(2):
             self._add_instance()
         plan = self._plan()
-        self._feed(plan)
+        self._write_input(plan)
         self.faults.heal()
         self._settle()
         self.result.repeated, self.result.overwritten = self.checks.at_end()
         for instance in self.instances:
             instance.close()
-        self._until(
-            lambda: all(instance.closed for instance in self.instances), _CLOSES_US, "close"
+        self._wait_until(
+            lambda: all(instance.closed for instance in self.instances), _CLOSE_TIMEOUT_US, "close"
         )
 
     def _plan(self) -> list[tuple[int, str]]:
-        """When which faults happen, by the number of records that were written by then."""
-        count = self._chance.choice((0, 1, 2, 3, 4, 6))
-        kinds = self._chance.choices(self.faults.kinds, k=count)
-        plan = [(self._chance.randrange(self._records), kind) for kind in kinds]
-        silences = self._silences.choice(_SILENCES)
-        plan += [(self._silences.randrange(self._records), "coordinator") for _ in range(silences)]
+        """Faults, each after a number of written records."""
+        count = self._rng.choice((0, 1, 2, 3, 4, 6))
+        kinds = self._rng.choices(self.faults.kinds, k=count)
+        plan = [(self._rng.randrange(self._records), kind) for kind in kinds]
+        silences = self._silence_rng.choice(_SILENCES)
+        plan += [
+            (self._silence_rng.randrange(self._records), "coordinator") for _ in range(silences)
+        ]
         return sorted(plan)
 
     def _settle(self) -> None:
         settling_us = self.scheduler.now_us
-        self._until(self.settled, _SETTLES_US + self._waiting_us(), "settle")
+        self._wait_until(self.settled, _SETTLE_TIMEOUT_US + self._commit_wait_us(), "settle")
         self.result.settle_ms = (self.scheduler.now_us - settling_us) // 1000
-        # Of the last commit, its members have heard by then.
-        self.wait(4 * _LOOK_US)
-        self.scheduler.tell("settled")
+        # By then, the members have received the answer to their last commit.
+        self.wait(4 * _CHECK_INTERVAL_US)
+        self.scheduler.log("settled")
 
-    def _waiting_us(self) -> int:
-        """How long a subscription waits for its commits in all: it takes no more records than may
-        be pending before the next one."""
+    def _commit_wait_us(self) -> int:
+        """The total time that a subscription waits for commits: between two commits, it takes at
+        most the pending records that its properties allow."""
         if not isinstance(self.shape, SubscribedShape):
             return 0
         properties = self.shape.properties
-        longest = max(log.end for place, log in self.cluster.logs.items() if place.topic in _READ)
+        longest = max(log.end for place, log in self.cluster.logs.items() if place.topic in _INPUTS)
         return longest * properties.commit_interval_ms * 1000 // properties.max_pending_records
 
-    def _until(self, holds: Callable[[], bool], within_us: int, what: str) -> None:
+    def _wait_until(self, condition: Callable[[], bool], timeout_us: int, what: str) -> None:
         began_us = self.scheduler.now_us
-        while not holds():
-            if self.scheduler.now_us - began_us > within_us:
-                raise ViolationError(f"does not {what}: {self._where_it_is()}")
-            self.wait(_LOOK_US)
+        while not condition():
+            if self.scheduler.now_us - began_us > timeout_us:
+                raise ViolationError(f"did not {what} in time: {self._describe_progress()}")
+            self.wait(_CHECK_INTERVAL_US)
 
-    def _where_it_is(self) -> str:
+    def _describe_progress(self) -> str:
         group = self.cluster.group
-        ends = {str(p): log.end for p, log in self.cluster.logs.items() if p.topic in _READ}
+        ends = {str(p): log.end for p, log in self.cluster.logs.items() if p.topic in _INPUTS}
         offsets = {str(place): known.offset for place, known in group.offsets.items()}
         states = {
             worker.process.name: worker.thread.state.name
@@ -252,7 +254,7 @@ class History:
         return f"{group.state}, ends {ends}, committed {offsets}, {states}, idle {unassigned}"
 
     def _add_instance(self) -> bool:
-        if len(self.instances) >= _MOST_INSTANCES:
+        if len(self.instances) >= _MAX_INSTANCES:
             return False
         name = "abcd"[len(self.instances)]
         instance = Instance(
@@ -262,7 +264,7 @@ class History:
             self.shape,
             f"{self._root}/{name}",
             2,
-            self._hosts.choice((1, 2)),
+            self._host_rng.choice((1, 2)),
             self._thread_failed,
             self._thread_ended,
         )
@@ -279,42 +281,45 @@ class History:
         return ""
 
     def wait(self, delay_us: int) -> None:
-        """Let the world go on for a while."""
+        """Run the simulation for a while."""
         self.scheduler.sleep(delay_us)
         if self.scheduler.failure is not None:
             raise self.scheduler.failure
 
-    def _feed(self, plan: list[tuple[int, str]]) -> None:
-        """Somebody writes input, and meanwhile faults happen."""
+    def _write_input(self, plan: list[tuple[int, str]]) -> None:
+        """Write all input records, with faults in between."""
         while self._next_id < self._records:
             while plan and plan[0][0] <= self._next_id:
-                self.faults.make(plan.pop(0)[1])
-            for _ in range(self._chance.randrange(1, 20)):
+                self.faults.inject(plan.pop(0)[1])
+            for _ in range(self._rng.randrange(1, 20)):
                 key = key_of(self._next_id).encode()
                 place = TopicPartition(INPUT, partition_for(key, self.shape.partitions))
-                self.checks.fed(self._next_id, place.partition)
+                self.checks.input_written(self._next_id, place.partition)
                 log = self.cluster.logs[place]
                 timestamp = EPOCH_MS + self.scheduler.now_us // 1000
                 first = log.append([(key, orjson.dumps(self._next_id), timestamp, None)])
                 self.cluster.appended(place, first, None)
                 self._next_id += 1
             self._change_properties()
-            self.wait(self._chance.randrange(10_000, 2_000_000))
+            self.wait(self._rng.randrange(10_000, 2_000_000))
 
     def _change_properties(self) -> None:
-        """Of a subscription, while it works."""
-        if not isinstance(self.shape, SubscribedShape) or self._asks.random() > _CHANGES:
+        """Sometimes change the properties of a running subscription."""
+        if (
+            not isinstance(self.shape, SubscribedShape)
+            or self._async_rng.random() > _CHANGE_PROBABILITY
+        ):
             return
-        properties = chosen_properties(self._asks)
-        self.scheduler.tell(f"--- {properties}")
+        properties = chosen_properties(self._async_rng)
+        self.scheduler.log(f"--- {properties}")
         for instance in self.instances:
             for worker in instance.living:
-                worker.driver.ask(ChangeProperties(properties.as_given()))
+                worker.driver.send(ChangeProperties(properties.as_given()))
 
     def settled(self) -> bool:
-        """Whether everything was processed and committed, by somebody who lives."""
-        if not any(instance.wanted for instance in self.instances) and self.instances[0].closed:
-            # The last one was closed when the faults ended.
+        """Whether all input is processed and committed, and every task has a running owner."""
+        if not any(instance.should_run for instance in self.instances) and self.instances[0].closed:
+            # The last instance was closed when the faults ended.
             self.instances[0].start()
         if self.cluster.group.state is not State.STABLE:
             return False
@@ -328,18 +333,18 @@ class History:
         return not self.checks.unassigned(self.shape.partitions) and not self.checks.behind()
 
     def _thread_failed(self, worker: Worker, error: StreamsError) -> None:
-        self.checks.killed(worker.process)
+        self.checks.process_killed(worker.process)
         if isinstance(error, ProductionError):
             self.checks.in_order = False
         if not self.faults.explains(error):
             raise ViolationError(
-                f"{worker.process.name} ended without a reason: {error!r}"
+                f"{worker.process.name} failed although no fault explains it: {error!r}"
             ) from error
 
     def _thread_ended(self, worker: Worker) -> None:
         left = self.files.of(worker.process)
         if left:
-            raise ViolationError(f"{worker.process.name} ended and has {left} open")
+            raise ViolationError(f"{worker.process.name} ended with open files: {left}")
 
     def _process_ended(self, process: Process) -> None:
         for instance in self.instances:
@@ -349,9 +354,9 @@ class History:
         self.files.close(process)
 
     def _end(self) -> None:
-        """Kill whatever is left, so that no thread of this history lives on."""
+        """Kill the remaining processes, so that no thread outlives the history."""
         for instance in self.instances:
-            instance.wanted = False
+            instance.should_run = False
             for worker in instance.living:
                 self.scheduler.kill(worker.process)
         self.scheduler.failure = None

@@ -1,4 +1,4 @@
-"""Many histories on several processors, and what they were like together."""
+"""Run many histories in parallel and print a summary."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def silence() -> logging.Logger:
     return engine
 
 
-class _IntoStory(logging.Handler):
+class _TraceHandler(logging.Handler):
     def __init__(self, history: History) -> None:
         super().__init__()
         self._scheduler = history.scheduler
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._scheduler.tell(f"    {self._scheduler.current.name}: {record.getMessage()}")
+        self._scheduler.log(f"    {self._scheduler.current.name}: {record.getMessage()}")
 
 
-def tell_one(seed: int, *, with_log: bool, exactly_once: bool) -> int:
+def run_and_print(seed: int, *, with_log: bool, exactly_once: bool) -> int:
     engine = silence()
     history = History(seed, keep_trace=True, exactly_once=exactly_once)
     if with_log:
         engine.setLevel(logging.INFO)
-        engine.addHandler(_IntoStory(history))
+        engine.addHandler(_TraceHandler(history))
     result = history.run()
-    _say("\n".join(result.trace))
-    _say(f"seed {seed}: {result.failure or 'nothing failed'}")
+    _print("\n".join(result.trace))
+    _print(f"seed {seed}: {result.failure or 'no failure'}")
     return 1 if result.failure else 0
 
 
@@ -85,20 +85,20 @@ def run_many(
             longest_ms, slowest = result.settle_ms, result.seed
         if result.failure is not None:
             failed.append(result)
-            _say(f"seed {result.seed} FAILED {result.failure.splitlines()[0]}")
+            _print(f"seed {result.seed} FAILED {result.failure.splitlines()[0]}")
     for result in failed[:1]:
-        _say(f"--- the story of seed {result.seed}: {result.failure}")
+        _print(f"--- trace of seed {result.seed}: {result.failure}")
     for name, number in totals.items():
-        _say(f"{name:>20} {number}")
-    _say(f"{'lost':>20} {0 if not failed else '?'}")
-    _say(f"{'longest settling':>20} {longest_ms / 1000:.1f} s (seed {slowest})")
+        _print(f"{name:>20} {number}")
+    _print(f"{'lost':>20} {0 if not failed else '?'}")
+    _print(f"{'longest settle time':>20} {longest_ms / 1000:.1f} s (seed {slowest})")
     for kind, number in sorted(kinds.items()):
-        _say(f"{'fault: ' + kind:>20} {number}")
-    _say(f"{'failed':>20} {len(failed)} {[result.seed for result in failed][:20]}")
-    _say(f"{'took':>20} {time.monotonic() - began:.1f} s")
+        _print(f"{'fault: ' + kind:>20} {number}")
+    _print(f"{'failed':>20} {len(failed)} {[result.seed for result in failed][:20]}")
+    _print(f"{'took':>20} {time.monotonic() - began:.1f} s")
     return 1 if failed or not totals["histories"] else 0
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

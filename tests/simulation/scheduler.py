@@ -1,10 +1,10 @@
-"""Simulated time, and who may run: one actor at a time, chosen by a seed.
+"""Simulated time: runs one actor at a time, chosen by a seed.
 
-An actor is code that blocks, such as a stream thread, and has an OS thread of its own. Exactly one
-of them holds the baton. When it waits, it takes the next event of the world itself: a call that is
-due (a request arrives at a broker, a timer of a member) is made at once, on whatever thread; where
-the event is another actor's turn, the baton is handed over. So nothing ever happens at the same
-time, and nothing depends on how the machine schedules threads.
+An actor is blocking code, such as a stream thread, with an OS thread of its own. Only the actor
+that holds the baton runs. When it waits, it processes the next events itself: it makes due calls (a
+request arrives at a broker, a timer of a member expires) on its own OS thread, and hands the baton
+over if the event is the turn of another actor. So nothing happens concurrently, and nothing depends
+on the scheduling of OS threads.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ EPOCH_MS: Final = 1_700_000_000_000
 
 
 class Crashed(BaseException):
-    """The process of the running actor was killed: its code ends here."""
+    """The process of the running actor was killed; unwinds the actor's code."""
 
 
 class StuckError(AssertionError):
-    """Nothing will ever happen again, or far too much has."""
+    """There are no more events, or too many."""
 
 
 @dataclass(eq=False)
 class Process:
-    """What is killed, paused or cut off as a whole.
+    """A process, which is killed, paused or disconnected as a whole.
 
     Args:
         name: for the trace.
-        instance: the name of the instance that it belongs to.
+        instance: the name of its instance.
         alive: whether it was not killed.
-        frozen_until_us: paused until then (SIGSTOP, a long collection of garbage).
-        cut_off: its packets go nowhere, and none reach it.
-        crash_after_calls: how many more calls to clients it makes before it is killed; None for no
-            such plan.
-        slow_us: how much longer each of its batches takes.
+        frozen_until_us: the end of a pause (SIGSTOP, a long garbage collection).
+        cut_off: whether the network drops all of its packets, in both directions.
+        crash_after_calls: the number of calls to clients until it is killed; None without such a
+            plan.
+        slow_us: the additional duration of each batch.
     """
 
     name: str
@@ -60,10 +60,10 @@ class Actor:
         self._scheduler = scheduler
         self.process = process
         self.name = name
-        #: Changes whenever it goes on, so that a wake-up that comes too late is known.
+        #: Incremented whenever the actor continues, so that late wake-ups are detected.
         self.turn = 0
         self.done = False
-        #: What its wait may be ended for before its time is over.
+        #: The object whose `wake` ends the current wait early.
         self.waits_for: object = None
         self.baton = threading.Lock()
         self.baton.acquire()
@@ -74,29 +74,29 @@ class Actor:
         return self.process is not None and not self.process.alive
 
     def wake(self, why: object, delay_us: int = 0) -> None:
-        """Let it go on, should it wait for that."""
+        """Continue the actor if it waits for this object."""
         if self.waits_for is why:
             self._scheduler.push(delay_us, self.process, self, self.turn)
 
 
 class Scheduler:
-    """The events to come, in the order of their time.
+    """Runs events in the order of their time.
 
     Args:
-        seed: decides every chance there is.
-        trace: called with each line of the story.
+        seed: determines all random choices.
+        trace: called with each line of the trace.
     """
 
     def __init__(self, seed: int, trace: Callable[[str], None]) -> None:
         self.random = random.Random(seed)
         self.now_us = 0
         self.events = 0
-        self.most_events = 3_000_000
-        #: What went wrong in code that nobody waits for.
+        self.max_events = 3_000_000
+        #: The first error in a call or an actor.
         self.failure: BaseException | None = None
-        #: Told of a process that ends itself by its plan.
+        #: Called with a process when its planned crash is due.
         self.on_planned_crash: Callable[[Process], None] = lambda process: None
-        #: Told of a process that was killed when the last of its actors has ended.
+        #: Called with a killed process when the last of its actors has ended.
         self.on_end: Callable[[Process], None] = lambda process: None
         self._trace = trace
         self._sequence = 0
@@ -106,10 +106,10 @@ class Scheduler:
         self.in_call = False
         self.actors: list[Actor] = []
 
-    # --- what happens when ---------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------
 
     def push(self, delay_us: int, process: Process | None, what: Any, turn: int = 0) -> None:
-        """Let something happen after a while."""
+        """Add an event after a delay."""
         self._sequence += 1
         at_us = self.now_us + delay_us
         heapq.heappush(self._heap, (at_us, self._sequence, process, what, turn))
@@ -117,11 +117,11 @@ class Scheduler:
     def call_after(
         self, delay_us: int, call: Callable[[], None], process: Process | None = None
     ) -> None:
-        """Make a call after a while, unless its process is dead by then. It must not wait."""
+        """Make a call after a delay, unless its process is dead by then. The call must not wait."""
         self.push(delay_us, process, call)
 
-    def tell(self, text: str) -> None:
-        """A line of the story."""
+    def log(self, text: str) -> None:
+        """Write a line to the trace."""
         self._trace(f"{self.now_us / 1000:.3f} {text}")
 
     # --- actors --------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class Scheduler:
     def start(
         self, process: Process | None, name: str, run: Callable[[], None], delay_us: int = 0
     ) -> Actor:
-        """Make an actor, which begins after a while."""
+        """Create an actor that starts after a delay."""
         actor = Actor(self, process, name)
         self.actors.append(actor)
 
@@ -154,10 +154,10 @@ class Scheduler:
         return actor
 
     def sleep(self, delay_us: int, waits_for: object = None) -> None:
-        """Let the running actor wait: for a time, or until it is woken for what it waits for.
+        """Suspend the running actor for a time, or until it is woken.
 
         Raises:
-            Crashed: its process was killed meanwhile.
+            Crashed: its process was killed in the meantime.
         """
         me = self.current
         assert not self.in_call, "a call of the scheduler must not wait"
@@ -177,10 +177,10 @@ class Scheduler:
             raise Crashed
 
     def kill(self, process: Process) -> None:
-        """Kill a process. Its actors unwind when their turn comes, now."""
+        """Kill a process. Its actors unwind immediately, at their next turns."""
         process.alive = False
         process.frozen_until_us = 0
-        # A call is made on the thread of whoever waits: that one does not run.
+        # A call runs on the OS thread of a waiting actor, which is not running itself.
         running = None if self.in_call else self.current
         for actor in self.actors:
             if actor.process is process and not actor.done and actor is not running:
@@ -189,11 +189,11 @@ class Scheduler:
         self.actors = [actor for actor in self.actors if not actor.done]
 
     def step(self, delay_us: int, waits_for: object = None) -> None:
-        """A call to the outside by the running actor: time passes, others may run, and its process
-        may be killed here.
+        """Simulate an external call of the running actor: time passes, other actors run, and a
+        planned crash may happen.
 
         Raises:
-            Crashed: it was.
+            Crashed: the process was killed.
         """
         me = self.current
         process = me.process
@@ -214,10 +214,10 @@ class Scheduler:
             self.on_end(process)
 
     def failed(self, error: BaseException) -> None:
-        """Keep an error for the director, who ends the history with it."""
+        """Store an error for the director, which ends the history with it."""
         if self.failure is None:
             self.failure = error
-            self.tell(f"FAILED {''.join(traceback.format_exception(error))}")
+            self.log(f"FAILED {''.join(traceback.format_exception(error))}")
             self.push(0, None, self.director, self.director.turn)
 
     def _hand_over(self) -> None:
@@ -226,7 +226,7 @@ class Scheduler:
         target.baton.release()
 
     def _next_actor(self) -> Actor:
-        """Make the calls that are due until it is an actor's turn."""
+        """Make due calls until the next turn of an actor."""
         heap = self._heap
         while heap:
             at_us, _, process, what, turn = heapq.heappop(heap)
@@ -242,8 +242,8 @@ class Scheduler:
                     return what
                 continue
             self.events += 1
-            if self.events > self.most_events:
-                self.failed(StuckError(f"{self.events} events and no end"))
+            if self.events > self.max_events:
+                self.failed(StuckError(f"no end after {self.events} events"))
                 return self.director
             self.in_call = True
             try:
@@ -252,16 +252,16 @@ class Scheduler:
                 self.failed(error)
             finally:
                 self.in_call = False
-        self.failed(StuckError("nothing will happen any more"))
+        self.failed(StuckError("there are no more events"))
         return self.director
 
 
 class SimulatedClock:
-    """Simulated time as the engine asks for it. Reading it may take long, as anything may.
+    """Simulated time for the engine. Reading the clock may stall the thread.
 
     Args:
-        scheduler: has the time.
-        stalls: how likely a reading is to be followed by a pause of some milliseconds.
+        scheduler: provides the time.
+        stalls: the probability that a reading is followed by a pause of some milliseconds.
     """
 
     def __init__(self, scheduler: Scheduler, stalls: float = 0.0) -> None:
@@ -274,9 +274,9 @@ class SimulatedClock:
     def monotonic_ms(self) -> int:
         scheduler = self._scheduler
         if self._stalls and not scheduler.in_call and not scheduler.current.dead:
-            chance = scheduler.random
-            if chance.random() < self._stalls:
-                scheduler.step(chance.randrange(1_000, 40_000))
+            rng = scheduler.random
+            if rng.random() < self._stalls:
+                scheduler.step(rng.randrange(1_000, 40_000))
         return scheduler.now_us // 1000
 
     def sleep_ms(self, milliseconds: int) -> None:

@@ -1,10 +1,10 @@
-"""The other application that is simulated: a subscription, whose tasks go through its topics.
+"""The second simulated application: a subscription with a retry topic.
 
-    in ──► try (asks for a retry, or fails) ──► retry topic ──► try for the last time ──► out
+    in ──► attempt (requests a retry, or fails) ──► retry topic ──► last attempt ──► out
 
-The topics have the names, and the two parts the numbers, that they have in the application with
-stores, so that the same checks can look at them: an offset is committed after what its task caused
-is written, no task is lost, and those of a key keep their order.
+Topics and sub-topologies have the same names and numbers as in the application with stores, so that
+the same checks apply: an offset is committed after the results of its task are written, no task is
+lost, and the tasks of a key keep their order.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any, Final
 
 from millstream import Topology
 from millstream.parallel import ProcessingContext, Properties, Retry
-from millstream.parallel.subscription_topology import subscription_topology
-from millstream.subscriptions.plan import SubscriptionPlan
-from millstream.subscriptions.processors import Chain
-from millstream.subscriptions.tasks.extraction import TaskReader
+from millstream.subscriptions.api.subscription import subscription_topology
+from millstream.subscriptions.subscription_plan import SubscriptionPlan
+from millstream.subscriptions.task_processors import ProcessorChain
+from millstream.subscriptions.tasks.task_extraction import TaskReader
 from simulation.application import INPUT, OUTPUT, REPARTITION, Shape, key_of
 
-#: What must hold an id before the offset of the record that brought it is committed.
+#: The topics that must contain an id before the offset of its record is committed.
 CAUSED: Final = {INPUT: (REPARTITION,), REPARTITION: (OUTPUT,)}
 
 
 async def work(context: ProcessingContext, task: bytes) -> None:
-    """A task on the event loop."""
+    """Process a task on the event loop."""
     try_once(context, task)
 
 
 def try_once(context: ProcessingContext, task: bytes) -> None:
-    """Never enough; every third time with an error, or deferred."""
+    """Request a retry for every task: by an exception, a deferred completion, or directly."""
     kind = int(task) % 3
     if kind == 0:
         raise ValueError(task)
@@ -42,55 +42,55 @@ def try_once(context: ProcessingContext, task: bytes) -> None:
         context.retry()
 
 
-def chosen_properties(chance: random.Random) -> Properties:
-    """With which it works for a while."""
+def chosen_properties(rng: random.Random) -> Properties:
+    """Choose properties at random."""
     return Properties(
-        partition_concurrency=chance.choice((1, 2, 10)),
-        max_pending_records=chance.choice((1, 5, 100, 10_000)),
-        processing_rate_per_partition=chance.choice((-1, -1, 50)),
-        commit_interval_ms=chance.choice((100, 500, 2_000)),
+        partition_concurrency=rng.choice((1, 2, 10)),
+        max_pending_records=rng.choice((1, 5, 100, 10_000)),
+        processing_rate_per_partition=rng.choice((-1, -1, 50)),
+        commit_interval_ms=rng.choice((100, 500, 2_000)),
     )
 
 
 @dataclass(frozen=True)
 class SubscribedShape(Shape):
-    """How the subscription of one history is made.
+    """The topology and settings of a history with a subscription.
 
     Args:
-        asynchronous: whether its processor is.
-        properties: when it starts.
+        asynchronous: whether the processor is a coroutine function.
+        properties: the initial properties.
     """
 
     asynchronous: bool = True
     properties: Properties = field(default_factory=Properties)
 
     @classmethod
-    def of(cls, shape: Shape, chance: random.Random) -> SubscribedShape:
-        """One on this cluster."""
-        properties = chosen_properties(chance)
+    def of(cls, shape: Shape, rng: random.Random) -> SubscribedShape:
+        """Choose a subscription with the settings of a shape."""
+        properties = chosen_properties(rng)
         return cls(
             shape.partitions,
             shape.on_disk,
             shape.caching,
             shape.standbys,
             shape.static,
-            # As `ProcessorSubscription` does.
+            # Like `ProcessorSubscription`.
             properties.commit_interval_ms,
             shape.max_poll_records,
-            asynchronous=chance.random() < 0.5,
+            asynchronous=rng.random() < 0.5,
             properties=properties,
         )
 
     @staticmethod
-    def line_of(record_id: int) -> Any:
-        """What keeps its order within a partition."""
+    def order_key(record_id: int) -> Any:
+        """The key within which records keep their order."""
         return key_of(record_id)
 
     def topology(self) -> Topology:
-        """What is computed."""
+        """Build the topology."""
         plan = SubscriptionPlan(
             name="sub",
-            chain=Chain.of(work if self.asynchronous else try_once),
+            chain=ProcessorChain.of(work if self.asynchronous else try_once),
             reader=TaskReader(None, None, legacy_parse_fallback=False),
             properties=self.properties,
             retry=Retry(

@@ -1,4 +1,4 @@
-"""The simulated cluster answers as the real broker did when it was asked."""
+"""The simulated cluster's answers match a real broker's recorded answers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from simulation.probing import recorded
+from simulation.probes.probing import recorded
 
 TESTS = Path(__file__).parents[1]
-ASK = "import json; from simulation.probing import *; print(json.dumps(probe(Simulated())))"
+PROGRAM = (
+    "import json; from simulation.probes.probing import *; print(json.dumps(probe(Simulated())))"
+)
 
 
-def test_the_simulated_cluster_answers_as_recorded() -> None:
-    """Joins, heartbeats, commits of any generation, static members, deletions, transactions."""
+def test_simulated_answers_match_recorded_answers() -> None:
+    """Covers joins, heartbeats, commits, static members, deletions and transactions."""
     done = subprocess.run(
-        [sys.executable, "-c", ASK],
+        [sys.executable, "-c", PROGRAM],
         env={**os.environ, "PYTHONPATH": str(TESTS)},
         capture_output=True,
         text=True,

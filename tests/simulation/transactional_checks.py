@@ -1,5 +1,5 @@
-"""What must hold under exactly-once beyond `Checks`: here a record counts once its transaction is
-decided, and nobody may write over what is committed."""
+"""Further invariants under exactly-once: records count once their transaction is decided, and
+committed results are never overwritten."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _GROWING = frozenset({SEEN, FOLDED, WINDOWED, OUTPUT, WINDOWS})
 
 
 class TransactionalChecks(Checks):
-    """Watches one history under exactly-once.
+    """Checks the invariants of one history under exactly-once.
 
-    - Of each key, each list of ids that is committed begins with the list committed before it, and
-      has no id twice: nothing is lost, repeated or in another order, at any moment.
+    - Each committed list of ids starts with the previously committed list of its key and contains
+      no id twice: no id is ever lost, repeated or reordered.
     - No id is committed twice to the repartition topic.
-    - Whoever has lost a task commits nothing for it.
+    - A process commits nothing for a task that it has lost.
 
     Args:
-        cluster: its cluster.
+        cluster: the history's cluster.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._writers: dict[int, Process] = {}
-        self._told: dict[tuple[str, bytes | None], list[int]] = {}
+        self._committed_ids: dict[tuple[str, bytes | None], list[int]] = {}
         cluster.transactions.on_commit.append(self.decided)
 
     def appended(self, place: TopicPartition, first: int, process: Process | None) -> None:
@@ -43,7 +43,7 @@ class TransactionalChecks(Checks):
                 self._writers[entry.producer_id] = process
 
     def decided(self, producer_id: int, firsts: Mapping[TopicPartition, int]) -> None:
-        """A transaction will be committed, whatever happens from now on."""
+        """Check the records of a transaction when its commit is decided."""
         for place, first in sorted(firsts.items()):
             entries = [
                 entry
@@ -62,14 +62,14 @@ class TransactionalChecks(Checks):
         super().written(place, entries, process)
 
     def _check_growth(self, place: TopicPartition, entry: Entry, ids: list[int]) -> None:
-        known = self._told.get((place.topic, entry.key), [])
-        if ids[: len(known)] != known or len(set(ids)) != len(ids):
+        previous = self._committed_ids.get((place.topic, entry.key), [])
+        if ids[: len(previous)] != previous or len(set(ids)) != len(ids):
             raise ViolationError(
-                f"offset {entry.offset} of {place}: after {known} comes {ids} of {entry.key!r}"
+                f"offset {entry.offset} of {place}: {ids} follows {previous} for {entry.key!r}"
             )
-        self._told[place.topic, entry.key] = ids
+        self._committed_ids[place.topic, entry.key] = ids
 
     def _overwrite(self, topic: str, entry: Entry) -> None:
         raise ViolationError(
-            f"{topic}: offset {entry.offset} is committed by one who has lost the task"
+            f"{topic}: offset {entry.offset} is committed after its process lost the task"
         )

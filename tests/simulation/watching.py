@@ -1,4 +1,4 @@
-"""How checks see what tasks do: the methods of tasks tell them, while a history runs."""
+"""Reports the actions of tasks to the checks, by wrapping methods of tasks during a history."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from millstream.runtime.ownership.restoration import Restoration
 from millstream.runtime.task.stream_task import StreamTask
-from millstream.state.directories.own_file import OwnFile
+from millstream.runtime.task_management.restoration import StateRestorer
+from millstream.state.directories.file_lock import NonInheritableFile
 from simulation.checks import Checks, ViolationError
 from simulation.scheduler import Process, Scheduler
 
 
 class OpenFiles:
-    """The files that processes have open, so that none stays open when a process ends.
+    """Tracks the open files of processes, so that none stays open when its process ends.
 
     Args:
-        scheduler: the world.
+        scheduler: the simulation's scheduler.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._files: dict[Process, set[OwnFile]] = defaultdict(set)
+        self._files: dict[Process, set[NonInheritableFile]] = defaultdict(set)
 
-    def opened(self, file: OwnFile) -> None:
-        """The running process has opened a file."""
+    def opened(self, file: NonInheritableFile) -> None:
+        """Note a file that the running process has opened."""
         if (process := self._scheduler.current.process) is not None:
             self._files[process].add(file)
 
     def of(self, process: Process) -> list[str]:
-        """The files that a process has open."""
+        """The paths of the open files of a process."""
         return sorted(str(file.path) for file in self._files[process] if file.is_open)
 
     def close(self, process: Process) -> None:
-        """Close what a process that was killed has left open, as its system does."""
+        """Close the open files of a killed process, as its operating system does."""
         for file in self._files.pop(process, set()):
             if file.is_open:
                 file.close()
@@ -43,21 +43,21 @@ class OpenFiles:
 
 @contextmanager
 def watched(scheduler: Scheduler, checks: Checks, files: OpenFiles) -> Iterator[None]:
-    """Let checks see tasks, and which files are open, until this is left."""
-    open_file = OwnFile.open
+    """Report the actions of tasks and opened files until the context ends."""
+    open_file = NonInheritableFile.open
 
-    def watched_open(self: OwnFile) -> None:
+    def watched_open(self: NonInheritableFile) -> None:
         open_file(self)
         files.opened(self)
 
-    methods = {**_task_methods(scheduler, checks), (OwnFile, "open"): watched_open}
+    methods = {**_task_methods(scheduler, checks), (NonInheritableFile, "open"): watched_open}
     with _replaced(methods):
         yield
 
 
 @contextmanager
 def _replaced(methods: dict[tuple[type, str], Callable[..., Any]]) -> Iterator[None]:
-    originals = {place: getattr(*place) for place in methods}
+    originals = {attribute: getattr(*attribute) for attribute in methods}
     for (owner, name), method in methods.items():
         setattr(owner, name, method)
     try:
@@ -74,7 +74,7 @@ def _task_methods(
     step, commit_begun = StreamTask.step, StreamTask.commit_begun
     post_commit = StreamTask.post_commit
     suspend, close = StreamTask.suspend, StreamTask.close
-    add = Restoration.add
+    add = StateRestorer.add
 
     def living() -> Process | None:
         found = scheduler.current.process
@@ -82,54 +82,54 @@ def _task_methods(
 
     def watched_open(self: StreamTask, **named: Any) -> None:
         open_stores(self, **named)
-        if (where := living()) is not None:
-            checks.opened(where, self)
+        if (process := living()) is not None:
+            checks.task_opened(process, self)
 
     def watched_start(self: StreamTask, *arguments: Any) -> None:
         start(self, *arguments)
-        if (where := living()) is not None:
-            checks.begins(where, self)
+        if (process := living()) is not None:
+            checks.task_started(process, self)
 
     def watched_step(self: StreamTask, limit: int) -> int:
-        where = living()
-        if where is not None and where.slow_us:
-            scheduler.step(where.slow_us)
+        process = living()
+        if process is not None and process.slow_us:
+            scheduler.step(process.slow_us)
         before = self.processed_total
         try:
             return step(self, limit)
         finally:
-            if where is not None and where.alive:
-                checks.processes(where, self, self.processed_total - before)
+            if process is not None and process.alive:
+                checks.records_processed(process, self, self.processed_total - before)
 
     def watched_commit_begun(self: StreamTask) -> None:
-        if (where := living()) is not None:
-            checks.begins_commit(where, self)
+        if (process := living()) is not None:
+            checks.commit_started(process, self)
         commit_begun(self)
 
     def watched_post_commit(self: StreamTask, offsets: Any, acked: Any) -> None:
-        where = living()
-        if where is not None:
-            checks.has_committed(where, self)
+        process = living()
+        if process is not None:
+            checks.commit_finished(process, self)
         post_commit(self, offsets, acked)
 
-    def watched_add(self: Restoration, task_id: Any, changelogs: Any, **named: Any) -> None:
-        where = living()
-        if where is not None and not named.get("standby"):
-            checks.restores(where, changelogs)
+    def watched_add(self: StateRestorer, task_id: Any, changelogs: Any, **named: Any) -> None:
+        process = living()
+        if process is not None and not named.get("standby"):
+            checks.restore_started(process, changelogs)
         add(self, task_id, changelogs, **named)
 
     def watched_suspend(self: StreamTask) -> None:
-        if (where := living()) is not None:
-            checks.stops(where, self, clean=True)
+        if (process := living()) is not None:
+            checks.task_stopped(process, self, clean=True)
         suspend(self)
 
     def watched_close(self: StreamTask, *, clean: bool) -> None:
-        if (where := living()) is not None:
-            checks.closes(where, self, clean=clean)
+        if (process := living()) is not None:
+            checks.task_closed(process, self, clean=clean)
         close(self, clean=clean)
 
     methods: dict[tuple[type, str], Callable[..., Any]] = {
-        (Restoration, "add"): watched_add,
+        (StateRestorer, "add"): watched_add,
         (StreamTask, "open_stores"): watched_open,
         (StreamTask, "start"): watched_start,
         (StreamTask, "step"): watched_step,
@@ -138,11 +138,13 @@ def _task_methods(
         (StreamTask, "suspend"): watched_suspend,
         (StreamTask, "close"): watched_close,
     }
-    return {place: _telling(scheduler, method) for place, method in methods.items()}
+    return {
+        attribute: _reporting_violations(scheduler, method) for attribute, method in methods.items()
+    }
 
 
-def _telling(scheduler: Scheduler, method: Callable[..., Any]) -> Callable[..., Any]:
-    """What a check finds ends the history, whoever catches it on its way."""
+def _reporting_violations(scheduler: Scheduler, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a method so that a violation ends the history even if the engine catches it."""
 
     def call(*arguments: Any, **named: Any) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md speaks of files and folders that exist."""
+"""ARCHITECTURE.md only mentions existing files and folders."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "millstream"
-#: A folder, or a Python file, as the page writes them.
+#: A folder or Python file in the page.
 NAMED = re.compile(r"`([a-z_]+(?:/[a-z_]+)*(?:/|\.py))`")
 
 
-def test_every_file_that_architecture_names_is_there() -> None:
-    """A reader who follows a record finds each stage where the page says."""
+def test_all_mentioned_files_exist() -> None:
+    """Readers must find each mentioned file."""
     named = NAMED.findall((ROOT / "ARCHITECTURE.md").read_text())
     assert len(named) > 40
-    gone = [each for each in named if not ((PACKAGE / each).exists() or (ROOT / each).exists())]
-    assert gone == []
+    missing = [each for each in named if not ((PACKAGE / each).exists() or (ROOT / each).exists())]
+    assert missing == []

@@ -1,4 +1,4 @@
-"""What kafka-python does not promise is used in one module only, and listed there."""
+"""Private parts of kafka-python are used in one module only, and listed there."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from pathlib import Path
 
 import kafka
 
-from millstream.kafka.kafka_python_parts import PARTS
+from millstream.kafka.kafka_python_compat import PRIVATE_CLASSES
 
 SOURCE = Path(__file__).parents[2] / "src" / "millstream"
-INSIDERS = ("kafka/kafka_python.py", "kafka/kafka_python_parts.py")
-#: Beside what kafka-python lists as its own: the errors, which its methods are documented to
-#: raise, what its admin client is documented to take, and the version.
+WRAPPERS = ("kafka/kafka_python.py", "kafka/kafka_python_compat.py")
+#: The names that kafka-python exports; the documented errors of its methods and arguments of its
+#: admin client; and the version.
 PUBLIC = {*kafka.__all__, "errors", "admin.MemberToRemove", "__version__"}
 PRIVATE = {
     name.removesuffix("()")
-    for part in PARTS
+    for part in PRIVATE_CLASSES
     for name in (*part.methods, *part.attributes)
     if name.startswith("_")
 }
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
-    """Every module but the insiders, with its path."""
+    """All modules that must not use private parts, with their paths."""
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
-        if name not in INSIDERS:
+        if name not in WRAPPERS:
             yield name, ast.parse(path.read_text())
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
-    """What a module imports of kafka-python, by full names."""
+    """The full names that a module imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -40,8 +40,8 @@ def imports(tree: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def test_only_one_module_imports_what_is_not_public() -> None:
-    """Everyone else takes it from `millstream.kafka.kafka_python`, where it is checked."""
+def test_only_one_module_imports_private_parts() -> None:
+    """Other modules import them from `millstream.kafka.kafka_python`, which checks them."""
     allowed = {"kafka", *(f"kafka.{name}" for name in PUBLIC)}
     assert [
         (name, imported)
@@ -51,26 +51,26 @@ def test_only_one_module_imports_what_is_not_public() -> None:
     ] == []
 
 
-def test_nobody_else_reaches_into_its_objects() -> None:
-    """No module of the group member uses a private name of kafka-python's that is on the list."""
-    # The coordinator inherits from kafka-python's; the others may call their own things likewise.
+def test_other_modules_use_no_private_attributes() -> None:
+    """No module of the group member uses a listed private name of kafka-python."""
+    # The coordinator inherits from kafka-python's class; other modules may have the same names.
     assert [
         (name, node.lineno, node.attr)
         for name, tree in sources()
-        if name.startswith("kafka/member/")
+        if name.startswith("kafka/membership/")
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
         and node.attr in PRIVATE
         and not (isinstance(node.value, ast.Name) and node.value.id == "self")
     ] == []
-    coordinator = dict(sources())["kafka/member/coordinator.py"]
+    coordinator = dict(sources())["kafka/membership/coordinator.py"]
     used = {node.attr for node in ast.walk(coordinator) if isinstance(node, ast.Attribute)}
     assert used & PRIVATE == set()
 
 
-def test_every_part_that_is_used_is_on_the_list() -> None:
-    """The module that wraps kafka-python uses no private name that the check would not notice."""
-    tree = ast.parse((SOURCE / INSIDERS[0]).read_text())
+def test_all_used_private_names_are_listed() -> None:
+    """The wrapping module only uses private names that the check at start covers."""
+    tree = ast.parse((SOURCE / WRAPPERS[0]).read_text())
     defined = {
         node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
     } | {

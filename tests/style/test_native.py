@@ -1,13 +1,11 @@
-"""The C extension keeps the rule about references of `speedups/native/python.h`, as text shows it:
-no borrowed reference lives across a call that can run Python."""
+"""The C extension follows the rule about references of `speedups/native/python.h`, as far as a text
+search can check it: no borrowed reference lives across a call that can run Python."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 from typing import Final
-
-import pytest
 
 NATIVE: Final = Path(__file__).parents[2] / "speedups" / "native"
 SOURCES: Final = sorted(NATIVE.glob("*.[ch]"))
@@ -21,15 +19,15 @@ BORROWS: Final = re.compile(
 #: The helpers that turn these into new references.
 HELPERS: Final = {"PyList_GetItem", "PyTuple_GetItem", "PyDict_GetItemWithError"}
 
-#: An object in an entry, which any call of Python can replace.
+#: An object in an entry, which any Python code can replace.
 OBJECT: Final = re.compile(r"\bentry->(?:value|place|headers|key_bytes|stored|raw)\b")
-#: Taken as a new reference, compared with None, or given another object.
-TAKEN: Final = re.compile(r"(?:\bheld\(|\bis_none\(|&)(?:step->)?$")
-#: They define what an entry is, and look at one where no Python runs.
+#: Converted to a new reference, compared with None, or assigned.
+OWNED: Final = re.compile(r"(?:\bheld\(|\bis_none\(|&)(?:step->)?$")
+#: The files that define entries, and access them where no Python code runs.
 OWNERS: Final = {"entries.h", "entry_table.h"}
 
-#: What says nothing about whether a function has failed.
-HIDES: Final = re.compile(r"return PyErr_Occurred\(\) \? NULL : Py_NewRef\(Py_None\)")
+#: A result that does not show whether a function failed.
+HIDES_FAILURE: Final = re.compile(r"return PyErr_Occurred\(\) \? NULL : Py_NewRef\(Py_None\)")
 
 
 def statements(path: Path) -> str:
@@ -41,12 +39,12 @@ def borrowed(path: Path) -> list[str]:
     """The calls in a file that return borrowed references."""
     found = BORROWS.findall(statements(path))
     if path.name == "python.h":
-        assert sorted(found) == sorted(HELPERS), "each helper calls one of them, once"
+        assert sorted(found) == sorted(HELPERS), "each helper calls one of them once"
         return []
     return found
 
 
-def untaken(path: Path) -> list[str]:
+def unowned(path: Path) -> list[str]:
     """The objects of entries that a file uses without a reference."""
     if path.name in OWNERS:
         return []
@@ -54,18 +52,17 @@ def untaken(path: Path) -> list[str]:
     return [
         text[text.rfind("\n", 0, found.start()) + 1 : found.end()].strip()
         for found in OBJECT.finditer(text)
-        if not TAKEN.search(text[: found.start()])
+        if not OWNED.search(text[: found.start()])
     ]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_references_are_owned(path: Path) -> None:
-    assert borrowed(path) == []
-    assert untaken(path) == []
+def test_references_are_owned() -> None:
+    assert [f"{path.name}: {each}" for path in SOURCES for each in borrowed(path)] == []
+    assert [f"{path.name}: {each}" for path in SOURCES for each in unowned(path)] == []
 
 
-def test_what_breaks_the_rule_is_found(tmp_path: Path) -> None:
-    """The test itself: of each kind one line that is right and one that is wrong."""
+def test_violations_are_detected(tmp_path: Path) -> None:
+    """Each kind has one correct and one wrong line."""
     wrong = tmp_path / "wrong.c"
     wrong.write_text(
         "PyObject *one = PyList_GetItem(list, 0), *other = list_item(list, 0);\n"
@@ -75,15 +72,15 @@ def test_what_breaks_the_rule_is_found(tmp_path: Path) -> None:
         "set(&entry->headers, nothing); entry->used_seq = 5;\n"
     )
     assert borrowed(wrong) == ["PyList_GetItem", "PyDict_Next"]
-    assert [line.rsplit("(", 1)[1] for line in untaken(wrong)] == [
+    assert [line.rsplit("(", 1)[1] for line in unowned(wrong)] == [
         "entry->value",
         "step->entry->raw",
     ]
 
 
 def test_a_failed_function_never_returns_none() -> None:
-    """Its loops end with their own result; an exception alone does not tell it."""
+    """The result of a loop must show a failure; a pending exception is not enough."""
     for name in ("fold.c", "sessions.c"):
         text = statements(NATIVE / name)
-        assert not HIDES.search(text), name
+        assert not HIDES_FAILURE.search(text), name
         assert re.search(r"return (none_unless\(|failed \? NULL)", text), name

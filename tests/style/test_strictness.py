@@ -1,4 +1,4 @@
-"""In continuous integration a skip is a failure, unless the machine lacks what the test needs."""
+"""In continuous integration, skipped tests fail, unless the machine lacks a requirement."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def skipped(reason: str) -> pytest.TestReport:
         ({"CI": "", "MILLSTREAM_STRICT": "0"}, False),
     ],
 )
-def test_who_is_strict(environment: dict[str, str], strict: bool) -> None:
-    """Continuous integration says so by the variable that all its services set, or by ours."""
+def test_strict_environments(environment: dict[str, str], strict: bool) -> None:
+    """`CI`, which CI services set, or `MILLSTREAM_STRICT` makes a run strict."""
     assert strictness.is_strict(environment) is strict
 
 
-def test_a_reason_counts_only_if_it_is_listed_and_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hunts a skip that blames a tool which is there."""
+def test_a_skip_needs_a_listed_and_true_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Detects skips that blame a missing tool that is installed."""
     monkeypatch.setattr(
         strictness, "LACKING", {"no compiler": lambda: True, "no linker": lambda: False}
     )
@@ -48,8 +48,8 @@ def test_a_reason_counts_only_if_it_is_listed_and_true(monkeypatch: pytest.Monke
     assert outcomes == ["skipped", "failed", "failed"]
 
 
-def test_an_expected_failure_is_no_skip() -> None:
-    """pytest reports it as one."""
+def test_an_expected_failure_is_not_a_skip() -> None:
+    """pytest reports expected failures as skipped."""
     report = skipped("expected")
     report.wasxfail = "for now"
     strictness.forbid_skip(report)
@@ -58,7 +58,7 @@ def test_an_expected_failure_is_no_skip() -> None:
 
 @pytest.mark.parametrize(("strict", "end"), [("1", "1 failed, 1 error"), ("0", "2 skipped")])
 def test_skips_fail_in_a_strict_run(tmp_path: Path, strict: str, end: str) -> None:
-    """Method: pytest with our conftest, over a test and a module that skip themselves."""
+    """Method: run pytest with our conftest on a skipped test and a skipped module."""
     (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
     (tmp_path / "test_one.py").write_text("import pytest\ndef test(): pytest.skip('it is late')\n")
     (tmp_path / "test_two.py").write_text("import pytest\npytest.importorskip('not_there')\n")

@@ -1,4 +1,4 @@
-"""What tests share can be found, and is used."""
+"""The shared helpers of tests are indexed and used."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"
 
 MODULES = {path.stem for path in SUPPORT.rglob("*.py")} - {"__init__"}
-#: Inner rooms first, so that the name of a helper is what comes after all of them.
-ROOMS = "|".join(
+#: Inner folders first, so that the name of a helper follows all of them.
+FOLDERS = "|".join(
     sorted(
         (
             re.escape(".".join(path.relative_to(SUPPORT).parts))
@@ -22,18 +22,18 @@ ROOMS = "|".join(
 )
 
 
-def test_the_index_names_every_helper() -> None:
-    """Hunts the second way to wait, written because nobody found the first."""
+def test_the_index_lists_every_helper() -> None:
+    """The index prevents duplicate helpers."""
     listed = re.findall(r"^\| `(\w+)` \|", (SUPPORT / "README.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(MODULES)
 
 
 def test_every_helper_is_used() -> None:
-    """By a test, or by a helper that one uses."""
+    """Every helper is used by a test or by another helper."""
     uses = {
         path: re.findall(
-            rf"\bsupport\.(?:(?:{ROOMS})\.)?(\w+)"
-            rf"|from support(?:\.(?:{ROOMS}))? import (\w+)"
+            rf"\bsupport\.(?:(?:{FOLDERS})\.)?(\w+)"
+            rf"|from support(?:\.(?:{FOLDERS}))? import (\w+)"
             r"|\b(\w+)\.py\b",
             path.read_text(),
         )
@@ -49,8 +49,8 @@ def test_every_helper_is_used() -> None:
     assert named >= MODULES
 
 
-def test_nobody_waits_in_a_loop_of_their_own() -> None:
-    """A deadline and a pause are `support.waiting`'s business."""
+def test_tests_have_no_own_waiting_loops() -> None:
+    """Tests use `support.waiting` to wait with a deadline."""
     loops = [
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "tests").rglob("*.py"))

@@ -1,4 +1,4 @@
-"""No test is forgotten: each that is too slow for `make test` is run by another target."""
+"""Every test that is too slow for `make test` is run by another target."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TESTS = ROOT / "tests"
 
 
 def slow_files() -> list[Path]:
-    """The files with tests that `make test` leaves out."""
+    """The files with tests that `make test` excludes."""
     return [
         path
         for folder in (TESTS, ROOT / "examples")
@@ -34,7 +34,7 @@ def runs_slow(recipe: str, file: Path) -> bool:
 
 
 def test_every_slow_test_is_run_by_some_target() -> None:
-    """Hunts tests that nobody runs until they are wrong."""
+    """Detects tests that no target runs."""
     recipes = re.findall(r"^\t.*-m pytest.*", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert len(recipes) > 3
     left = [

@@ -1,10 +1,10 @@
-"""How much random tests try."""
+"""The number of examples of random tests."""
 
 from __future__ import annotations
 
 import os
 from typing import Final
 
-#: Random topologies and inputs of each property. Each run makes up others, so what `make test` does
-#: not find today it finds another day: few at a time keep it short, `make fuzz` tries 2,000.
+#: Random topologies and inputs per property. Each run generates others, so a fault that `make test`
+#: misses today is found another day: a small number keeps it short, `make fuzz` tries 2,000.
 EXAMPLES: Final = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))

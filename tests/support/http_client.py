@@ -1,4 +1,4 @@
-"""Asking an application's HTTP server."""
+"""A client for the HTTP server of an application."""
 
 from __future__ import annotations
 
@@ -14,27 +14,19 @@ from millstream import ServerAddress
 
 
 class HttpClient:
-    """Asks, and gives status and document.
-
-    Args:
-        address: of the server.
-        tls: for HTTPS.
-    """
+    """Sends requests and returns the status and the document."""
 
     def __init__(self, address: ServerAddress, tls: ssl.SSLContext | None = None) -> None:
         self.address = address
         self._tls = tls
 
-    def ask(
+    def request(
         self, path: str, *, token: str | None = "", method: str = "GET", body: bytes | None = None
     ) -> tuple[int, Any]:
-        """Ask for a path; status, and what is in the body.
+        """Send a request and return the status and the decoded body.
 
         Args:
-            path: with its parameters.
-            token: None for none; by default the right one.
-            method: of the request.
-            body: what is sent.
+            token: None sends no token; the default is the valid one.
         """
         request = urllib.request.Request(self.address.url + path, data=body, method=method)
         if token is not None:
@@ -45,8 +37,8 @@ class HttpClient:
         except urllib.error.HTTPError as error:
             return error.code, _document(error)
 
-    def listen(self, path: str) -> http.client.HTTPResponse:
-        """What is told at a path until the server ends it; whoever listens closes it."""
+    def stream(self, path: str) -> http.client.HTTPResponse:
+        """Open a stream of events; the caller closes it."""
         token = {"authorization": f"Bearer {self.address.token}"}
         return self._open(urllib.request.Request(self.address.url + path, headers=token))
 
@@ -57,24 +49,23 @@ class HttpClient:
         return response
 
     def get(self, *parts: str, **parameters: Any) -> Any:
-        """The document at a path, of which each part is quoted.
+        """Request the document at a path and quote the parts of the path.
 
         Args:
-            parts: of the path.
-            parameters: behind the question mark; a `_` at the end of a name is left out.
+            parameters: of the query string; a trailing `_` of a name is removed.
         """
         path = "/" + "/".join(quote(part, safe="") for part in parts)
-        given = {
+        query = {
             name.rstrip("_"): str(value).lower() if isinstance(value, bool) else value
             for name, value in parameters.items()
             if value is not None
         }
-        status, document = self.ask(f"{path}?{urlencode(given)}" if given else path)
+        status, document = self.request(f"{path}?{urlencode(query)}" if query else path)
         assert status == 200, document
         return document
 
     def pages(self, *parts: str, **parameters: Any) -> list[Any]:
-        """All entries, page by page."""
+        """Request all pages and return their entries."""
         entries: list[Any] = []
         cursor = None
         while True:

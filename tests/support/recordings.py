@@ -1,8 +1,8 @@
-"""The fixtures that Kafka Streams itself made, or Decaton, and how each is made again.
+"""The fixtures recorded from Kafka Streams or Decaton, and how to record each again.
 
-The recorders are the Java programs of tests/java and the oracle of the conformance tests. What a
-fixture asks is part of it; only the answers are Kafka Streams'. So recording takes the questions
-from the file and answers them anew.
+The recorders are the Java programs of tests/java and the oracle of the conformance tests. A fixture
+contains its inputs; only the results are Kafka Streams'. Recording therefore reads the inputs from
+the file and adds new results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ UNIT = TESTS / "unit"
 JAVA = TESTS / "java"
 _TIMEOUT_S = 300
 
-#: What the operations of recorded topologies leave out, because no name or topic depends on it.
+#: Arguments missing in the operations of recorded topologies, because no name or topic depends on
+#: them.
 _FUNCTIONS = {
     "aggregate": {"init": "const:0", "adder": "concat"},
     "filter": {"predicate": "v|not_null"},
@@ -38,34 +39,32 @@ _FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Recording:
-    """A fixture that can be made again.
+    """A fixture that can be recorded again.
 
     Args:
-        path: the file.
-        answer: its text with Kafka Streams' answers of now, given its text.
+        answer: computes the file's new text from its present text.
     """
 
     path: Path
     answer: Callable[[str], str]
 
-    def again(self) -> str:
-        """What the file should hold.
+    def record_again(self) -> str:
+        """Compute the expected content of the file.
 
         Raises:
-            OracleUnavailable: Java, its compiler or the jars of Kafka Streams are not there.
+            OracleUnavailable: Java, its compiler or the jars of Kafka Streams are missing.
         """
         return self.answer(self.path.read_text())
 
 
 def run_recorder(main: str, text: str = "") -> str:
-    """What a recorder of tests/java prints, given a text.
+    """Run a recorder of tests/java and return its output.
 
     Args:
-        main: the full name of its class; the file has the last part of it.
-        text: its standard input.
+        main: the full name of its class; the file is named after the class.
 
     Raises:
-        OracleUnavailable: Java, its compiler or the jars of Kafka Streams are not there.
+        OracleUnavailable: Java, its compiler or the jars of Kafka Streams are missing.
         CalledProcessError: it failed.
     """
     java, path = class_path(JAVA / f"{main.rsplit('.', 1)[-1]}.java")
@@ -82,52 +81,52 @@ def run_recorder(main: str, text: str = "") -> str:
 
 
 def assignments(text: str) -> str:
-    """Groups, one a line, and what the assignors decide about them."""
+    """Groups with the assignors' results, one per line."""
     return run_recorder(
         "org.apache.kafka.streams.processor.internals.assignment.RecordAssignments", text
     )
 
 
 def wire_formats(text: str) -> str:
-    """Subscriptions and assignments in bytes; what is in them, the recorder says."""
+    """Subscriptions and assignments in bytes; the recorder chooses their content."""
     bytes_of: dict[str, Any] = json.loads(run_recorder("RecordWireFormats"))
     produced_by = json.loads(text)["produced_by"]
     return json.dumps({"produced_by": produced_by, **bytes_of}, indent=1) + "\n"
 
 
 def metrics(text: str) -> str:
-    """The metrics of Kafka Streams, one a line; there is nothing to ask."""
+    """The metrics of Kafka Streams, one per line; there is no input."""
     return run_recorder("RecordMetrics")
 
 
 def polls(text: str) -> str:
-    """Sequences of additions to a queue, and what was polled between them."""
+    """Sequences of additions to a queue with the results of polls between them."""
     lines = (json.dumps(each, separators=(",", ":")) for each in json.loads(text))
-    answered = run_recorder("RecordPriorityQueue", "".join(f"{line}\n" for line in lines))
-    return "[" + ",\n".join(answered.splitlines()) + "]\n"
+    recorded = run_recorder("RecordPriorityQueue", "".join(f"{line}\n" for line in lines))
+    return "[" + ",\n".join(recorded.splitlines()) + "]\n"
 
 
 def decaton_tasks(text: str) -> str:
-    """Tasks, and what Decaton writes of them; bytes, and what Decaton reads of them."""
+    """Tasks as serialized by Decaton, and bytes as deserialized by Decaton."""
     fixture: dict[str, Any] = json.loads(text)
-    asked = "".join("\t".join(case["ask"]) + "\n" for case in fixture["cases"])
+    inputs = "".join("\t".join(case["ask"]) + "\n" for case in fixture["cases"])
     try:
         line = command(JAVA / "RecordDecatonTasks.java")
     except DecatonUnavailable as why:
         raise OracleUnavailable(str(why)) from why
     done = subprocess.run(
-        line, input=asked, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+        line, input=inputs, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
     )
     answers = [answer.split("\t") for answer in done.stdout.splitlines()]
     cases = [
         {**case, "answer": answer} for case, answer in zip(fixture["cases"], answers, strict=True)
     ]
-    told = ",\n".join(json.dumps(case) for case in cases)
-    return f'{{"produced_by": {json.dumps(fixture["produced_by"])}, "cases": [\n{told}\n]}}\n'
+    results = ",\n".join(json.dumps(case) for case in cases)
+    return f'{{"produced_by": {json.dumps(fixture["produced_by"])}, "cases": [\n{results}\n]}}\n'
 
 
 def topologies(text: str) -> str:
-    """Operations of the DSL, and what Kafka Streams builds of them."""
+    """DSL operations with the topologies that Kafka Streams builds from them."""
     with KafkaStreams() as kafka_streams:
         cases = [_described(case, kafka_streams) for case in json.loads(text)]
     return "[\n" + ",\n".join(map(json.dumps, cases)) + "\n]\n"
@@ -144,14 +143,14 @@ def _described(case: dict[str, Any], kafka_streams: KafkaStreams) -> dict[str, A
         }
     )
     assert "bad" not in answer, answer
-    told = answer["expect"]
-    return {**case, **{name: told[name] for name in ("describe", "topics", "subtopologies")}}
+    expected = answer["expect"]
+    return {**case, **{name: expected[name] for name in ("describe", "topics", "subtopologies")}}
 
 
 def _complete(operation: dict[str, Any]) -> dict[str, Any]:
     complete = {**_FUNCTIONS.get(operation["op"], {}), **operation}
     if operation.get("key") is True:
-        # It has a function for the key, whatever that is.
+        # The operation has a function for the key; which one does not matter.
         complete["key"] = "k"
     if "branches" in operation:
         complete["branches"] = [{"predicate": "v|not_null", **b} for b in operation["branches"]]
@@ -170,9 +169,9 @@ RECORDINGS = (
 
 
 def main(recordings: Iterable[Recording] = RECORDINGS) -> None:
-    """Record all of them anew."""
+    """Record all of them again."""
     for recording in recordings:
-        recording.path.write_text(recording.again())
+        recording.path.write_text(recording.record_again())
 
 
 if __name__ == "__main__":

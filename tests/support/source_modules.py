@@ -1,4 +1,4 @@
-"""The modules of the package as the style tests see them: where they are and what they import."""
+"""The modules of the package and their imports, for the style tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PACKAGE = "millstream"
 
 
 def source_modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name."""
+    """All modules of the package by their dotted names."""
     found = {}
     for path in sorted((SOURCE / PACKAGE).rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
@@ -22,12 +22,11 @@ def source_modules() -> dict[str, Path]:
 def imports_of(
     module: str, modules: Mapping[str, Path], tree: ast.AST | None = None
 ) -> Iterator[tuple[int, str]]:
-    """What a module imports, each with its line; also inside functions and under TYPE_CHECKING.
+    """The imports of a module with their lines, including those in functions and under
+    TYPE_CHECKING.
 
     Args:
-        module: its dotted name.
-        modules: all modules of the package.
-        tree: the part of it to look at; by default all of it.
+        tree: a part of the module; all of it by default.
     """
     path = modules[module]
     for node in ast.walk(ast.parse(path.read_text()) if tree is None else tree):
@@ -45,35 +44,3 @@ def imports_of(
                 # `from package import name` may mean a module of that name.
                 below = f"{base}.{alias.name}"
                 yield node.lineno, below if below in modules else base
-
-
-def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """The groups of names that can all be reached from each other (Tarjan's algorithm).
-
-    Args:
-        graph: what each name leads to.
-    """
-    found: list[list[str]] = []
-    numbers: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    open_names: list[str] = []
-
-    def visit(name: str) -> None:
-        numbers[name] = lowest[name] = len(numbers)
-        open_names.append(name)
-        for other in sorted(graph.get(name, ())):
-            if other not in numbers:
-                visit(other)
-                lowest[name] = min(lowest[name], lowest[other])
-            elif other in open_names:
-                lowest[name] = min(lowest[name], numbers[other])
-        if lowest[name] == numbers[name]:
-            group = open_names[open_names.index(name) :]
-            del open_names[open_names.index(name) :]
-            if len(group) > 1:
-                found.append(sorted(group))
-
-    for name in graph:
-        if name not in numbers:
-            visit(name)
-    return found

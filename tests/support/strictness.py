@@ -1,7 +1,8 @@
-"""Skips made visible: where it counts, a test that this machine can run may not be skipped.
+"""Makes skips visible: in a strict run, a test that this machine can run must not be skipped.
 
-Strict is what continuous integration is: with `CI` or `MILLSTREAM_STRICT` set to anything but
-nothing, `0` or `false`, a skip is a failure, unless its reason is one of `LACKING` and true.
+A run is strict if `CI` or `MILLSTREAM_STRICT` is set to anything but an empty string, `0` or
+`false`, as in continuous integration. A skip is a failure then, unless its reason is one of
+`LACKING` and true.
 """
 
 from __future__ import annotations
@@ -17,44 +18,46 @@ import pytest
 
 from millstream.embedded.java import find_java
 from millstream.errors import EmbeddedKafkaError
-from support.cluster.world import hindrance
+from millstream.kafka.speedups import Speedups, chosen_speedups, describe_speedups
+from support.cluster.world import unavailable_reason
 
 
 def has_compiler() -> bool:
-    """Whether there is a JDK, not only a Java runtime."""
+    """Whether a JDK is installed, not only a Java runtime."""
     try:
         return find_java().path.resolve().with_name("javac").is_file()
     except EmbeddedKafkaError:
         return False
 
 
-#: How the reason of a skip begins where the C extension is not there.
+#: The beginning of the reason of a skip for lack of the C extension.
 ABSENT = "There is no C extension"
 
 
 def has_speedups() -> bool:
-    """Whether the C extension can be built, and nobody has said that it is not to be."""
+    """Whether the C extension can be built and is not disabled."""
     headers = Path(sysconfig.get_path("include"), "Python.h")
-    asked = not os.environ.get("MILLSTREAM_WITHOUT_SPEEDUPS")
-    return asked and headers.is_file() and any(map(shutil.which, ("cc", "gcc", "clang")))
+    enabled = not os.environ.get("MILLSTREAM_WITHOUT_SPEEDUPS")
+    return enabled and headers.is_file() and any(map(shutil.which, ("cc", "gcc", "clang")))
 
 
 def has_browser() -> bool:
-    """Whether there is Debian's Chromium, and what drives it."""
+    """Whether Debian's Chromium and its driver are installed."""
     return shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
 
 
 def promtool() -> str | None:
-    """Prometheus' own tool, on the PATH or where `.ci/setup` puts it."""
+    """Prometheus' `promtool`, on the PATH or where `.ci/setup` installs it."""
     return shutil.which("promtool") or shutil.which(Path(sys.executable).with_name("promtool"))
 
 
-#: What a machine may lack: how the reason of a skip says it, and whether this one lacks it.
+#: Prerequisites that a machine may lack: a part of the reason of a skip, and whether it is missing
+#: here.
 LACKING: Mapping[str, Callable[[], bool]] = {
     "There is no javac": lambda: not has_compiler(),
     "Decaton's jars are not there": lambda: not os.environ.get("MILLSTREAM_DECATON_JARS"),
     "There is no Chromium with its driver": lambda: not has_browser(),
-    "There can be no hosts": lambda: hindrance() is not None,
+    "Hosts cannot be created": lambda: unavailable_reason() is not None,
     "There can be no user namespaces": lambda: sys.platform != "linux" or os.geteuid() != 0,
     ABSENT: lambda: not has_speedups(),
     "there is no promtool": lambda: promtool() is None,
@@ -64,17 +67,17 @@ LACKING: Mapping[str, Callable[[], bool]] = {
 
 def is_strict(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether skips are failures."""
-    asked = (environment.get(name, "") for name in ("CI", "MILLSTREAM_STRICT"))
-    return any(value.lower() not in ("", "0", "false") for value in asked)
+    values = (environment.get(name, "") for name in ("CI", "MILLSTREAM_STRICT"))
+    return any(value.lower() not in ("", "0", "false") for value in values)
 
 
 def is_allowed(reason: str) -> bool:
-    """Whether a skip is for something that this machine lacks."""
-    return any(said in reason and lacks() for said, lacks in LACKING.items())
+    """Whether a skip is due to a prerequisite that this machine lacks."""
+    return any(text in reason and is_missing() for text, is_missing in LACKING.items())
 
 
 def forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """Make a failure of a skip that is not allowed. A failure that was expected is no skip."""
+    """Turn a skip that is not allowed into a failure. An expected failure is not a skip."""
     if not report.skipped or hasattr(report, "wasxfail"):
         return
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
@@ -84,3 +87,11 @@ def forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
             f"{report.nodeid} may not be skipped here ({reason}). CI or MILLSTREAM_STRICT is set, "
             "and what a machine may lack is listed in tests/support/strictness.py."
         )
+
+
+def needed_speedups() -> Speedups:
+    """The C extension; skips the test if there is none."""
+    found = chosen_speedups(None)
+    if found is None:
+        pytest.skip(f"{ABSENT}: records go {describe_speedups(None)}")
+    return found

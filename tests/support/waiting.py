@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a deadline, instead of sleeping and hoping."""
+"""Waits for conditions with a deadline instead of sleeping."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: A condition is looked at again after the first pause, then ever less often.
+#: The condition is checked again after the first pause, then less and less often.
 _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.1
-#: Where a look takes long, as when it reads whole topics, it would keep a processor from what is
-#: waited for: a pause is so many times as long as the look before it.
-_PAUSE_OF_A_LOOK = 2
-_LONGEST_PAUSE_OF_A_LOOK_S = 0.5
+#: If a check takes long (reading whole topics, for example), frequent checks would take a processor
+#: from the tested code: each pause is this many times as long as the check before.
+_PAUSES_PER_CHECK = 2
+_LONGEST_CHECK_PAUSE_S = 0.5
 
 
 def wait_for(
@@ -22,16 +22,16 @@ def wait_for(
     timeout_s: float = 20,
     what: str | Callable[[], str] = "it comes true",
 ) -> T:
-    """The first true result of `condition`.
+    """Wait until `condition` returns a true result, and return it.
 
     Args:
-        condition: looked at soon at first, later ten times a second, less often if a look takes
-            long. What it raises ends the wait.
-        timeout_s: seconds until the deadline.
-        what: is waited for; or a function that says so, and what is there instead, at the deadline.
+        condition: checked often at first, then ten times a second, or less often if a check takes
+            long. An exception ends the wait.
+        what: the condition in words; or a function that returns them, with the actual state, at the
+            deadline.
 
     Raises:
-        AssertionError: it was not true by the deadline.
+        AssertionError: the condition was not true by the deadline.
     """
     deadline = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S
@@ -39,17 +39,17 @@ def wait_for(
     while not (result := condition()):
         ended = time.monotonic()
         if ended > deadline:
-            told = what if isinstance(what, str) else what()
-            raise AssertionError(f"not within {timeout_s} s: {told} (last: {result!r})")
-        of_look_s = min(_PAUSE_OF_A_LOOK * (ended - began), _LONGEST_PAUSE_OF_A_LOOK_S)
-        time.sleep(max(pause_s, of_look_s))
+            description = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {timeout_s} s: {description} (last: {result!r})")
+        check_pause_s = min(_PAUSES_PER_CHECK * (ended - began), _LONGEST_CHECK_PAUSE_S)
+        time.sleep(max(pause_s, check_pause_s))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         began = time.monotonic()
     return result
 
 
 def stays(condition: Callable[[], object], seconds: float) -> bool:
-    """Whether `condition` is true all the time for so long; ends when it is not."""
+    """Whether `condition` is true during the whole time; returns as soon as it is not."""
     end = time.monotonic() + seconds
     while condition():
         if time.monotonic() > end:
@@ -61,15 +61,14 @@ def stays(condition: Callable[[], object], seconds: float) -> bool:
 def gather(
     more: Callable[[], list[T]], is_complete: Callable[[list[T]], object], timeout_s: float = 20
 ) -> list[T]:
-    """Everything that `more` gave until it was complete: the records of a consumer's polls.
+    """Collect the results of `more`, such as a consumer's polls, until they are complete.
 
     Args:
-        more: the next ones; may wait a little for them.
-        is_complete: of all so far.
-        timeout_s: seconds until the deadline.
+        more: returns the next results; may block shortly.
+        is_complete: takes all results so far.
 
     Raises:
-        AssertionError: they were not complete by the deadline.
+        AssertionError: the results were not complete by the deadline.
     """
     found: list[T] = []
     deadline = time.monotonic() + timeout_s

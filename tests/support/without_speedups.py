@@ -9,8 +9,8 @@ import pytest
 
 if __name__ == "__main__":
     sys.modules["millstream_speedups"] = None  # type: ignore[assignment]
-    # For who asks whether tests of it may be skipped.
+    # For the check whether tests of it may be skipped.
     os.environ["MILLSTREAM_WITHOUT_SPEEDUPS"] = "1"
-    # In this process alone: those of xdist could import it.
+    # In this process alone: xdist's workers could import it.
     options = ("-p", "no:cacheprovider", "-p", "no:xdist", "-rs")
     raise SystemExit(pytest.main([*options, *sys.argv[1:]]))

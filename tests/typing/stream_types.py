@@ -1,4 +1,4 @@
-"""What type checkers must infer for the DSL; test_stream_types.py runs one over this file.
+"""The types that type checkers must infer for the DSL; test_stream_types.py checks this file.
 
 An ignored error is an expected error: mypy reports ignores that are not needed.
 """
@@ -9,13 +9,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Never, assert_type
 
-from millstream.config import StreamsConfig
-from millstream.processor.context import FixedKeyProcessorContext, ProcessorContext
+from millstream.config.streams_config import StreamsConfig
 from millstream.processor.processor import FixedKeyProcessor, Processor
+from millstream.processor.processor_context import FixedKeyProcessorContext, ProcessorContext
 from millstream.record import FixedKeyRecord, Record, ValueAndTimestamp
 from millstream.serdes import JSON, LONG, STRING, Serde, avro, json_schema, protobuf
-from millstream.state.builders.key_value import KeyValueStoreBuilder
-from millstream.state.keyvalue.store import KeyValueStore
+from millstream.state.builders.store_builder import KeyValueStoreBuilder
+from millstream.state.keyvalue.key_value_store import KeyValueStore
 from millstream.state.storage.iterators import KeyValueIterator
 from millstream.state.stores import Stores
 from millstream.state.windows.session_store import SessionStore
@@ -35,11 +35,11 @@ from millstream.topology.dsl.streams_and_tables import (
     TimeWindowedCogroupedKStream,
     TimeWindowedKStream,
 )
-from millstream.topology.options.join_windows import JoinWindows
 from millstream.topology.options.materialized import Materialized
 from millstream.topology.options.suppressed import BufferConfig, Suppressed
 from millstream.topology.options.windows import (
     EmitStrategy,
+    JoinWindows,
     SessionWindows,
     SlidingWindows,
     TimeWindows,
@@ -59,7 +59,7 @@ async def looked_up_by_key(key: str, word: str) -> float:
     return len(word) / len(key)
 
 
-def values_that_wait_or_come_in_batches() -> None:
+def async_and_batched_values() -> None:
     assert_type(words.map_async(looked_up), KStream[str, int])
     assert_type(words.map_async(looked_up_by_key, with_key=True), KStream[str, float])
     assert_type(words.map_async(len, concurrency=5), KStream[str, int])
@@ -115,8 +115,8 @@ def characters(key: str, value: str) -> list[int]:
     return [ord(character) for character in key + value]
 
 
-def a_typed_stream_through_everything() -> None:
-    """`KStream[str, int]` to the end of a long program."""
+def types_through_a_long_program() -> None:
+    """The types of a long program, up to `KStream[str, int]`."""
     lengths = words.map_values(len)
     assert_type(lengths, KStream[str, int])
     assert_type(lengths.filter(lambda key, length: length > 3), KStream[str, int])
@@ -137,7 +137,7 @@ def scaled(one: int, other: int) -> float:
 
 
 class Halve(Processor[str, int, str, float]):
-    """Two type parameters for what comes in, two for what goes out."""
+    """Two type parameters for the input, two for the output."""
 
     def init(self, context: ProcessorContext[str, float]) -> None:
         super().init(context)
@@ -152,7 +152,7 @@ class Halve(Processor[str, int, str, float]):
 
 
 class Digits(FixedKeyProcessor[str, int, str]):
-    """The key stays."""
+    """Processors with a fixed key."""
 
     def init(self, context: FixedKeyProcessorContext[str, str]) -> None:
         super().init(context)
@@ -186,7 +186,7 @@ def stores(
     clicks.put(1, 1, 0)  # type: ignore[arg-type]
 
 
-def in_tests(driver: TopologyTestDriver) -> None:
+def drivers(driver: TopologyTestDriver) -> None:
     lines = driver.create_input_topic("lines", key=STRING, value=LONG)
     assert_type(lines, TestInputTopic[str, int])
     lines.pipe_input("k", "no number")  # type: ignore[arg-type]
@@ -208,20 +208,22 @@ def tables() -> None:
     assert_type(totals.to_stream(lambda key, total: (key, total)), KStream[tuple[str, int], int])
 
 
-def maybe(number: int) -> int | None:
-    """None for a row that goes."""
+def none_for_zero(number: int) -> int | None:
+    """Return None to delete a row."""
     return number or None
 
 
 def stores_of_tables() -> None:
-    """What a store holds is what the operation gives, if the store says what it holds."""
+    """A `Materialized` with types must match the types of the operation."""
     grouped = words.group_by_key()
     ages = builder.table("ages", key=STRING, value=LONG, store=Materialized("ages", value=LONG))
     assert_type(grouped.count(store=Materialized("c", key=STRING, value=LONG)), KTable[str, int])
     assert_type(grouped.count(store=Materialized("c", value=JSON)), KTable[str, int])
     assert_type(grouped.count(store=Materialized("c")), KTable[str, int])
-    assert_type(ages.map_values(maybe, store=Materialized("m", value=LONG)), KTable[str, int])
-    assert_type(ages.join(ages, kept_both, store=Materialized(value=LONG)), KTable[str, int])
+    assert_type(
+        ages.map_values(none_for_zero, store=Materialized("m", value=LONG)), KTable[str, int]
+    )
+    assert_type(ages.join(ages, sum_or_none, store=Materialized(value=LONG)), KTable[str, int])
     grouped.count(store=Materialized("c", value=STRING))  # type: ignore[arg-type]
     grouped.count(store=Materialized("c", key=LONG))  # type: ignore[arg-type]
     grouped.reduce(max, store=Materialized("r", value=LONG))  # type: ignore[arg-type]
@@ -233,15 +235,15 @@ def stores_of_tables() -> None:
     assert_type(grouped.count(store=choice), KTable[str, int])
     assert_type(ages.map_values(str, store=choice), KTable[str, str])
     assert_type(grouped.aggregate(int, numbers, store=choice), KTable[str, int])
-    ages.map_values(maybe, store=Materialized("m", value=STRING))  # type: ignore[arg-type]
-    ages.join(ages, kept_both, store=Materialized(value=STRING))  # type: ignore[arg-type]
+    ages.map_values(none_for_zero, store=Materialized("m", value=STRING))  # type: ignore[arg-type]
+    ages.join(ages, sum_or_none, store=Materialized(value=STRING))  # type: ignore[arg-type]
     grouped.aggregate(int, numbers, store=Materialized(value=STRING))  # type: ignore[arg-type]
     visits = Stores.key_value_builder(Stores.in_memory_key_value("v"), STRING, LONG)
     assert_type(visits, KeyValueStoreBuilder[str, int])
     assert_type(visits.with_caching(True), KeyValueStoreBuilder[str, int])
 
 
-def kept_both(one: int, other: int) -> int | None:
+def sum_or_none(one: int, other: int) -> int | None:
     return one + other or None
 
 
@@ -250,7 +252,7 @@ def by_age(key: str, age: int) -> bool:
 
 
 class Shout:
-    """Changes the values of a table."""
+    """Transforms the values of a table."""
 
     def transform(self, key: str, value: str | None) -> float:
         return float(value or key)
@@ -349,8 +351,10 @@ def key_and_len(key: str, name: str) -> int | None:
 
 def with_a_schema_registry() -> None:
     assert_type(avro({"type": "string"}, "http://registry"), Serde[Any])
-    assert_type(avro("{}", "http://registry", to_dict=fields, from_dict=made), Serde[Shout])
-    assert_type(json_schema("{}", "http://registry", to_dict=fields, from_dict=made), Serde[Shout])
+    assert_type(avro("{}", "http://registry", to_dict=fields, from_dict=shout_of), Serde[Shout])
+    assert_type(
+        json_schema("{}", "http://registry", to_dict=fields, from_dict=shout_of), Serde[Shout]
+    )
     assert_type(protobuf(Shout, {"url": "http://registry"}, is_key=True), Serde[Shout])
 
 
@@ -358,7 +362,7 @@ def fields(shout: Shout) -> dict[str, Any]:
     return vars(shout)
 
 
-def made(fields: dict[str, Any]) -> Shout:
+def shout_of(fields: dict[str, Any]) -> Shout:
     return Shout()
 
 

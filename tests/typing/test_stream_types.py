@@ -1,4 +1,4 @@
-"""The types that a user's checker and editor see."""
+"""The types of streams that type checkers infer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_mypy_infers_the_types_of_streams() -> None:
-    """K and V flow through the operations, and mistakes are found."""
+    """K and V pass through the operations, and mistakes are detected."""
     checked = Path(__file__).with_name("stream_types.py")
     report, errors, _ = api.run(["--config-file", str(ROOT / "pyproject.toml"), str(checked)])
     wrong = [line for line in report.splitlines() if checked.name in line]

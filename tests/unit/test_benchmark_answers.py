@@ -1,4 +1,4 @@
-"""The benchmark knows what is right also where there are too many keys for dicts of them."""
+"""Expected outputs of benchmark jobs, also for numbers of keys that need compact arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOAD = Load("not-used:9092", "events", RECORDS, KEYS)
 
 
 def number(value: int) -> bytes:
-    """As outputs have it."""
+    """A number as in outputs."""
     return struct.pack(">q", value)
 
 
@@ -30,7 +30,7 @@ def by_user(load: Load) -> list[list[tuple[int, int, int]]]:
 
 
 @pytest.mark.parametrize(
-    ("records", "right"),
+    ("records", "is_right"),
     [
         ([(b"a", number(3)), (b"b", number(4)), (b"a", number(2))], True),
         ([(b"a", number(2)), (b"b", number(5))], False),
@@ -40,18 +40,18 @@ def by_user(load: Load) -> list[list[tuple[int, int, int]]]:
         ([(b"a", number(2)), (b"c", number(1)), (b"b", number(4)), (b"c", b"")], True),
     ],
 )
-def test_the_last_number_of_each_key_counts(
-    records: list[tuple[bytes, bytes]], right: bool
+def test_the_last_number_of_each_key_is_compared(
+    records: list[tuple[bytes, bytes]], is_right: bool
 ) -> None:
-    """Wrong, missing, deleted and additional keys are noticed."""
+    """Wrong, missing, deleted and additional keys are detected."""
     numbers = Numbers()
     for key, value in ((b"a", 1), (b"b", 4), (b"a", 1)):
         numbers.add(key, value)
-    assert (numbers.wrong(records, "keys") is None) is right
+    assert (numbers.wrong(records, "keys") is None) is is_right
 
 
 def test_sessions_end_with_the_gap() -> None:
-    """Method: the sessions of each user, one user after the other."""
+    """Compared with the sessions of one user after the other."""
     load = Load("not-used:9092", "events", RECORDS, 10_000)
     job = workload.find("sessions")
     outputs: list[tuple[bytes, bytes]] = []
@@ -71,7 +71,7 @@ def test_sessions_end_with_the_gap() -> None:
 
 
 def test_pairs_of_streams_are_within_five_seconds() -> None:
-    """Method: each order beside each payment of the same user."""
+    """Compared with all pairs of orders and payments of each user."""
     pairs = [
         (order, payment, order_price - payment_price)
         for records in by_user(LOAD)
@@ -83,8 +83,8 @@ def test_pairs_of_streams_are_within_five_seconds() -> None:
     assert job.answer(LOAD) == (len(pairs), *(sum(each) for each in zip(*pairs, strict=True)))
 
 
-def test_rows_of_tables_are_the_last_ones() -> None:
-    """Users with one side only have none; a wrong, a missing and an additional one are noticed."""
+def test_the_last_rows_of_tables_are_compared() -> None:
+    """Users with one side only have no row; wrong, missing and additional rows are detected."""
     load = Load("not-used:9092", "events", 200, 100)
     job = workload.find("table_table")
     outputs: list[tuple[bytes, bytes]] = []

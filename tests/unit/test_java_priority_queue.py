@@ -1,4 +1,4 @@
-"""The queue order among equals is Java's: sequences recorded from java.util.PriorityQueue (17)."""
+"""The order of equal elements equals recordings of java.util.PriorityQueue (Java 17)."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ _RECORDED = json.loads((Path(__file__).parent / "java_priority_queue.json").read
 
 
 @pytest.mark.parametrize("recorded", _RECORDED, ids=range(len(_RECORDED)))
-def test_takes_elements_in_the_order_in_which_java_does(recorded: dict[str, list[int]]) -> None:
+def test_elements_are_polled_in_the_order_of_java(recorded: dict[str, list[int]]) -> None:
     queue: JavaPriorityQueue[list[int]] = JavaPriorityQueue(key=lambda element: element[1])
     for number, timestamp in enumerate(recorded["first"]):
         queue.offer([number, timestamp])

@@ -1,9 +1,9 @@
-"""Goal: no Python that runs in the middle of the extension's C code breaks the process.
+"""Python code that runs inside the extension's C functions does not crash the process.
 
-Method: finalizers, subclasses of bytes, `__index__`, callbacks and collections change the
-objects that the C code works on, each in a process of its own that overwrites freed memory.
+Finalizers, subclasses of bytes, `__index__`, callbacks and collections change the objects that the
+C code works on. Each program runs in its own process, which overwrites freed memory.
 
-Another goal: no other library in a process can take the place of the extension's functions.
+Also, other libraries in a process cannot replace the extension's functions.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from importlib import import_module
 from typing import Final
 
 import pytest
-from support.speedups import needed_speedups
+from support.strictness import needed_speedups
 
-#: A cache as far as the loops need one, and the columns of records.
+#: A cache with the attributes that the loops use, and the columns of records.
 PREFACE: Final = """
 import gc
 from array import array
@@ -48,7 +48,7 @@ def updates(stored, keys=None, values=None, times=None, offsets=None):
 def add(key, value, so_far):
     return so_far + value
 
-def told(index, error):
+def report(index, error):
     print(index, repr(error))
 
 def attempt(call, *arguments):
@@ -58,9 +58,9 @@ def attempt(call, *arguments):
         print(repr(error))
 """
 
-#: What each program does, and prints.
+#: Each program, and its output.
 PROGRAMS: Final = {
-    "an entry that is settled has no key": (
+    "a settled entry has no key": (
         """
 entry = m.CachedEntry(b"k", None, 1, 1)
 del entry.key_bytes
@@ -69,7 +69,7 @@ attempt(m.remove_entries, m.EntryTable(), [entry])
 """,
         "AttributeError('an entry has no key: its key_bytes were deleted')\n" * 2,
     ),
-    "the text of an error empties the list": (
+    "the repr for an error message clears the list": (
         """
 class Meta(type):
     def __repr__(self):
@@ -84,7 +84,7 @@ attempt(m.remove_entries, m.EntryTable(), entries)
 """,
         "TypeError('a CachedEntry is needed, not Odd')\n",
     ),
-    "a collection empties the table": (
+    "a garbage collection clears the table": (
         """
 class Emptying:
     def __init__(self):
@@ -108,7 +108,7 @@ print(found <= {0, 40})
 """,
         "True\n",
     ),
-    "comparing takes windows out of the index": (
+    "comparing removes windows from the index": (
         """
 class Key(bytes):
     __hash__ = bytes.__hash__
@@ -152,7 +152,7 @@ print(entry.value)
 """,
         "TypeError(\"unsupported operand type(s) for +: 'Count' and 'int'\")\n5\n",
     ),
-    "loading empties the list of keys": (
+    "loading clears the list of keys": (
         """
 class Emptying(Cache):
     def load_many(self, keys):
@@ -160,12 +160,12 @@ class Emptying(Cache):
         stored.clear()
 cache = Emptying()
 stored = [bytes(bytearray(b"same key")) for _ in range(5)]
-attempt(m.fold_entries, cache, updates(stored), int, add, None, told)
+attempt(m.fold_entries, cache, updates(stored), int, add, None, report)
 print(cache.entries[b"same key"].value)
 """,
         "None\n5\n",
     ),
-    "hashing empties the list of keys": (
+    "hashing clears the list of keys": (
         """
 class Key(bytes):
     def __hash__(self):
@@ -175,12 +175,12 @@ class Key(bytes):
     __eq__ = bytes.__eq__
 cache = Cache()
 stored = [Key(b"first"), *(bytes(bytearray(b"key %d" % number)) for number in range(200))]
-attempt(m.fold_entries, cache, updates(stored), int, add, None, told)
+attempt(m.fold_entries, cache, updates(stored), int, add, None, report)
 print(len(cache.entries), sum(entry.value for entry in cache.entries.values()))
 """,
         "None\n201 201\n",
     ),
-    "a merger in C has the aggregate replaced": (
+    "a C merger replaces the aggregate": (
         """
 class Aggregate:
     def __init__(self):
@@ -196,12 +196,12 @@ cache = Cache()
 index = m.KeyIndex(Sessions, lambda: cache.entries)
 attempt(m.fold_sessions, cache, index, m.EvictionOrder(), {},
         updates([b"k", b"k"], [Key(), Key()], times=[100, 105]), (10, 10, -1, -1, 50),
-        lambda: "name", aggregate, getattr, told, lambda *_: False)
+        lambda: "name", aggregate, getattr, report, lambda *_: False)
 print([type(entry.value).__name__ for entry in cache.entries.values()])
 """,
         "(105, 0)\n['Aggregate']\n",
     ),
-    "long chains end": (
+    "long chains are freed": (
         """
 import threading
 
@@ -247,7 +247,7 @@ class Number:
         return 1
 cache = Cache()
 records = updates([b"a"], times=["?"], offsets=offsets())
-attempt(m.fold_entries, cache, records, int, add, None, told)
+attempt(m.fold_entries, cache, records, int, add, None, report)
 attempt(m.CachedEntry(b"k", None, 1, 1).change, 1, "?", Number(), None, Number(), ())
 print(called)
 """,
@@ -271,7 +271,7 @@ class Failing(Cache):
     def load_many(self, keys):
         self.seq += 7
         raise ValueError("below")
-for loop in (m.count_entries, lambda *both: m.fold_entries(*both, int, add, None, told)):
+for loop in (m.count_entries, lambda *both: m.fold_entries(*both, int, add, None, report)):
     cache = Failing()
     attempt(loop, cache, updates([b"a"]))
     print(cache.seq)
@@ -282,7 +282,7 @@ for loop in (m.count_entries, lambda *both: m.fold_entries(*both, int, add, None
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_python_in_the_middle_breaks_nothing(name: str) -> None:
+def test_python_code_inside_c_functions_does_not_crash(name: str) -> None:
     needed_speedups()
     program, printed = PROGRAMS[name]
     done = subprocess.run(
@@ -295,12 +295,12 @@ def test_python_in_the_middle_breaks_nothing(name: str) -> None:
     assert (done.returncode, done.stdout) == (0, printed), done.stderr
 
 
-def test_nothing_can_take_the_place_of_its_functions() -> None:
-    """Only what Python and librdkafka look up by name is visible to other libraries. Of visible
-    functions with the same name the one that was loaded first is called."""
+def test_other_libraries_cannot_replace_its_functions() -> None:
+    """Only the functions that Python and librdkafka look up by name are visible to other libraries.
+    Of visible functions with the same name, the one loaded first is called."""
     needed_speedups()
     nm = shutil.which("nm")
-    assert nm is not None, "binutils come with each C compiler, which has built the extension"
+    assert nm is not None, "nm is part of binutils, which the extension's compiler needs"
     library = import_module("millstream_speedups").PLUGIN
     listed = subprocess.run(
         [nm, "-D", "--defined-only", library], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""docs/performance.md says what the committed results say."""
+"""docs/performance.md equals the page generated from the committed results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from programs import TITLES
 
 
 def entry(factor: float) -> dict[str, Any]:
-    """What a program did that is so many times as fast as Kafka Streams."""
+    """The results of a program with this factor of Kafka Streams' speed."""
     rate, spread = 100_000 * factor, (90_000 * factor, 110_000 * factor)
     ratios = (factor * 0.9, factor * 1.1)
     return {
@@ -28,7 +28,7 @@ def entry(factor: float) -> dict[str, Any]:
 
 
 def result(part: str, at: str, **measured: Any) -> report.Saved:
-    """A file of results."""
+    """A saved result."""
     content = {
         "part": part,
         "at": at,
@@ -40,21 +40,21 @@ def result(part: str, at: str, **measured: Any) -> report.Saved:
     return report.Saved(f"{at}-{part}.json", content)
 
 
-def test_the_page_is_what_the_committed_results_say() -> None:
-    """Results that are committed without the page, or the other way round, are noticed."""
+def test_the_page_is_up_to_date() -> None:
+    """Results and page must be committed together."""
     for path, text in report.pages(report.saved()).items():
         assert path.read_text(encoding="utf-8") == text, "run: python benchmarks/report.py"
 
 
-def test_without_results_the_page_says_how_to_get_them(tmp_path: Path) -> None:
-    """A page without numbers is no page with broken tables."""
+def test_without_results_the_page_contains_instructions(tmp_path: Path) -> None:
+    """There are no empty tables."""
     made = report.pages(report.saved(tmp_path))
     assert made.keys() == {report.PAGE}
     assert "No results yet" in made[report.PAGE]
 
 
-def test_the_newest_result_of_a_workload_counts() -> None:
-    """A result that was repeated takes the place of the older one, and of nothing else."""
+def test_the_newest_result_of_a_workload_is_shown() -> None:
+    """A repeated result replaces the older one only."""
     old = {"count": {"ours": entry(1.25), "java": entry(1)}, "sum": {"ours": entry(1.75)}}
     new = {"count": {"ours": entry(2.25), "java": entry(1)}}
     page = report.pages(
@@ -71,8 +71,8 @@ def test_the_newest_result_of_a_workload_counts() -> None:
     assert all(f"2026-01-0{day}-throughput.json" in page for day in (1, 2, 3))
 
 
-def test_other_keys_and_partitions_are_lines_of_their_own() -> None:
-    """A result of a larger state takes the place of no usual one."""
+def test_other_keys_and_partitions_are_separate() -> None:
+    """A result with more keys or partitions does not replace the usual one."""
     medians = {"count": {"ours": entry(2)}}
     cases = {"count eos 100 ms": {"ours": entry(2)}}
     usual = result("throughput", "2026-01-01", medians=medians)
@@ -90,8 +90,8 @@ def test_other_keys_and_partitions_are_lines_of_their_own() -> None:
     assert "| `count`, 1,000,000 keys | `eos` | 100 ms |" in page
 
 
-def test_runs_with_other_programs_are_lines_of_their_own() -> None:
-    """Their records are fewer: they take the place of no run of the two alone."""
+def test_runs_with_other_programs_are_separate() -> None:
+    """They have fewer records, so they do not replace runs of Millstream and Kafka Streams only."""
     both = {"count": {"ours": entry(3), "java": entry(1)}}
     all_ = {"count": {"ours": entry(2), "java": entry(1), "quix": entry(0.125)}}
     results = [
@@ -99,18 +99,18 @@ def test_runs_with_other_programs_are_lines_of_their_own() -> None:
         result("throughput", "2026-01-02", medians=all_),
     ]
     page = report.pages(results)[report.PAGE]
-    alone, _, beside = page.partition("## Other programs")
+    alone, _, other_programs = page.partition("## Other programs")
     assert "**3.00**" in alone
     assert "**2.00**" not in alone
     assert TITLES["quix"] not in alone
-    assert f"| `count` | {TITLES['quix']} | 1,000 | 12,500 " in beside
-    assert "| 200,000, **16.0** times | 100,000, **8.0** times |" in beside
-    assert "2026-01-02-throughput.json" in beside
+    assert f"| `count` | {TITLES['quix']} | 1,000 | 12,500 " in other_programs
+    assert "| 200,000, **16.0** times | 100,000, **8.0** times |" in other_programs
+    assert "2026-01-02-throughput.json" in other_programs
     assert "## Other programs" not in report.pages(results[:1])[report.PAGE]
 
 
-def test_another_program_stays_when_it_takes_no_part_in_a_newer_run() -> None:
-    """A run with fewer programs takes the place of the lines of those in it, and of no others."""
+def test_results_of_a_program_stay_if_a_newer_run_omits_it() -> None:
+    """A newer run only replaces the results of its own programs."""
     many = {"ours": entry(2), "java": entry(1), "quix": entry(0.125), "spark": entry(0.5)}
     few = {"ours": entry(3), "java": entry(1), "quix": entry(0.25)}
     page = report.pages(
@@ -122,21 +122,21 @@ def test_another_program_stays_when_it_takes_no_part_in_a_newer_run() -> None:
     assert f"| `count` | {TITLES['quix']} | 5,000,000 | 25,000 " in page
     assert "300,000, **12.0** times" in page
     assert "200,000, **16.0** times" not in page
-    # Beside what Millstream did in the run in which it took part.
+    # With Millstream's result of the same run.
     assert f"| `count` | {TITLES['spark']} | 1,000 | 50,000 " in page
     assert "200,000, **4.0** times" in page
     assert all(f"2026-01-0{day}-throughput.json" in page for day in (1, 2))
 
 
 def line(median: float) -> dict[str, Any]:
-    """A line of the part scaling, of two sizes."""
+    """A line of the part scaling, with two sizes."""
     sizes = {1: Row.of("count", 1, [0.5]), 200: Row.of("count", 200, [median, 1, 9])}
     rows = with_ratios(list(sizes.values()))
     return Line("tasks", "us a record", 3, rows, records=1_000).to_dict()
 
 
-def test_the_newest_of_each_line_of_scaling_counts() -> None:
-    """Lines that were measured apart are on one page, in one order."""
+def test_the_newest_result_of_each_scaling_line_is_shown() -> None:
+    """Lines of different runs are on one page, in a fixed order."""
     page = report.pages(
         [
             result("scaling", "2026-01-01", lines={"idle": line(2), "tasks": line(4)}),
@@ -146,42 +146,44 @@ def test_the_newest_of_each_line_of_scaling_counts() -> None:
     assert "| count | 200 | 3.00 (1.00 to 9.00) | **6.00** |" in page
     assert "| count | 200 | 2.00 (1.00 to 9.00) | **4.00** |" in page
     assert "4.00 (1.00" not in page
-    assert page.index("### Tasks of a thread") < page.index("### With nothing to do")
+    assert page.index("### Tasks of a thread") < page.index("### Idle")
     assert page.count("3 rounds of 1,000 records.") == 2
     assert "2026-01-01-scaling.json" in page
 
 
-def test_a_line_beside_kafka_streams_stays_when_ours_is_measured_alone() -> None:
-    """And goes when both are measured again."""
+def test_a_scaling_line_with_kafka_streams_stays() -> None:
+    """When Millstream is measured alone. It is replaced when both are measured again."""
     alone, newer = line(4), line(2)
-    beside = line(3)
-    beside["rows"] += [{**row, "what": f"count, {TITLES['java']}"} for row in beside["rows"]]
+    with_kafka_streams = line(3)
+    with_kafka_streams["rows"] += [
+        {**row, "what": f"count, {TITLES['java']}"} for row in with_kafka_streams["rows"]
+    ]
     results = [
-        result("scaling", "2026-01-01", lines={"tasks": beside}),
+        result("scaling", "2026-01-01", lines={"tasks": with_kafka_streams}),
         result("scaling", "2026-01-02", lines={"tasks": alone}),
     ]
     page = report.pages(results)[report.PAGE]
     assert "4.00 (1.00 to 9.00)" in page
     assert page.count("3.00 (1.00 to 9.00)") == 2
     assert page.count("### Tasks of a thread") == 2
-    assert page.count(", beside Kafka Streams\n") == 1
-    newer["rows"] += beside["rows"][2:]
+    assert page.count(", with Kafka Streams\n") == 1
+    newer["rows"] += with_kafka_streams["rows"][2:]
     results.append(result("scaling", "2026-01-03", lines={"tasks": newer}))
     page = report.pages(results)[report.PAGE]
     assert "4.00 (1.00" not in page
     assert page.count("### Tasks of a thread") == 1
 
 
-def test_the_picture_has_a_bar_for_each_program() -> None:
-    """It is well-formed, and nobody is left out."""
+def test_the_picture_has_bars_for_all_programs() -> None:
+    """It is well-formed XML."""
     medians = {"count": {"ours": entry(3), "java": entry(1)}, "sum": {"ours": entry(0.4)}}
     picture = report.pages([result("throughput", "2026-01-01", medians=medians)])[report.PICTURE]
     texts = [element.text for element in ElementTree.fromstring(picture).iter()]
     assert {"count", "sum", "3.00", "0.40", TITLES["ours"], TITLES["java"]} <= set(texts)
 
 
-def test_guarantees_and_latencies_have_their_tables() -> None:
-    """Each case is a row, in the order of the intervals."""
+def test_guarantees_and_latencies_have_tables() -> None:
+    """Cases are rows, in the order of the intervals."""
     cases = {f"count eos {ms} ms": {"ours": entry(2)} for ms in (1_000, 100, 30_000)}
     percentiles = {
         f"{name}_ms{end}": value

@@ -1,24 +1,24 @@
-"""Waits that others end."""
+"""Waits that other threads or signal handlers end."""
 
 from __future__ import annotations
 
 import signal
 import threading
 
-from millstream.waker import Waker
+from millstream.clock import Waker
 
 LONG_MS = 60_000
 
 
 def test_a_wake_ends_the_wait() -> None:
-    """One from another thread, however long the owner would have waited."""
+    """From another thread."""
     waker = Waker()
     threading.Timer(0.05, waker.wake).start()
     assert waker.wait(LONG_MS)
 
 
-def test_without_one_it_ends_by_itself() -> None:
-    """Also where what was called for before has been looked at."""
+def test_a_wait_without_a_wake_times_out() -> None:
+    """Also after earlier wakes have been cleared."""
     waker = Waker()
     assert not waker.wait(1)
     for _ in range(3):
@@ -29,7 +29,7 @@ def test_without_one_it_ends_by_itself() -> None:
 
 
 def test_a_wake_before_the_wait_is_not_lost() -> None:
-    """Until the owner says that it looks around."""
+    """Until the owner clears it."""
     waker = Waker()
     waker.wake()
     assert waker.wait(LONG_MS)
@@ -37,8 +37,8 @@ def test_a_wake_before_the_wait_is_not_lost() -> None:
     assert waker.wait(LONG_MS)
 
 
-def test_no_wake_is_lost_between_looking_and_waiting() -> None:
-    """Method: one thread puts, the other takes what it finds after `clear` and waits for more."""
+def test_no_wake_is_lost_between_checking_and_waiting() -> None:
+    """One thread puts numbers; the other clears, takes them and waits for more."""
     waker = Waker()
     put: list[int] = []
 
@@ -57,8 +57,8 @@ def test_no_wake_is_lost_between_looking_and_waiting() -> None:
     thread.join()
 
 
-def test_a_signal_handler_may_wake() -> None:
-    """The thread that waits is the one that the handler interrupts."""
+def test_a_signal_handler_can_wake() -> None:
+    """The handler interrupts the waiting thread itself."""
     waker = Waker()
     before = signal.signal(signal.SIGALRM, lambda *_: waker.wake())
     signal.setitimer(signal.ITIMER_REAL, 0.05)

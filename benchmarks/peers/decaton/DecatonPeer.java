@@ -17,9 +17,9 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 /**
  * Tasks of a topic, processed by a Decaton subscription.
  *
- * <p>Arguments: bootstrap servers, topic, group, concurrency in a partition, work (sleep | noop | http), tasks expected, URL
- * for http or nothing. Reads the topic from its start, and prints the nanoseconds between the start of the first task and the
- * end of the last one, then, once all is committed and closed, how many tasks there were in all.
+ * <p>Arguments: bootstrap servers, topic, group, concurrency per partition, work (sleep | noop | http), number of tasks, and for
+ * http the URL. Reads the topic from its start, and prints the nanoseconds between the start of the first task and the end of the
+ * last one, then, after committing and closing, the total number of tasks.
  */
 public final class DecatonPeer {
     static final long SLEEP_MS = 10;
@@ -57,7 +57,7 @@ public final class DecatonPeer {
             .processorsBuilder(ProcessorsBuilder.consuming(args[1], new ByteArrayDeserializer()).thenProcess(timed))
             .addProperties(StaticPropertySupplier.of(
                 Property.ofStatic(ProcessorProperties.CONFIG_PARTITION_CONCURRENCY, Integer.valueOf(args[3])),
-                // What tasks log with, which none of these do.
+                // For logging in tasks, which these tasks do not use.
                 Property.ofStatic(ProcessorProperties.CONFIG_LOGGING_MDC_ENABLED, false)))
             .buildAndStart();
         allDone.await();
@@ -66,7 +66,7 @@ public final class DecatonPeer {
         System.out.println("TASKS " + done.get());
     }
 
-    /** A call that waits for its answer. */
+    /** Sends a request and waits for the response. */
     static DecatonProcessor<byte[]> http(URI url) {
         HttpClient client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
         HttpRequest request = HttpRequest.newBuilder(url).build();
@@ -77,7 +77,7 @@ public final class DecatonPeer {
                     throw new IllegalStateException("status " + status);
                 }
             } catch (java.io.IOException error) {
-                // Decaton would count the task as processed.
+                // Otherwise Decaton would count the task as processed.
                 error.printStackTrace();
                 Runtime.getRuntime().halt(1);
             }

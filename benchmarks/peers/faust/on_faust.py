@@ -1,4 +1,5 @@
-"""The jobs on Faust (faust-streaming), one worker. It has no cache: each record gives a result."""
+"""The jobs on Faust (faust-streaming) with one worker. Without a cache, each record has a
+result."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _LONG = struct.Struct(">q")
 
 
 class Progress:
-    """Marks the first record and, when as many are done as expected, the last."""
+    """Marks the first record and, at the expected number of records, the last one."""
 
     def __init__(self, arguments: Arguments, expected: int) -> None:
         self._marks = arguments.marks
@@ -25,13 +26,13 @@ class Progress:
         self._done = 0
 
     def begin(self) -> None:
-        """Marks the first record, the first time that it is called."""
+        """Mark the first record, on the first call."""
         if not self._has_begun:
             self._has_begun = True
             marks.put(self._marks, "first")
 
     def add(self) -> None:
-        """Counts one more."""
+        """Count a record."""
         self._done += 1
         if self._done == self._expected:
             marks.put(self._marks, "last")
@@ -64,7 +65,7 @@ class Jobs:
         )
 
     def stateless(self) -> None:
-        """Keeps the events above the threshold and adds a field."""
+        """Keep the events above the threshold and add a field."""
 
         async def work(stream: Any) -> None:
             async for key, value in stream.items():
@@ -78,11 +79,11 @@ class Jobs:
         self._app.agent(self._input)(work)
 
     def count(self) -> None:
-        """Counts by key."""
+        """Count by key."""
         self._counted(self._input)
 
     def sum(self) -> None:
-        """Sums by key."""
+        """Sum by key."""
         table = self._table()
 
         async def work(stream: Any) -> None:
@@ -95,8 +96,8 @@ class Jobs:
         self._app.agent(self._input)(work)
 
     def window(self) -> None:
-        """Sums by key and minute."""
-        # The store has pairs of key and window as keys, which it can only write as JSON.
+        """Sum by key and minute."""
+        # The keys of the store are pairs of key and window, which can only be written as JSON.
         table = self._table(None).tumbling(WINDOW_MS / 1000)
 
         async def work(stream: Any) -> None:
@@ -114,32 +115,32 @@ class Jobs:
         self._app.agent(self._input)(work)
 
     def rekeyed(self) -> None:
-        """Counts by the user that the value names."""
-        between = self._between()
+        """Count by the user in the value."""
+        repartitioned = self._repartition_topic()
 
         async def work(stream: Any) -> None:
             async for value in stream:
                 self._progress.begin()
                 user = orjson.loads(value)["user"].encode()
-                await between.send(key=user, value=value)
+                await repartitioned.send(key=user, value=value)
 
         self._app.agent(self._input)(work)
-        self._counted(between)
+        self._counted(repartitioned)
 
     def wordcount(self) -> None:
-        """Counts words."""
-        between = self._between()
+        """Count words."""
+        repartitioned = self._repartition_topic()
 
         async def work(stream: Any) -> None:
             async for value in stream:
                 self._progress.begin()
                 for word in value.split(b" "):
-                    await between.send(key=word, value=word)
+                    await repartitioned.send(key=word, value=word)
 
         self._app.agent(self._input)(work)
-        self._counted(between)
+        self._counted(repartitioned)
 
-    def _between(self) -> Any:
+    def _repartition_topic(self) -> Any:
         name = f"{self._app.conf.id}-counts-repartition"
         return self._topic(name, internal=True, partitions=self._partitions)
 

@@ -1,4 +1,4 @@
-"""The jobs on Quix Streams, one process. It has no cache: each record gives a result."""
+"""The jobs on Quix Streams with one process. Without a cache, each record has a result."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WORDS_OF_A_LINE = 8
 _LONG = struct.Struct(">q")
 
 
-class Marked(Deserializer):  # type: ignore[misc]
-    """Decodes values, and marks the first one and the last that is expected (0: none)."""
+class MarkingDeserializer(Deserializer):  # type: ignore[misc]
+    """Decodes values, and marks the first one and the last expected one (0: neither)."""
 
     def __init__(self, decode: Callable[[bytes], Any], path: str, expected: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Marked(Deserializer):  # type: ignore[misc]
         return self._decode(value)
 
 
-class Encoded(Serializer):  # type: ignore[misc]
+class FunctionSerializer(Serializer):  # type: ignore[misc]
     """Encodes values with a function."""
 
     def __init__(self, encode: Callable[[Any], bytes]) -> None:
@@ -54,7 +54,7 @@ class Jobs:
         self._arguments = arguments
 
     def build(self) -> None:
-        """Tells the application what to do."""
+        """Build the topology of the job."""
         getattr(self, f"_{self._arguments.job}")()
 
     def _stateless(self) -> None:
@@ -70,13 +70,13 @@ class Jobs:
 
     def _rekeyed(self) -> None:
         events = self._input(orjson.loads, expected=0)
-        loads = Marked(orjson.loads, self._arguments.marks, self._arguments.records)
+        loads = MarkingDeserializer(orjson.loads, self._arguments.marks, self._arguments.records)
         self._counted(
             events.group_by(
                 lambda event: event["user"],
                 name="counts",
                 value_deserializer=loads,
-                value_serializer=Encoded(orjson.dumps),
+                value_serializer=FunctionSerializer(orjson.dumps),
                 key_deserializer="str",
                 key_serializer="str",
             )
@@ -91,7 +91,7 @@ class Jobs:
             words.group_by(
                 lambda word: word,
                 name="counts",
-                value_deserializer=Marked(bytes.decode, self._arguments.marks, steps),
+                value_deserializer=MarkingDeserializer(bytes.decode, self._arguments.marks, steps),
                 value_serializer="str",
                 key_deserializer="str",
                 key_serializer="str",
@@ -129,15 +129,17 @@ class Jobs:
         topic = self._app.topic(
             self._arguments.input_topic,
             key_deserializer="bytes",
-            value_deserializer=Marked(decode, self._arguments.marks, records),
+            value_deserializer=MarkingDeserializer(decode, self._arguments.marks, records),
         )
         return self._app.dataframe(topic)
 
     def _output(self, encode: Callable[[Any], bytes]) -> Any:
         return self._app.topic(
             self._arguments.output_topic,
-            key_serializer=Encoded(lambda key: key if isinstance(key, bytes) else key.encode()),
-            value_serializer=Encoded(encode),
+            key_serializer=FunctionSerializer(
+                lambda key: key if isinstance(key, bytes) else key.encode()
+            ),
+            value_serializer=FunctionSerializer(encode),
         )
 
 

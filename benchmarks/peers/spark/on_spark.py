@@ -1,7 +1,7 @@
 """The jobs on Spark Structured Streaming: micro-batches in a local Spark with one task at a time.
 
-Spark keeps its offsets in a checkpoint. So that the same clock stops for it, the offsets of a batch
-that is done are committed for a consumer group as well, when Spark tells of its progress.
+Spark keeps its offsets in a checkpoint. For the harness, the offsets of completed batches are also
+committed for a consumer group, when Spark reports its progress.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _cents(amount: str) -> Column:
 
 
 def _long(number: Column) -> Column:
-    """Eight bytes, the highest first."""
+    """Eight big-endian bytes."""
     return f.unhex(f.lpad(f.hex(number), 16, "0"))
 
 
@@ -99,8 +99,8 @@ JOBS: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-class Following(StreamingQueryListener):
-    """Commits what batches have read, and marks the first and the last."""
+class ProgressCommitter(StreamingQueryListener):
+    """Commits the offsets read by batches, and marks the first and the last record."""
 
     def __init__(self, arguments: Arguments) -> None:
         self._arguments = arguments
@@ -114,11 +114,11 @@ class Following(StreamingQueryListener):
         )
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """The query runs."""
+        """Mark the running query."""
         marks.put(self._arguments.marks, "running")
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch is done: written, its state saved, and its end in the checkpoint."""
+        """Handle a completed batch: written, with its state and end in the checkpoint."""
         progress = event.progress
         if not progress.numInputRows:
             return
@@ -137,10 +137,10 @@ class Following(StreamingQueryListener):
             marks.put(self._arguments.marks, "last")
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing to read."""
+        """Ignore an idle query."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """The end."""
+        """Ignore the end."""
 
 
 def _session(arguments: Arguments) -> SparkSession:
@@ -165,7 +165,7 @@ def main() -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     session = _session(arguments)
-    session.streams.addListener(Following(arguments))
+    session.streams.addListener(ProgressCommitter(arguments))
     records = (
         session.readStream.format("kafka")
         .option("kafka.bootstrap.servers", settings["bootstrap.servers"])

@@ -1,9 +1,9 @@
-"""Ask a database through a client that blocks.
+"""Query a database with a blocking client.
 
-`map_async` takes a plain function, too, and calls it on threads, as many at a time as `concurrency`
-says. What is shipped to the workers is where the database is, not a connection to it.
-Where the table is not too large, a table in Kafka (see *change data capture*) answers without any
-call, and as of the time of the record.
+`map_async` also takes a plain function, and calls it on up to `concurrency` threads. Only the path
+of the database is shipped to the workers, not a connection. If the data can be copied to Kafka (see
+*change data capture*), a join with a table needs no calls, and a versioned table returns the row as
+of the time of the record.
 """
 
 from __future__ import annotations
@@ -19,18 +19,14 @@ from millstream.testing import TopologyTestDriver
 
 
 class Customers:
-    """Looks customers up. Shipped to the workers as the name of a file, and nothing else.
-
-    Args:
-        path: the database.
-    """
+    """Looks up customers. Only the path of the database is shipped to the workers."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def with_town(self, order: dict[str, Any]) -> dict[str, Any]:
-        """The order with the town of its customer, None for one that is unknown."""
-        # Opened for each call: SQLite's connections cost little. With a server, take a pool.
+        """Add the customer's town to an order, or None if the customer does not exist."""
+        # SQLite connections are cheap, so each call opens one. For a server, use a pool.
         connection = sqlite3.connect(self.path)
         try:
             found = connection.execute(
@@ -42,7 +38,7 @@ class Customers:
 
 
 def with_towns(path: str) -> Topology:
-    """Orders in, orders with towns out; ten threads ask the database."""
+    """Add towns to orders, with ten threads that query the database."""
     builder = StreamsBuilder()
     (
         builder.stream("orders", key=STRING, value=JSON)

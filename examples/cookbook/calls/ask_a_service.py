@@ -1,9 +1,9 @@
-"""Ask a web service about every record, without waiting for one answer after the other.
+"""Call a web service for every record, many calls at a time.
 
-`map_async` makes a hundred calls at a time and keeps the records of each key in order. The client
-is made in the first call, on the worker, since what is shipped there must hold no sockets. A call
-that fails for a moment is tried again by the function itself; one that takes too long is cancelled
-and counts as failed.
+`map_async` makes a hundred calls concurrently and keeps the records of each key in order. The
+client is created in the first call, on the worker, because functions are shipped to workers and
+must not hold sockets. The function itself retries temporary failures. A record that takes longer
+than the timeout, including retries, is cancelled and fails.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ from millstream import StreamsBuilder, Topology
 from millstream.serdes import JSON, STRING
 from millstream.testing import TopologyTestDriver
 
-TRIES = 3
+ATTEMPTS = 3
 
 
 class BusyError(Exception):
-    """What the service says when it has too much to do."""
+    """Raised if the service is overloaded."""
 
 
 class Weather:
-    """In place of a client of a web service; the first answer of a town is that it is busy."""
+    """Placeholder for the client of a web service. The first call for each town fails."""
 
     def __init__(self) -> None:
-        self.asked: set[str] = set()
+        self.towns: set[str] = set()
 
     async def degrees(self, town: str) -> int:
         await asyncio.sleep(0.001)
-        if town not in self.asked:
-            self.asked.add(town)
+        if town not in self.towns:
+            self.towns.add(town)
             raise BusyError(town)
         return len(town)
 
 
 class WithWeather:
-    """Adds the weather of its town to an order."""
+    """Adds the weather of the town to an order."""
 
     def __init__(self) -> None:
         self.client: Weather | None = None
 
     async def __call__(self, order: dict[str, Any]) -> dict[str, Any]:
         self.client = self.client or Weather()
-        for attempt in range(1, TRIES + 1):
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 return {**order, "degrees": await self.client.degrees(order["town"])}
             except BusyError:
-                if attempt == TRIES:
+                if attempt == ATTEMPTS:
                     raise
                 await asyncio.sleep(0.001 * 2**attempt)
         raise AssertionError("not reached")
 
 
 def with_weather() -> Topology:
-    """Orders in, orders with the weather out."""
+    """Add the weather to orders."""
     builder = StreamsBuilder()
     (
         builder.stream("orders", key=STRING, value=JSON)
@@ -66,7 +66,7 @@ def with_weather() -> Topology:
     return builder.build()
 
 
-def test_a_busy_service_is_asked_again() -> None:
+def test_failed_calls_are_retried() -> None:
     with TopologyTestDriver(with_weather()) as driver:
         orders = driver.create_input_topic("orders", key=STRING, value=JSON)
         orders.pipe_key_values([("1", {"town": "Oslo"}), ("2", {"town": "Paris"})])

@@ -1,9 +1,9 @@
 """Model inference: score a thousand records in one call.
 
-`map_batches` hands over what is there as columns of Arrow, up to a thousand rows, so numpy, a model
-or a GPU has something to work on. Results are those of one record at a time, however records are
-cut into batches. The model is loaded on the worker, in the first call: what is shipped is where it
-lies. Needs `pip install 'millstream[arrow]' numpy`.
+`map_batches` passes the available records as Arrow columns, up to a thousand rows, so that numpy, a
+model or a GPU can process them together. The result of a row must not depend on other rows, because
+batches vary in size. The model is loaded in the first call, on the worker, so that only its
+location has to be shipped. Requires `pip install 'millstream[arrow]' numpy`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ COLUMNS = pa.schema([("amount", pa.float64()), ("age_days", pa.float64())])
 
 
 class FraudModel:
-    """A logistic regression; in your application the path of a file, and what loads it.
+    """A logistic regression. A real application would load a model from a file.
 
     Args:
-        weights: of the columns.
-        bias: added to their sum.
+        weights: one for each column.
+        bias: added to the weighted sum.
     """
 
     def __init__(self, weights: tuple[float, float], bias: float) -> None:
@@ -33,7 +33,7 @@ class FraudModel:
         self._loaded: Any = None
 
     def scores(self, batch: Any) -> Any:
-        """The rows' probabilities of fraud, as a column of dicts."""
+        """Return the probability of fraud for each row."""
         if self._loaded is None:
             self._loaded = np.array(self.weights)
         rows = np.column_stack([batch["amount"].to_numpy(), batch["age_days"].to_numpy()])
@@ -42,7 +42,7 @@ class FraudModel:
 
 
 def scored() -> Topology:
-    """Payments in, probabilities out."""
+    """Compute the probability of fraud for each payment."""
     builder = StreamsBuilder()
     model = FraudModel((0.01, -0.1), -3.0)
     (

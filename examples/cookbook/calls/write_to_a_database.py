@@ -1,11 +1,11 @@
-"""Each record once in a database: what exactly-once cannot do by itself, and how it is done.
+"""Exactly-once writes to a database.
 
-Kafka's transactions cover Kafka. A database beside it takes a record again after a crash, unless it
-can tell that it has it already: write the record's place (topic, partition, offset) in the same
-transaction of the database, under a unique key, and leave out what is there. Then at-least-once in
-front of it is enough. The other way round, from a database's change to Kafka, is the *outbox*: the
-change and a row that says what to tell are one transaction, and Debezium reads the rows into a
-topic (see *change data capture*).
+Kafka's transactions only cover Kafka. After a crash, some records are processed again. To apply
+each record to a database only once, store the next offset of each topic and partition in the same
+database transaction as the change, and skip records with lower offsets. With this, at-least-once
+processing is enough. For the opposite direction, from a database to Kafka, use the *outbox*
+pattern: one transaction writes the change and a row that describes the event, and Debezium copies
+these rows to a topic (see *change data capture*).
 """
 
 from __future__ import annotations
@@ -27,27 +27,23 @@ CREATE TABLE IF NOT EXISTS applied (
 
 
 class Ledger(Processor[str, int, None, None]):
-    """Adds amounts to balances in a database, each once.
-
-    Args:
-        path: the database.
-    """
+    """Adds each amount to a balance in a database, exactly once."""
 
     def __init__(self, path: str) -> None:
-        # In the worker: a supplier makes the processor there.
+        # This runs on the worker, because the supplier creates the processor there.
         self.database = sqlite3.connect(path)
         self.database.executescript(TABLES)
 
     def process(self, record: Record[str, int]) -> None:
-        place = self.context.record_metadata()
-        assert place is not None
+        position = self.context.record_metadata()
+        assert position is not None
         with self.database:  # one transaction
             row = self.database.execute(
                 "SELECT next_offset FROM applied WHERE topic = ? AND partition = ?",
-                (place.topic, place.partition),
+                (position.topic, position.partition),
             ).fetchone()
-            if row is not None and place.offset < row[0]:
-                return  # the database has it from before the crash
+            if row is not None and position.offset < row[0]:
+                return  # already applied before the crash
             self.database.execute(
                 "INSERT INTO balances VALUES (?, ?) "
                 "ON CONFLICT (account) DO UPDATE SET cents = cents + excluded.cents",
@@ -55,7 +51,7 @@ class Ledger(Processor[str, int, None, None]):
             )
             self.database.execute(
                 "INSERT OR REPLACE INTO applied VALUES (?, ?, ?)",
-                (place.topic, place.partition, place.offset + 1),
+                (position.topic, position.partition, position.offset + 1),
             )
 
     def close(self) -> None:
@@ -63,18 +59,18 @@ class Ledger(Processor[str, int, None, None]):
 
 
 def booked(path: str) -> Topology:
-    """Amounts by account in, balances in the database."""
+    """Add the amounts of each account to its balance in the database."""
     builder = StreamsBuilder()
     amounts = builder.stream("amounts", key=STRING, value=LONG)
     amounts.process(lambda: Ledger(path), name="ledger")
     return builder.build()
 
 
-def test_what_comes_again_after_a_crash_is_not_booked_again() -> None:
+def test_repeated_records_are_skipped_after_a_crash() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder, "ledger.db"))
         for _ in range(2):
-            # The second driver begins at offset 0 again, as a thread does that could not commit.
+            # The second driver starts at offset 0 again, like a thread that did not commit.
             with TopologyTestDriver(booked(path)) as driver:
                 amounts = driver.create_input_topic("amounts", key=STRING, value=LONG)
                 amounts.pipe_key_values([("ann", 500), ("ann", -200), ("bob", 100)])

@@ -1,9 +1,9 @@
-"""Dead letters: keep what fails, and go on.
+"""Dead letters: keep failed records, and continue.
 
-One record that cannot be read, or on which a function fails, stops a thread: nothing is lost, and
-nothing goes on either. With a handler that answers CONTINUE and a dead-letter topic, such a record
-goes there as it was read, with headers that say where it was and why it failed. Decide by the kind
-of failure: a record that is wrong will be wrong again, a service that is down will come back.
+By default, a thread stops at the first record that cannot be deserialized or processed: no record
+is lost, but processing stops. With a handler that returns CONTINUE and a dead-letter topic, such a
+record is written to the topic unchanged, with headers for its position and the error. Distinguish
+the kinds of failures: an invalid record will fail again, but an unavailable service will recover.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEAD_LETTERS = "orders-dead-letters"
 
 
 def config(bootstrap_servers: str) -> StreamsConfig:
-    """What cannot be read, or fails a function, is kept; everything else stops the thread."""
+    """Records that fail are kept in a topic; all other errors stop the thread."""
     return StreamsConfig(
         application_id="totals",
         bootstrap_servers=bootstrap_servers,
@@ -33,7 +33,7 @@ def config(bootstrap_servers: str) -> StreamsConfig:
 
 
 def totals() -> Topology:
-    """Orders in, what each costs out."""
+    """Writes the total of each order."""
     builder = StreamsBuilder()
     (
         builder.stream("orders", key=STRING, value=JSON)
@@ -43,14 +43,14 @@ def totals() -> Topology:
     return builder.build()
 
 
-def test_what_fails_is_kept_with_the_reason() -> None:
+def test_failed_records_are_kept_with_the_reason() -> None:
     with TopologyTestDriver(totals(), config("not-used:9092")) as driver:
         orders = driver.create_input_topic("orders", key=STRING, value=BYTES)
         orders.pipe_key_values(
             [
                 ("1", b'{"price":3,"count":2}'),
-                ("2", b'{"price":3'),  # cut off: cannot be read
-                ("3", b'{"price":3}'),  # the function misses something
+                ("2", b'{"price":3'),  # truncated: deserialization fails
+                ("3", b'{"price":3}'),  # a field is missing: the function fails
                 ("4", b'{"price":5,"count":1}'),
             ]
         )

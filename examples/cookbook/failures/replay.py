@@ -1,9 +1,10 @@
-"""Replay: send dead letters in again, once what was wrong is mended.
+"""Replay: process dead letters again after a fix.
 
-Dead letters are the input records as they were, so they can simply be read as one more input. This
-topology reads both topics; the mended function gets the letters as well. Give each letter a limited
-number of tries, in a header, or one that still fails goes round for ever. Order is not kept: a
-letter comes after records of its key that were behind it. Where that matters, stop instead.
+Dead letters are unchanged input records, so they can be read as another input topic. This topology
+reads both topics, so the fixed function also processes the dead letters. Count the attempts in a
+header and limit them; otherwise a record that keeps failing is processed forever. Order is not
+preserved: a dead letter is processed after later records of its key. If order matters, stop the
+thread instead.
 """
 
 from __future__ import annotations
@@ -12,28 +13,28 @@ from millstream import Processor, Record, StreamsBuilder, Topology
 from millstream.serdes import LONG, STRING
 from millstream.testing import TopologyTestDriver
 
-MOST_TRIES = 3
-TRIES = "tries"
+MAX_ATTEMPTS = 3
+ATTEMPTS = "attempts"
 
 
 class Parse(Processor[str, str, str, int]):
-    """Reads amounts; what cannot be read goes round again, and in the end to somebody's eyes."""
+    """Parses amounts; retries invalid ones, and finally forwards them to `given-up`."""
 
     def process(self, record: Record[str, str]) -> None:
         try:
             cents = int(record.value.replace(".", ""))
         except ValueError:
-            tries = int(dict(record.headers).get(TRIES) or b"0") + 1
-            headers = [(name, value) for name, value in record.headers if name != TRIES]
-            again = record.with_headers([*headers, (TRIES, b"%d" % tries)])
-            # What goes to these two is text; only amounts go on as numbers.
-            self.context.forward(again, "retry" if tries < MOST_TRIES else "given-up")  # type: ignore[arg-type]
+            attempts = int(dict(record.headers).get(ATTEMPTS) or b"0") + 1
+            headers = [(name, value) for name, value in record.headers if name != ATTEMPTS]
+            failed = record.with_headers([*headers, (ATTEMPTS, b"%d" % attempts)])
+            # These two sinks accept text; only `amounts` accepts numbers.
+            self.context.forward(failed, "retry" if attempts < MAX_ATTEMPTS else "given-up")  # type: ignore[arg-type]
         else:
             self.context.forward(record.with_value(cents), "amounts")
 
 
 def amounts() -> Topology:
-    """Amounts as text in, together with those that failed before; cents out."""
+    """Reads amounts as text, including failed ones, and writes them in cents."""
     topology = Topology()
     topology.add_source("text", ["amounts-as-text", "amounts-retry"], key=STRING, value=STRING)
     topology.add_processor("parse", Parse, "text")
@@ -43,7 +44,7 @@ def amounts() -> Topology:
     return topology
 
 
-def test_a_letter_has_three_tries() -> None:
+def test_records_have_three_attempts() -> None:
     with TopologyTestDriver(amounts()) as driver:
         text = driver.create_input_topic("amounts-as-text", key=STRING, value=STRING)
         text.pipe_key_values([("1", "12.50"), ("2", "twelve")])
@@ -52,11 +53,11 @@ def test_a_letter_has_three_tries() -> None:
         assert found.read_key_values() == [("1", 1250)]
         (letter,) = given_up.read_records()
     assert (letter.key, letter.value) == ("2", "twelve")
-    assert dict(letter.headers)[TRIES] == b"3"
+    assert dict(letter.headers)[ATTEMPTS] == b"3"
 
 
-def test_the_builder_of_streams_can_do_the_same() -> None:
-    """With words of the DSL, where nothing goes round: both topics are one stream."""
+def test_the_same_with_the_dsl() -> None:
+    """In the DSL, without retries: both topics are one stream."""
     builder = StreamsBuilder()
     both = builder.stream(["orders", "orders-dead-letters"], key=STRING, value=STRING)
     both.map_values(str.strip).to("orders-again", key=STRING, value=STRING)

@@ -1,10 +1,10 @@
-"""Retry later: work that may fail for an hour, without stopping what comes behind it.
+"""Retries: repeat failed work later, without blocking other records.
 
-Sending emails, calling a partner's service: work, not state. A subscription does each task with
-retries through a topic, pauses that grow, and a topic for what has failed too often, while the
-tasks behind it go on. See [subscriptions](../../../docs/build/subscriptions.md) for limits of rate,
-quotas and properties that change while it runs. It needs a broker, so what is tested here is the
-function.
+Sending emails or calling a partner's service needs no state. A subscription executes each task,
+retries it through a topic with exponential backoff, and writes it to a dead-letter topic after too
+many attempts, while later tasks continue. See
+[subscriptions](../../../docs/build/subscriptions.md) for rate limits, quotas and properties that
+change at run time. A subscription needs a broker, so the tests here only cover the function.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ SENT: list[str] = []
 
 
 async def send(context: object, email: str) -> None:
-    """Send an email: what it raises makes it be tried again."""
+    """Send an email. If this raises an exception, the subscription retries the task."""
     if "@" not in email:
-        raise ValueError(f"{email!r} is no address")
-    await asyncio.sleep(0)  # in place of a mail server
+        raise ValueError(f"{email!r} is not an address")
+    await asyncio.sleep(0)  # stands in for a mail server
     SENT.append(email)
 
 
-PAUSES = ExponentialBackoff(timedelta(seconds=2), most=timedelta(minutes=1))
+BACKOFF = ExponentialBackoff(timedelta(seconds=2), most=timedelta(minutes=1))
 ATTEMPTS = 5
 
 
 def mailer(bootstrap_servers: str) -> ProcessorSubscription:
-    """Up to fifty emails at a time; five attempts within half a minute, then a dead letter."""
+    """Up to fifty concurrent emails; five attempts within half a minute, then a dead letter."""
     return ProcessorSubscription(
         "mailer",
         topics="emails",
@@ -48,7 +48,7 @@ def mailer(bootstrap_servers: str) -> ProcessorSubscription:
         config=SubscriptionConfig("mailer", bootstrap_servers),
         properties=Properties(partition_concurrency=50),
         retry=Retry(
-            backoff=PAUSES,
+            backoff=BACKOFF,
             topic="emails-retry",
             max_attempts=ATTEMPTS,
             dead_letter_topic="emails-dead",
@@ -56,12 +56,12 @@ def mailer(bootstrap_servers: str) -> ProcessorSubscription:
     )
 
 
-def test_the_function_fails_where_it_should() -> None:
+def test_invalid_addresses_fail() -> None:
     asyncio.run(send(None, "ann@example.org"))
     assert SENT.pop() == "ann@example.org"
-    with pytest.raises(ValueError, match="no address"):
+    with pytest.raises(ValueError, match="not an address"):
         asyncio.run(send(None, "ann"))
 
 
-def test_the_pauses_between_attempts() -> None:
-    assert sum(PAUSES.pause_ms(retry) for retry in range(ATTEMPTS - 1)) == 30_000
+def test_the_backoff_between_attempts() -> None:
+    assert sum(BACKOFF.pause_ms(retry) for retry in range(ATTEMPTS - 1)) == 30_000

@@ -1,10 +1,11 @@
-"""Schema evolution: read what was written before the fields were what they are now.
+"""Schema evolution: read records that were written by earlier versions.
 
-Topics and changelogs hold what earlier versions wrote. A typed serde checks each record when it is
-read, so think of both directions. New fields get a default: old records have none. Fields that are
-gone are simply not read. A field that changes its meaning becomes another field. Where that is not
-enough, tag the record with its version and read a union, as here; the topology sees one type.
-`millstream upgrade-check old.py new.py` compares the types of two versions before you deploy.
+Topics and changelogs contain records of earlier versions. A typed serde checks each record when it
+is read, so new types must also accept old records. Give new fields a default, because old records
+do not have them. Removed fields are ignored. If the meaning of a field changes, use a new field. If
+that is not enough, tag records with their version and read a union, as here; the topology then only
+handles the newest type. `millstream upgrade-check old.py new.py` compares the types of two versions
+before you deploy.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from millstream.testing import TopologyTestDriver
 
 
 class OrderV1(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """As it was: a price in whole euros, and a name in one piece."""
+    """The first version: a price in whole euros, and a single name."""
 
     name: str
     euros: int
 
 
 class OrderV2(msgspec.Struct, frozen=True, tag_field="version", tag=2):
-    """As it is: cents, and a currency, which is euros where nobody says."""
+    """The current version: a price in cents, and a currency that defaults to euros."""
 
     first_name: str
     last_name: str
@@ -37,7 +38,7 @@ ORDER = json_of(OrderV2)
 
 
 def newest(order: OrderV1 | OrderV2) -> OrderV2:
-    """An order as this version knows it."""
+    """An order, converted to the current version."""
     if isinstance(order, OrderV2):
         return order
     first, _, last = order.name.rpartition(" ")
@@ -45,7 +46,7 @@ def newest(order: OrderV1 | OrderV2) -> OrderV2:
 
 
 def upgraded() -> Topology:
-    """Orders of both versions in, orders of the newest out."""
+    """Reads orders of both versions, and writes orders of the current version."""
     builder = StreamsBuilder()
     orders = builder.stream("orders", key=STRING, value=ANY_ORDER)
     orders.map_values(newest).to("orders-v2", key=STRING, value=ORDER)

@@ -1,8 +1,8 @@
-"""Validation: tell good records from bad ones at the door, and say why.
+"""Validation: separate invalid records, and give the reasons.
 
-Typed serdes refuse what does not fit, which is the handler's business. Rules beyond types are
-yours. Do not raise for what is expected to happen: split the stream, and send what breaks a rule to
-a topic of its own with the reason beside it, where whoever has sent it can look.
+Typed serdes reject records of the wrong type, and the exception handler decides about them. For
+other rules, do not raise exceptions for expected failures: split the stream, and write invalid
+records to a separate topic, together with the reasons, for their producers to see.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millstream.testing import TopologyTestDriver
 
 
 def faults(order: dict[str, Any]) -> list[str]:
-    """What is wrong with an order; nothing if it is good."""
+    """The faults of an order; empty if it is valid."""
     found = []
     if not order.get("customer"):
         found.append("there is no customer")
@@ -25,7 +25,7 @@ def faults(order: dict[str, Any]) -> list[str]:
 
 
 def validated() -> Topology:
-    """Orders in; good ones, and bad ones with the reasons, out."""
+    """Splits orders into valid ones, and invalid ones with the reasons."""
     builder = StreamsBuilder()
     branches = (
         builder.stream("orders", key=STRING, value=JSON)
@@ -42,7 +42,7 @@ def validated() -> Topology:
     return builder.build()
 
 
-def test_bad_orders_say_what_is_wrong() -> None:
+def test_bad_orders_have_reasons() -> None:
     with TopologyTestDriver(validated()) as driver:
         orders = driver.create_input_topic("orders", key=STRING, value=JSON)
         orders.pipe_key_values([("1", {"customer": "ann", "count": 2}), ("2", {"count": 0})])

@@ -1,8 +1,8 @@
-"""As of a time: the exchange rate of the moment of the payment, not of the moment of processing.
+"""As-of joins: the exchange rate at the time of the payment.
 
-A plain table knows the newest rate only: an application that reads last week's payments would take
-today's. A versioned store keeps the rates of the past, and a join with it looks up the one that was
-valid at the payment's own timestamp. With `grace` payments wait for rates that come a little late.
+A table only has the current rate, so an application that reads last week's payments would use
+today's. A versioned store keeps old rates, and a join with it looks up the rate that was valid at
+the timestamp of the payment. With `grace`, payments wait for rates that arrive a little late.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from millstream import Materialized, StreamsBuilder, Topology
 from millstream.serdes import DOUBLE, STRING
 from millstream.testing import TopologyTestDriver
 
-PAST = timedelta(days=30)
+HISTORY = timedelta(days=30)
 
 
 def converted() -> Topology:
-    """Payments (an amount by currency) and rates in, amounts in euros out."""
+    """Payments (amounts by currency) and rates; amounts in euros."""
     builder = StreamsBuilder()
     rates = builder.table(
         "rates",
         key=STRING,
         value=DOUBLE,
-        store=Materialized("rates", kind="versioned", history_retention=PAST),
+        store=Materialized("rates", kind="versioned", history_retention=HISTORY),
     )
     payments = builder.stream("payments", key=STRING, value=DOUBLE)
     (
@@ -34,7 +34,7 @@ def converted() -> Topology:
     return builder.build()
 
 
-def test_the_rate_of_the_time_counts() -> None:
+def test_payments_use_the_rate_of_their_time() -> None:
     hour = 3_600_000
     with TopologyTestDriver(converted()) as driver:
         rates = driver.create_input_topic("rates", key=STRING, value=DOUBLE)
@@ -43,6 +43,6 @@ def test_the_rate_of_the_time_counts() -> None:
         rates.pipe_input("NOK", 0.10, timestamp=10 * hour)
         payments.pipe_input("NOK", 100.0, timestamp=9 * hour)
         payments.pipe_input("NOK", 100.0, timestamp=11 * hour)
-        payments.pipe_input("NOK", 1.0, timestamp=20 * hour)  # moves time on
+        payments.pipe_input("NOK", 1.0, timestamp=20 * hour)  # advances stream time
         euros = driver.create_output_topic("euros", key=STRING, value=DOUBLE)
         assert euros.read_values() == [9.0, 10.0]

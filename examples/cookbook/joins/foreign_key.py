@@ -1,9 +1,9 @@
-"""Foreign keys: a table of orders that follows its customers.
+"""Foreign keys: a table of orders that is updated with their customers.
 
-An order names its customer. When the customer moves, all of the orders change, also those of last
-year: that is a join of two tables by a foreign key, and the result is a table. `foreign_key` takes
-the order and gives the key of its customer. The two topics may have any number of partitions. Take
-a typed serde for the left table: equal values must have equal bytes.
+Each order has a customer id. When the customer moves, all their orders change, including last
+year's: this is a foreign-key join of two tables, and its result is a table. `foreign_key` returns
+the key of the customer for an order. The two topics may have different numbers of partitions. Use a
+typed serde for the left table, because equal values must have equal bytes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from millstream.testing import TopologyTestDriver
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What was bought, and by whom."""
+    """An item and its buyer."""
 
     customer: str
     item: str
 
 
 class Customer(msgspec.Struct, frozen=True):
-    """Where to send it."""
+    """The address of a buyer."""
 
     town: str
 
@@ -32,7 +32,7 @@ ORDER, CUSTOMER = json_of(Order), json_of(Customer)
 
 
 def addressed() -> Topology:
-    """Orders and customers in, a label for each order out."""
+    """Orders and customers; a shipping label for each order."""
     builder = StreamsBuilder()
     orders = builder.table("orders", key=STRING, value=ORDER, store="orders")
     customers = builder.table("customers", key=STRING, value=CUSTOMER, store="customers")
@@ -49,7 +49,7 @@ def addressed() -> Topology:
     return builder.build()
 
 
-def test_a_customer_who_moves_takes_all_orders_along() -> None:
+def test_orders_follow_a_customer_who_moves() -> None:
     with TopologyTestDriver(addressed()) as driver:
         orders = driver.create_input_topic("orders", key=STRING, value=ORDER)
         customers = driver.create_input_topic("customers", key=STRING, value=CUSTOMER)

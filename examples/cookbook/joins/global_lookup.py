@@ -1,8 +1,9 @@
-"""Small tables that everybody needs: countries, currencies, feature flags.
+"""Global tables: small tables for all tasks, such as countries, currencies and feature flags.
 
-A `global_table` is copied to every stream thread, so its topic need not be partitioned like the
-stream, and the key to look up may be anything that the record holds. It is read as it is just now,
-without regard to time, and must fit beside everything else: take a table for customers.
+Every stream thread has a complete copy of a `global_table`. Its topic does not have to be
+partitioned like the stream, and the lookup key can be any part of the record. The join uses the
+current content of the table, regardless of timestamps. The table must fit on every host, so use a
+regular table for something as large as customers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from millstream.testing import TopologyTestDriver
 
 
 def named() -> Topology:
-    """Visits with a country's code in, visits with its name out."""
+    """Visits with a country code; visits with the name of the country."""
     builder = StreamsBuilder()
     countries = builder.global_table("countries", key=STRING, value=STRING, store="countries")
     visits = builder.stream("visits", key=STRING, value=JSON)

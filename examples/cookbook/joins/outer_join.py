@@ -1,9 +1,10 @@
 """Outer joins: orders without a payment, and payments without an order.
 
-Two streams are joined by key *and time*: a payment belongs to an order if it comes within an hour
-of it. Pairs come out at once. What has found no partner comes out when none can come any more, that
-is when stream time has passed the end of its hour by the grace period, so it takes newer records,
-on either side, to move time on. A payment that comes too late for its order is told as one without.
+Two streams are joined by key *and time*: here a payment matches an order if it arrives within an
+hour. Pairs are emitted at once. Unmatched records are emitted when no match is possible any more,
+that is when stream time reaches the end of the hour plus the grace period. Stream time advances
+with newer records of either stream. A payment that arrives too late for its order is reported as
+unmatched.
 """
 
 from __future__ import annotations
@@ -14,49 +15,49 @@ from millstream import JoinWindows, StreamsBuilder, Topology
 from millstream.serdes import LONG, STRING
 from millstream.testing import TopologyTestDriver
 
-#: A payment may come up to an hour after its order, or a minute before it (clocks differ).
-IN_TIME = JoinWindows(timedelta(hours=1), before=timedelta(minutes=1), grace=timedelta(minutes=5))
+#: A payment may be up to an hour later than its order, or a minute earlier (clocks differ).
+WINDOWS = JoinWindows(timedelta(hours=1), before=timedelta(minutes=1), grace=timedelta(minutes=5))
 
 
-def verdict(ordered: int | None, paid: int | None) -> str:
-    """What an order and a payment, or only one of them, mean."""
+def status(ordered: int | None, paid: int | None) -> str:
+    """The status of an order and a payment, or of an unmatched one."""
     if paid is None:
         return "not paid"
     if ordered is None:
-        return "paid for nothing"
+        return "no order"
     return "paid" if ordered == paid else f"paid {paid} of {ordered}"
 
 
 def matched() -> Topology:
-    """Amounts ordered and amounts paid by order number in, verdicts out."""
+    """Ordered and paid amounts by order number; the status of each order."""
     builder = StreamsBuilder()
     orders = builder.stream("orders", key=STRING, value=LONG)
     payments = builder.stream("payments", key=STRING, value=LONG)
     (
-        orders.outer_join(payments, verdict, IN_TIME, store_name="orders-and-payments").to(
-            "verdicts", key=STRING, value=STRING
+        orders.outer_join(payments, status, WINDOWS, store_name="orders-and-payments").to(
+            "statuses", key=STRING, value=STRING
         )
     )
     return builder.build()
 
 
-def test_unmatched_ones_come_when_their_time_is_over() -> None:
+def test_unmatched_records_are_emitted_when_their_window_closes() -> None:
     minute = 60_000
     with TopologyTestDriver(matched()) as driver:
         orders = driver.create_input_topic("orders", key=STRING, value=LONG)
         payments = driver.create_input_topic("payments", key=STRING, value=LONG)
-        verdicts = driver.create_output_topic("verdicts", key=STRING, value=STRING)
+        statuses = driver.create_output_topic("statuses", key=STRING, value=STRING)
         orders.pipe_input("1", 500, timestamp=0)
         orders.pipe_input("2", 700, timestamp=0)
         payments.pipe_input("1", 500, timestamp=20 * minute)
         payments.pipe_input("3", 100, timestamp=30 * minute)
-        assert verdicts.read_key_values() == [("1", "paid")]
+        assert statuses.read_key_values() == [("1", "paid")]
         orders.pipe_input("4", 900, timestamp=200 * minute)
         payments.pipe_input("4", 400, timestamp=210 * minute)
         orders.pipe_input("5", 1, timestamp=600 * minute)
-        found = verdicts.read_key_values()
+        found = statuses.read_key_values()
     assert sorted(found) == [
         ("2", "not paid"),
-        ("3", "paid for nothing"),
+        ("3", "no order"),
         ("4", "paid 400 of 900"),
     ]

@@ -1,10 +1,10 @@
-"""Enrichment from a table: add to each order what is known of its customer.
+"""Enrichment from a table: add customer data to each order.
 
-The customers' topic is a table: the newest record of each key counts. The join looks the customer
-up when the order comes, in a store beside the code, so there is no call to anybody. Both topics
-need equally many partitions and the customer as their key. Take a `global_table` instead where the
-table is small and the key is another one, and a foreign-key join where a change of the customer
-should change the orders as well.
+The topic of customers is read as a table, which contains the newest record of each key. The join
+looks up the customer in a local store when the order arrives, without a network call. Both topics
+must have the same number of partitions, and the customer as the key. Use a `global_table` if the
+table is small and has a different key, and a foreign-key join if orders must be updated when their
+customer changes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from millstream.testing import TopologyTestDriver
 
 
 def with_customer(order: dict[str, Any], customer: dict[str, Any] | None) -> dict[str, Any]:
-    """The order with the customer's town, None for a customer that nobody knows yet."""
+    """The order with the customer's town, or None if the customer does not exist yet."""
     return {**order, "town": customer and customer["town"]}
 
 
 def enriched() -> Topology:
-    """Orders and customers in, orders with towns out."""
+    """Orders and customers; orders with towns."""
     builder = StreamsBuilder()
     customers = builder.table("customers", key=STRING, value=JSON, store="customers")
     orders = builder.stream("orders", key=STRING, value=JSON)
@@ -32,7 +32,7 @@ def enriched() -> Topology:
 
 
 def config(bootstrap_servers: str) -> StreamsConfig:
-    """An order that comes within a second of its customer finds it, whichever is read first."""
+    """Orders wait up to a second for a customer with a smaller timestamp."""
     return StreamsConfig(
         application_id="orders-with-towns",
         bootstrap_servers=bootstrap_servers,
@@ -40,7 +40,7 @@ def config(bootstrap_servers: str) -> StreamsConfig:
     )
 
 
-def test_orders_find_the_customer_of_their_moment() -> None:
+def test_orders_are_joined_with_the_customer_of_their_time() -> None:
     with TopologyTestDriver(enriched()) as driver:
         customers = driver.create_input_topic("customers", key=STRING, value=JSON)
         orders = driver.create_input_topic("orders", key=STRING, value=JSON)

@@ -1,11 +1,10 @@
-"""Autoscaling: threads that come and go with the load.
+"""Autoscaling: add and remove stream threads with the load.
 
-A pair as `num_stream_threads` is all it takes: the application begins with the least, adds threads
-when what waits would take longer than `elastic_lag_target_ms` to be worked off, and lets them go
-when fewer would have been enough for `elastic_cooldown_ms`. On a cluster with dynamic allocation,
-Spark adds executors for them. The number of partitions is the upper bound; standbys keep moves
-cheap. On Kubernetes, `millstream lag --json` and the metric of the lag are there for a scaler of
-instances.
+Pass a pair as `num_stream_threads`. The application starts with the minimum, adds threads while the
+estimated time to process the lag exceeds `elastic_lag_target_ms`, and removes threads once fewer
+would have been enough for `elastic_cooldown_ms`. On a cluster with dynamic allocation, Spark adds
+executors for them. The number of partitions is an upper bound, and standbys make moves cheap. To
+scale the number of instances on Kubernetes, use `millstream lag --json` or the lag metrics.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from millstream.serdes import STRING
 
 
 def config(bootstrap_servers: str) -> StreamsConfig:
-    """One thread at night, eight when it has to be; no record waits for much longer than 10 s."""
+    """One to eight threads, so that records wait for about 10 s at most."""
     return StreamsConfig(
         application_id="orders",
         bootstrap_servers=bootstrap_servers,
@@ -27,11 +26,11 @@ def config(bootstrap_servers: str) -> StreamsConfig:
 
 
 def counted() -> Topology:
-    """Orders in, a count of each customer's in the store."""
+    """Counts the orders of each customer in a store."""
     builder = StreamsBuilder()
     builder.stream("orders", key=STRING, value=STRING).group_by_key().count(store="counts")
     return builder.build()
 
 
-def test_the_bounds_are_read() -> None:
+def test_the_bounds_are_valid() -> None:
     assert config("not-used:9092").num_stream_threads == (1, 8)

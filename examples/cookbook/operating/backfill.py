@@ -1,11 +1,11 @@
-"""Backfill: compute from the beginning, from data that the topic has no more.
+"""Backfill: process history that the topic no longer has.
 
-A new application wants years, the topic keeps days. `stream_from_lake` reads a table that `to_lake`
-has written, and goes on with the topic where the table ends: as one stream, in the order of event
-time, nothing lost and nothing twice ([the
-lake](../../../docs/build/lake.md#history-before-a-topic)). Where the history is in another topic
-instead, an archive or a compacted one, read both: a task takes the record with the smallest
-timestamp first. That is what is shown here.
+A new application needs years of data, but the topic only keeps a few days. `stream_from_lake` reads
+a table that `to_lake` has written, and continues with the topic where the table ends: as one
+stream, in event-time order, without loss or duplicates ([lake
+tables](../../../docs/build/lake.md#reading-a-table-before-a-topic)). If the history is in another
+topic instead, such as an archive or a compacted topic, read both topics: a task always takes the
+record with the smallest timestamp next. This recipe shows the second case.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DAY_MS = DAY // timedelta(milliseconds=1)
 
 
 def sales_per_day() -> Topology:
-    """Archived and new sales in, counts per day out."""
+    """Counts archived and new sales per day."""
     builder = StreamsBuilder()
     (
         builder.stream(["sales-archive", "sales"], key=STRING, value=STRING)

@@ -1,10 +1,11 @@
-"""Canary: let a new version work beside the old one before it takes over.
+"""Canary: run a new version next to the old one before it takes over.
 
-A second application id is a second application: it reads the same input from where you say, has
-stores and changelogs of its own, and disturbs nobody. Let it write to other topics, compare what
-the two have written, and then deploy the new version under the old id, or point readers to the new
-topics. Instances of one id share the partitions, so a canary *within* the application gets some of
-them; do that only for versions that `millstream upgrade-check` says may run side by side.
+A second application id is a second application: it reads the same input from an offset of your
+choice, has its own stores and changelogs, and does not affect the first one. Let it write to other
+topics and compare the results. Then deploy the new version under the old id, or switch consumers to
+the new topics. Instances with the same id share the partitions, so a canary *within* an application
+processes only some of them; do that only if `millstream upgrade-check` reports that the versions
+can run side by side.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from millstream.testing import TopologyTestDriver
 
 
 def config(bootstrap_servers: str, canary: bool) -> StreamsConfig:
-    """Settings of the application, or of its canary, which begins with what comes from now on."""
+    """The settings of the application or of its canary, which only reads new records."""
     return StreamsConfig(
         application_id="totals-canary" if canary else "totals",
         bootstrap_servers=bootstrap_servers,
@@ -24,10 +25,10 @@ def config(bootstrap_servers: str, canary: bool) -> StreamsConfig:
 
 
 def totals(canary: bool = False) -> Topology:
-    """Amounts by account in, totals out; the canary's go to a topic of its own."""
+    """Sums the amounts of each account; the canary writes to a separate topic."""
     builder = StreamsBuilder()
     amounts = builder.stream("amounts", key=STRING, value=LONG)
-    if canary:  # what is new: refunds do not count
+    if canary:  # the change: ignore refunds
         amounts = amounts.filter(lambda account, cents: cents > 0)
     (
         amounts.group_by_key()
@@ -38,7 +39,7 @@ def totals(canary: bool = False) -> Topology:
     return builder.build()
 
 
-def test_canary_and_application_do_not_meet() -> None:
+def test_the_canary_is_separate_from_the_application() -> None:
     found = {}
     for canary in (False, True):
         with TopologyTestDriver(totals(canary), config("not-used:9092", canary)) as driver:

@@ -1,11 +1,11 @@
-"""From Java, without a stop: the same application in two languages.
+"""Migration from Java without downtime: one application in two languages.
 
-Kafka Streams and Millstream can be one application: same id, same topology, instances of both in
-one group. So move as you upgrade: write the topology again, compare the descriptions, start
-instances in Python, stop those in Java. The description of this topology is what
-`topology.describe()` prints in Java for its twin; a test that compares them keeps the two in step
-until the last Java instance is gone. [Moving from
-Java](../../../docs/operations/moving-from-java.md) has every step.
+Instances of Kafka Streams and Millstream can share one application, with the same id, the same
+topology and one consumer group. So a migration works like an upgrade: port the topology, compare
+the descriptions, start Python instances, stop Java instances. `topology.describe()` gives the same
+text in Python as in Java; a test that compares the two detects differences until the last Java
+instance is stopped. [Moving from Java](../../../docs/operations/moving-from-java.md) describes
+every step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from millstream import StreamsBuilder, Topology
 from millstream.serdes import LONG, STRING
 
-#: Printed by the Java program, and kept in a file beside it.
+#: The output of the Java program.
 FROM_JAVA = """\
 Topologies:
    Sub-topology: 0
@@ -47,7 +47,7 @@ Topologies:
 
 
 def word_count() -> Topology:
-    """What in Java is `builder.stream("lines").flatMapValues(…).groupBy(…).count(…)`."""
+    """In Java: `builder.stream("lines").flatMapValues(…).groupBy(…).count(…)`."""
     builder = StreamsBuilder()
     (
         builder.stream("lines", key=STRING, value=STRING)

@@ -1,11 +1,11 @@
-"""In a notebook: look at the state of a running application.
+"""Notebooks: read the state of a running application.
 
-`read_store` reads a store from its changelog as a DataFrame of Spark: typed columns, and the newest
-value of each key. It needs the application's id, the store's name and the serdes, and none of its
-code; the application may run elsewhere, or not at all. Start the notebook with
+`read_store` reads a store from its changelog as a Spark DataFrame, with typed columns and the
+newest value of each key. It needs the application id, the name of the store and the serdes, but not
+the code of the application, which may run elsewhere or not at all. Start the notebook with
 `pip install 'millstream[spark]' jupyter`;
-[`counts_in_a_notebook.py`](../../counts_in_a_notebook.py) is a whole program. What can be tried
-without a broker is the topology, in the test driver.
+[`counts_in_a_notebook.py`](../../counts_in_a_notebook.py) is a complete program. The test here
+covers the topology, which does not need a broker.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ APPLICATION = "clicks"
 
 
 def counted() -> Topology:
-    """What the application does."""
+    """The topology of the application."""
     builder = StreamsBuilder()
     builder.stream("clicks", key=STRING, value=STRING).group_by_key().count(store="counts")
     return builder.build()
 
 
 def most_active(spark: Any, bootstrap_servers: str) -> Any:
-    """A cell: the ten users with the most clicks, as a DataFrame."""
+    """A cell of the notebook: the ten users with the most clicks, as a DataFrame."""
     config = StreamsConfig(application_id=APPLICATION, bootstrap_servers=bootstrap_servers)
     counts = read_store(spark, config, "counts", key=STRING, value=LONG)
     return counts.orderBy(counts.value.desc()).limit(10)
 
 
-def test_the_store_has_what_the_cell_asks_for() -> None:
+def test_the_store_contains_the_counts() -> None:
     with TopologyTestDriver(counted()) as driver:
         clicks = driver.create_input_topic("clicks", key=STRING, value=STRING)
         clicks.pipe_key_values([("ann", "/"), ("ann", "/tea")])

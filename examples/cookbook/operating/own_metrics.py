@@ -1,8 +1,9 @@
-"""Metrics of your own: count what matters to the business beside what matters to the machine.
+"""Custom metrics: business metrics next to the engine's metrics.
 
-A processor's context adds sensors (KIP-444): their metrics have the thread and the task as labels,
-go to Prometheus and OpenTelemetry like all others (`metrics_port=9464`), and leave with the task.
-Count in a processor that passes records on; a call of `record()` takes about a microsecond.
+A processor can add sensors through its context (KIP-444). Their metrics have the thread and the
+task as labels, are exported to Prometheus and OpenTelemetry like all others (`metrics_port=9464`),
+and are removed with the task. Use a processor that forwards each record unchanged; a call of
+`record()` takes about a microsecond.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from millstream.testing import TopologyTestDriver
 
 
 class Meter(FixedKeyProcessor[str, int, int]):
-    """Counts orders and adds up what they cost."""
+    """Counts orders and sums their amounts."""
 
     def init(self, context: FixedKeyProcessorContext[str, int]) -> None:
         super().init(context)
@@ -34,7 +35,7 @@ class Meter(FixedKeyProcessor[str, int, int]):
 
 
 def metered() -> Topology:
-    """Orders (cents by customer) in and out, counted on their way."""
+    """Measures orders (cents by customer), and forwards them."""
     builder = StreamsBuilder()
     (
         builder.stream("orders", key=STRING, value=LONG)

@@ -1,9 +1,9 @@
-"""Testing: what to test of a topology, without Kafka and Spark, in milliseconds.
+"""Testing: examples, time and properties, without Kafka and Spark.
 
-Three kinds of tests find most mistakes. Examples: these records in, those out. Time: records that
-come late, windows that close, which the driver lets you say to the millisecond. And properties: for
-any input, what the topology computes equals what a plain loop computes; Hypothesis makes up the
-input, and tells the smallest one for which it is not so.
+Three kinds of tests find most mistakes. Examples: given input, expected output. Time: late records
+and closing windows; the driver controls time to the millisecond. Properties: for any input, the
+topology gives the same result as a plain loop; Hypothesis generates the input and reports the
+smallest counterexample. Each test takes milliseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MINUTE_MS = 60_000
 
 
 def clicks_per_minute() -> Topology:
-    """Clicks by page in, counts by page and minute out."""
+    """Counts clicks by page and minute."""
     builder = StreamsBuilder()
     (
         builder.stream("clicks", key=STRING, value=STRING)
@@ -36,7 +36,7 @@ def clicks_per_minute() -> Topology:
 
 
 def counted(clicks: list[tuple[str, int]]) -> dict[str, int]:
-    """What the topology says about clicks on pages at times."""
+    """Return the output of the topology for clicks (pages and times)."""
     with TopologyTestDriver(clicks_per_minute()) as driver:
         topic = driver.create_input_topic("clicks", key=STRING, value=STRING)
         for page, time_ms in clicks:
@@ -49,7 +49,7 @@ def test_an_example() -> None:
     assert counted([("home", 0), ("home", 1), ("shop", 2)]) == {"home@0": 2, "shop@0": 1}
 
 
-def test_what_comes_too_late_does_not_count() -> None:
+def test_records_after_the_grace_period_are_dropped() -> None:
     assert counted([("home", 0), ("home", 2 * MINUTE_MS), ("home", 1)]) == {
         "home@0": 1,
         "home@2": 1,
@@ -58,7 +58,7 @@ def test_what_comes_too_late_does_not_count() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 10 * MINUTE_MS)), max_size=20))
-def test_it_counts_as_a_loop_would(clicks: list[tuple[str, int]]) -> None:
+def test_counts_equal_those_of_a_loop(clicks: list[tuple[str, int]]) -> None:
     in_order = sorted(clicks, key=lambda click: click[1])
     expected = Counter(f"{page}@{time_ms // MINUTE_MS}" for page, time_ms in in_order)
     assert counted(in_order) == expected

@@ -1,11 +1,12 @@
 """Upgrades: change a topology without losing its state.
 
-State and internal topics are found again by their names. Names that are made by counting operators
-move when an operator is put in, and the new version begins empty, in silence. So name every store,
-grouping and repartition from the first day; `check_explicit_names()` in a test keeps it so. What a
-new version would change is told by `millstream upgrade-check deployed.json app.py` before it runs:
-keep `millstream describe app.py --facts` of what is deployed. If only operators without state have
-changed, replace instances one by one; if stores or internal topics have, close the old ones first.
+A new version finds its state and internal topics by name. Generated names contain a number that
+changes when an operator is added, and then the new version silently starts with empty stores. So
+name every store, grouping and repartition topic from the start; `check_explicit_names()` in a test
+enforces this. Keep the output of `millstream describe app.py --facts` for the deployed version:
+`millstream upgrade-check deployed.json app.py` then lists the effects of the new version before it
+runs. If only stateless operators have changed, replace instances one by one. If stores or internal
+topics have changed, stop all old instances first.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from millstream.serdes import LONG, STRING
 
 
 def version_1(store: str | None = "clicks-per-page") -> Topology:
-    """Clicks by user in, counts by page out."""
+    """Counts clicks (pages by user) by page."""
     builder = StreamsBuilder()
     (
         builder.stream("clicks", key=STRING, value=STRING)
@@ -32,7 +33,7 @@ def version_1(store: str | None = "clicks-per-page") -> Topology:
 
 
 def version_2(store: str | None = "clicks-per-page") -> Topology:
-    """The same, but robots are left out: one operator more."""
+    """The same without clicks of robots: one more operator."""
     builder = StreamsBuilder()
     (
         builder.stream("clicks", key=STRING, value=STRING)
@@ -48,7 +49,7 @@ def version_2(store: str | None = "clicks-per-page") -> Topology:
 
 
 def stores(topology: Topology) -> set[str]:
-    """The names by which its state is found again."""
+    """The names of the stores."""
     return {
         store
         for part in topology.describe().to_dict()["subtopologies"]
@@ -57,12 +58,12 @@ def stores(topology: Topology) -> set[str]:
     }
 
 
-def test_named_state_is_found_again() -> None:
+def test_explicit_names_stay() -> None:
     version_2().check_explicit_names()
     assert stores(version_1()) == stores(version_2()) == {"clicks-per-page"}
 
 
-def test_generated_names_move() -> None:
+def test_generated_names_change() -> None:
     assert stores(version_1(None)) != stores(version_2(None))
     with pytest.raises(TopologyError):
         version_2(None).check_explicit_names()

@@ -1,9 +1,9 @@
-"""Change data capture: Debezium's envelope becomes a table.
+"""Change data capture: a table from Debezium's change events.
 
-Debezium writes a record for each change of a row: what it was `before`, what it is `after`, and the
+Debezium writes a record for each change of a row: its state `before`, its state `after`, and the
 operation (`c` created, `u` updated, `d` deleted, `r` read in the first snapshot, `t` truncated).
-A table wants the row itself, and None for a row that is gone. Debezium follows a deletion with a
-tombstone, which means the same once more and does no harm.
+A table needs the row itself, and None for a deleted row. After a deletion, Debezium also writes a
+tombstone, which has the same meaning.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from millstream.testing import TopologyTestDriver
 
 
 class Customer(msgspec.Struct, frozen=True):
-    """A row of the database's table."""
+    """A row of the database table."""
 
     id: int
     town: str
 
 
 class Payload(msgspec.Struct, frozen=True):
-    """What happened to it. Fields that are not named here are not read."""
+    """A change of a row. Other fields of the record are ignored."""
 
     op: str
     before: Customer | None = None
@@ -33,7 +33,7 @@ class Payload(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Debezium's JSON with `schemas.enable=true`; without it the payload is all there is."""
+    """Debezium's JSON with `schemas.enable=true`; otherwise the record is only the payload."""
 
     payload: Payload
 
@@ -42,16 +42,16 @@ CUSTOMER, CHANGE = json_of(Customer), json_of(Change)
 
 
 def row(change: Change) -> Any:
-    """The row as it is after the change: None if it is gone."""
+    """The row after the change, or None if it was deleted."""
     return None if change.payload.op == "d" else change.payload.after
 
 
 def customers_by_town() -> Topology:
-    """Changes of a database's customers in, how many live in each town out."""
+    """Changes of a table of customers; the number of customers in each town."""
     builder = StreamsBuilder()
     (
         builder.stream("db.public.customers", key=STRING, value=CHANGE)
-        # Behind each deletion Debezium writes a record without a value, for compaction.
+        # After each deletion, Debezium writes a record without a value for compaction.
         .filter(lambda id_, change: change is not None)
         .map_values(row)
         .to_table(key=STRING, value=CUSTOMER, store="customers")
@@ -63,7 +63,7 @@ def customers_by_town() -> Topology:
     return builder.build()
 
 
-def test_rows_come_move_and_go() -> None:
+def test_rows_are_inserted_updated_and_deleted() -> None:
     ann, moved, bob = Customer(1, "Oslo"), Customer(1, "Rome"), Customer(2, "Oslo")
     with TopologyTestDriver(customers_by_town()) as driver:
         changes = driver.create_input_topic("db.public.customers", key=STRING, value=CHANGE)

@@ -1,9 +1,9 @@
-"""Duplicates: let each event through once.
+"""Deduplication: forward each event once.
 
-Producers that retry, and applications that go on after a crash, write some events twice. A window
-store remembers ids for a day and forgets them by itself, segment by segment, which is cheaper than
-to look for old ones. The store must be partitioned by what is compared: the event's id is the key
-here. If it is not, `select_key(...).repartition(...)` first.
+Producers that retry, and applications that restart after a crash, write some events twice. A window
+store keeps ids for a day and expires them in segments, which is cheaper than searching for old
+entries. The store must be partitioned by the compared value: here the id of the event is the key.
+If it is not, use `select_key(...).repartition(...)` first.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from millstream import (
 from millstream.serdes import BOOLEAN, STRING
 from millstream.testing import TopologyTestDriver
 
-REMEMBER = timedelta(days=1)
-REMEMBER_MS = REMEMBER // timedelta(milliseconds=1)
+RETENTION = timedelta(days=1)
+RETENTION_MS = RETENTION // timedelta(milliseconds=1)
 
 
-class LetThroughOnce(Processor[str, str, str, str]):
-    """Drops an event whose id was seen within a day of it."""
+class ForwardOnce(Processor[str, str, str, str]):
+    """Drops events if there is another one with the same id within a day."""
 
     def init(self, context: ProcessorContext[str, str]) -> None:
         super().init(context)
@@ -35,28 +35,28 @@ class LetThroughOnce(Processor[str, str, str, str]):
 
     def process(self, record: Record[str, str]) -> None:
         time_ms = record.timestamp
-        with self.seen.fetch(record.key, time_ms - REMEMBER_MS, time_ms + REMEMBER_MS) as before:
-            known = next(before, None) is not None
-        if not known:
+        with self.seen.fetch(record.key, time_ms - RETENTION_MS, time_ms + RETENTION_MS) as found:
+            is_duplicate = next(found, None) is not None
+        if not is_duplicate:
             self.seen.put(record.key, True, time_ms)
             self.context.forward(record)
 
 
 def unique() -> Topology:
-    """Events by their ids in, each once out."""
+    """Events by id; the first event of each id."""
     builder = StreamsBuilder()
-    # Twice as long, since a late event looks a day ahead as well.
-    supplier = Stores.persistent_window("seen", 2 * REMEMBER, timedelta(milliseconds=1))
+    # Twice as long, because late events are also compared with newer ones.
+    supplier = Stores.persistent_window("seen", 2 * RETENTION, timedelta(milliseconds=1))
     builder.add_state_store(Stores.window_builder(supplier, STRING, BOOLEAN))
     (
         builder.stream("events", key=STRING, value=STRING)
-        .process(LetThroughOnce, stores=["seen"], name="once")
+        .process(ForwardOnce, stores=["seen"], name="once")
         .to("unique-events", key=STRING, value=STRING)
     )
     return builder.build()
 
 
-def test_again_within_a_day_is_a_duplicate() -> None:
+def test_the_same_id_within_a_day_is_a_duplicate() -> None:
     hour = 3_600_000
     with TopologyTestDriver(unique()) as driver:
         events = driver.create_input_topic("events", key=STRING, value=STRING)

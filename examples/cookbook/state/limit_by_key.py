@@ -1,9 +1,9 @@
-"""A limit for each key: at most three messages a minute to one user.
+"""Rate limit per key: at most three messages per minute to one user.
 
-What is allowed again as time passes is a token bucket: it holds three tokens, a message takes one,
-and one comes back each twenty seconds. Tokens and the time of the last look are all that has to be
-kept. It goes by the records' own times, so a replay of the topic decides the same again. What is
-over the limit goes to a topic, where somebody may count it.
+This is a token bucket: it holds up to three tokens, a message takes one, and a token is added every
+twenty seconds. The state is only the number of tokens and the time of the last update. The limit
+uses the timestamps of the records, so replaying the topic gives the same results. Messages over the
+limit go to a separate topic.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from millstream import (
 from millstream.serdes import STRING, json_of
 from millstream.testing import TopologyTestDriver
 
-MOST = 3.0
-PER_MS = 1 / 20_000
+CAPACITY = 3.0
+TOKENS_PER_MS = 1 / 20_000
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """How many tokens were left, and when."""
+    """The number of tokens at a time."""
 
     tokens: float
     at_ms: int
 
 
 class Limit(Processor[str, str, str, str]):
-    """Forwards to `allowed` while there are tokens, else to `refused`."""
+    """Forwards records to `allowed` if there is a token, and to `rejected` otherwise."""
 
     def init(self, context: ProcessorContext[str, str]) -> None:
         super().init(context)
@@ -42,17 +42,17 @@ class Limit(Processor[str, str, str, str]):
 
     def process(self, record: Record[str, str]) -> None:
         now_ms = record.timestamp
-        last = self.buckets.get(record.key) or Bucket(MOST, now_ms)
+        last = self.buckets.get(record.key) or Bucket(CAPACITY, now_ms)
         passed_ms = max(0, now_ms - last.at_ms)
-        tokens = min(MOST, last.tokens + passed_ms * PER_MS)
+        tokens = min(CAPACITY, last.tokens + passed_ms * TOKENS_PER_MS)
         allowed = tokens >= 1
         left = Bucket(tokens - 1 if allowed else tokens, max(now_ms, last.at_ms))
         self.buckets.put(record.key, left)
-        self.context.forward(record, "allowed" if allowed else "refused")
+        self.context.forward(record, "allowed" if allowed else "rejected")
 
 
 def limited() -> Topology:
-    """Messages by user in, those that may be sent out."""
+    """Messages by user; the messages within and over the limit."""
     builder = StreamsBuilder()
     buckets = Stores.persistent_key_value("buckets")
     builder.add_state_store(Stores.key_value_builder(buckets, STRING, json_of(Bucket)))
@@ -60,17 +60,17 @@ def limited() -> Topology:
         Limit, stores=["buckets"], name="limit"
     )
     messages.to("messages-to-send", key=STRING, value=STRING, name="allowed")
-    messages.to("messages-refused", key=STRING, value=STRING, name="refused")
+    messages.to("messages-rejected", key=STRING, value=STRING, name="rejected")
     return builder.build()
 
 
-def test_a_burst_is_cut_and_tokens_come_back() -> None:
+def test_bursts_are_limited_and_tokens_are_added() -> None:
     with TopologyTestDriver(limited()) as driver:
         messages = driver.create_input_topic("messages", key=STRING, value=STRING)
         for second in (0, 1, 2, 3, 21, 22):
             messages.pipe_input("ann", f"at {second}", timestamp=second * 1_000)
         messages.pipe_input("bob", "hello", timestamp=22_000)
         sent = driver.create_output_topic("messages-to-send", key=STRING, value=STRING)
-        refused = driver.create_output_topic("messages-refused", key=STRING, value=STRING)
+        rejected = driver.create_output_topic("messages-rejected", key=STRING, value=STRING)
         assert sent.read_values() == ["at 0", "at 1", "at 2", "at 21", "hello"]
-        assert refused.read_values() == ["at 3", "at 22"]
+        assert rejected.read_values() == ["at 3", "at 22"]

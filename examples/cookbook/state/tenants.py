@@ -1,9 +1,9 @@
-"""Many tenants in one topic: keys that keep them apart, and a topic for each.
+"""Multiple tenants in one topic: separate keys, and an output topic for each tenant.
 
-A key of two parts, tenant and user, is one value of a typed serde; its bytes are what Kafka
-partitions by and what stores compare. Tenants are then never mixed up in a store, and all of a
-tenant's keys can be found by prefix if the tenant comes first. A large tenant is spread over all
-partitions, since the user is part of the key. `to` takes a function that chooses the topic.
+The key has two parts, tenant and user, in one typed serde. Kafka partitions by its bytes, and
+stores compare them, so data of different tenants is never mixed in a store. If the tenant is the
+first part, all keys of a tenant share a prefix. A large tenant is spread over all partitions,
+because the user is part of the key. `to` takes a function that chooses the topic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millstream.testing import TopologyTestDriver
 
 
 class Owner(msgspec.Struct, frozen=True, array_like=True):
-    """Whose data it is: written as `["shop","ann"]`."""
+    """The owner of a record, serialized as `["shop","ann"]`."""
 
     tenant: str
     user: str
@@ -26,7 +26,7 @@ OWNER = json_of(Owner)
 
 
 def clicks_by_tenant() -> Topology:
-    """Clicks (`tenant/user` as key) in, counts of each user in a topic of each tenant out."""
+    """Clicks by `tenant/user`; counts by user, in a topic for each tenant."""
     builder = StreamsBuilder()
     (
         builder.stream("clicks", key=STRING, value=STRING)
@@ -38,7 +38,7 @@ def clicks_by_tenant() -> Topology:
     return builder.build()
 
 
-def test_tenants_do_not_meet() -> None:
+def test_tenants_are_separate() -> None:
     with TopologyTestDriver(clicks_by_tenant()) as driver:
         clicks = driver.create_input_topic("clicks", key=STRING, value=STRING)
         clicks.pipe_key_values([("shop/ann", "/"), ("bank/ann", "/"), ("shop/ann", "/tea")])

@@ -1,9 +1,9 @@
-"""State that expires: forget a key of which nothing was heard for long.
+"""State that expires: delete keys that have not been updated for a week.
 
-A table keeps its keys for ever. Where that grows without end (devices, anonymous visitors), delete
-what is old: a store that keeps the time of each value, and a punctuation that looks through it once
-an hour of stream time. A deletion reaches the changelog, so what was forgotten does not come back
-with a restart. Windows need none of this, since they have a retention.
+A table keeps its keys forever. If it would grow without bounds (devices, anonymous visitors),
+delete old entries: use a store that keeps the timestamp of each value, and a punctuation that scans
+it once per hour of stream time. Deletions are written to the changelog, so deleted keys do not
+reappear after a restart. Windows do not need this, because they have a retention.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from millstream import (
 from millstream.serdes import LONG, STRING
 from millstream.testing import TopologyTestDriver
 
-LIVES_MS = timedelta(days=7) // timedelta(milliseconds=1)
+TIME_TO_LIVE_MS = timedelta(days=7) // timedelta(milliseconds=1)
 
 
-class CountForAWhile(Processor[str, str, str, int]):
-    """Counts the records of each key; a key that is silent for a week begins anew."""
+class ExpiringCounts(Processor[str, str, str, int]):
+    """Counts records by key; a key without records for a week starts again at 1."""
 
     def init(self, context: ProcessorContext[str, int]) -> None:
         super().init(context)
         self.counts: KeyValueStore[str, ValueAndTimestamp] = context.get_state_store("counts")
-        context.schedule(timedelta(hours=1), PunctuationType.STREAM_TIME, self.forget)
+        context.schedule(timedelta(hours=1), PunctuationType.STREAM_TIME, self.expire)
 
     def process(self, record: Record[str, str]) -> None:
         so_far = self.counts.get(record.key)
@@ -43,28 +43,28 @@ class CountForAWhile(Processor[str, str, str, int]):
         self.counts.put(record.key, ValueAndTimestamp(so_far.value + 1, last_ms))
         self.context.forward(record.with_value(so_far.value + 1))
 
-    def forget(self, stream_time_ms: int) -> None:
+    def expire(self, stream_time_ms: int) -> None:
         with self.counts.all() as counts:
-            old = [key for key, last in counts if last.timestamp < stream_time_ms - LIVES_MS]
+            old = [key for key, last in counts if last.timestamp < stream_time_ms - TIME_TO_LIVE_MS]
         for key in old:
             self.counts.delete(key)
 
 
 def counted() -> Topology:
-    """Records by visitor in, counts out."""
+    """Visits by visitor; the count of each visitor."""
     builder = StreamsBuilder()
     builder.add_state_store(
         Stores.timestamped_key_value_builder(Stores.persistent_key_value("counts"), STRING, LONG)
     )
     (
         builder.stream("visits", key=STRING, value=STRING)
-        .process(CountForAWhile, stores=["counts"], name="count")
+        .process(ExpiringCounts, stores=["counts"], name="count")
         .to("counts", key=STRING, value=LONG)
     )
     return builder.build()
 
 
-def test_a_week_of_silence_is_the_end() -> None:
+def test_keys_expire_after_a_week() -> None:
     day = 86_400_000
     with TopologyTestDriver(counted()) as driver:
         visits = driver.create_input_topic("visits", key=STRING, value=STRING)

@@ -1,9 +1,10 @@
-"""Final results: one message per window, when nothing can change it any more.
+"""Final results: one message per window, after the window has closed.
 
-By default every commit tells how far a window has got. For alerts, invoices and emails you want
-the last word only. `emit_strategy(ON_WINDOW_CLOSE)` gives it where a window is computed;
-`suppress(until_window_closes)` gives it further down, for example behind a filter of the table.
-Both wait for stream time: if no record comes any more, the last windows stay open.
+By default, an application forwards the current result of a window at every commit. For alerts,
+invoices and emails you only want the final one. `emit_strategy(ON_WINDOW_CLOSE)` emits it from the
+aggregation itself; `suppress(until_window_closes)` emits it from a later point of the topology, for
+example after a filter on the table. Both depend on stream time: if no more records arrive, the last
+windows stay open.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ ALLOWED = 2
 
 
 def failed_logins() -> Topology:
-    """Failed logins by user in; who failed more than twice in a quarter of an hour out, once."""
+    """Failed logins by user; one alarm per user with more than two in a quarter of an hour."""
     builder = StreamsBuilder()
     (
         builder.stream("failed-logins", key=STRING, value=STRING)
         .group_by_key()
         .windowed_by(TimeWindows(QUARTER, grace=timedelta(seconds=30)))
         .count(store="failed-logins")
-        # Bounded: an alarm that never comes is worse than an application that stops.
+        # Bounded: a missing alarm is worse than an application that stops.
         .suppress(
             Suppressed.until_window_closes(BufferConfig.max_records(100_000).shut_down_when_full())
         )

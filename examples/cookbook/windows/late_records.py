@@ -1,9 +1,9 @@
-"""Late records: count them in while they may come, and keep those that come even later.
+"""Late records: count them within the grace period, and keep the ones that arrive even later.
 
-A window takes late records until stream time has passed its end by the grace period. What comes
-after that is dropped and counted in `dropped-records-total`. If you would rather keep it, for
-example to correct a report by hand, a processor in front of the window sees the same stream time,
-and sends what is too late to a topic of its own.
+A window accepts late records until stream time reaches its end plus the grace period. Records that
+arrive after that are dropped and counted in `dropped-records-total`. To keep them, for example to
+correct a report by hand, put a processor in front of the window. It sees the same stream time, and
+can forward these records to a separate topic.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ GRACE = timedelta(minutes=10)
 HOUR_MS, GRACE_MS = (each // timedelta(milliseconds=1) for each in (HOUR, GRACE))
 
 
-class SetLateOnesApart(Processor[str, str, str, str]):
-    """Sends a record whose hour has closed to the node `too-late`, all others to `in-time`."""
+class SeparateLateRecords(Processor[str, str, str, str]):
+    """Forwards records of closed hours to the node `too-late`, all others to `in-time`."""
 
     def process(self, record: Record[str, str]) -> None:
         end_ms = record.timestamp // HOUR_MS * HOUR_MS + HOUR_MS
@@ -29,9 +29,9 @@ class SetLateOnesApart(Processor[str, str, str, str]):
 
 
 def sales_per_hour() -> Topology:
-    """Sales by shop in; counts by shop and hour, and sales that came too late, out."""
+    """Sales by shop; counts by shop and hour, and the sales that are too late."""
     builder = StreamsBuilder()
-    sales = builder.stream("sales", key=STRING, value=STRING).process(SetLateOnesApart)
+    sales = builder.stream("sales", key=STRING, value=STRING).process(SeparateLateRecords)
     sales.to("late-sales", key=STRING, value=STRING, name="too-late")
     (
         sales.filter(lambda shop, sale: True, name="in-time")

@@ -1,8 +1,8 @@
-"""Moving average: over the last minute, whenever a value comes.
+"""Moving average: the average of the last minute, updated with every value.
 
-Tumbling windows jump; hopping ones jump in smaller steps. `SlidingWindows` have a window that ends
-with each record and holds what came within the time before it, which is what a moving average
-means. An aggregate that can be extended keeps sum and count, not the average.
+Tumbling windows jump, and hopping windows jump in smaller steps. `SlidingWindows` has a window that
+ends with each record and contains the records of the minute before it, which is what a moving
+average needs. The aggregate is a sum and a count, because an average alone cannot be updated.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ MINUTE = timedelta(minutes=1)
 
 
 class Sum(msgspec.Struct, frozen=True):
-    """Of the values of a window."""
+    """Sum and number of the values in a window."""
 
     total: float = 0.0
     count: int = 0
 
 
 def average(window: Windowed[str], values: Sum) -> tuple[str, float]:
-    """The average, under the name of the sensor and the second in which its window ends."""
+    """The average, keyed by the sensor and the second in which the window ends."""
     return f"{window.key} at {window.window.end_ms // 1_000} s", values.total / values.count
 
 
 def averages() -> Topology:
-    """Temperatures by sensor in, averages of the last minute out."""
+    """Temperatures by sensor; averages of the last minute."""
     builder = StreamsBuilder()
     (
         builder.stream("temperatures", key=STRING, value=DOUBLE)
@@ -49,7 +49,7 @@ def averages() -> Topology:
     return builder.build()
 
 
-def test_the_last_minute_counts() -> None:
+def test_the_average_covers_the_last_minute() -> None:
     with TopologyTestDriver(averages()) as driver:
         temperatures = driver.create_input_topic("temperatures", key=STRING, value=DOUBLE)
         for second, value in ((60, 20.0), (90, 22.0), (130, 24.0)):

@@ -1,9 +1,9 @@
-"""Silence: notice that something has stopped sending.
+"""Silence: detect devices that have stopped sending.
 
-No record comes to say that none comes, and stream time stands still with the records. So a
-processor remembers when each device was heard last, and a punctuation by the wall clock looks, once
-a minute, who has been silent for too long. The alarm is raised once, and withdrawn when the device
-speaks again.
+Missing records do not trigger anything, and stream time only advances with records. So a processor
+stores the time of the last record of each device, and a wall-clock punctuation checks once a minute
+which devices have been silent for too long. It raises an alarm once, and clears it when the device
+sends again.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ from millstream import (
 from millstream.serdes import LONG, STRING
 from millstream.testing import TopologyTestDriver
 
-PATIENCE_MS = 5 * 60_000
+MAX_SILENCE_MS = 5 * 60_000
 
 
 class WatchForSilence(Processor[str, str, str, str]):
-    """Keeps for each device when it was heard last; a negative time means that it was reported."""
+    """Stores the time of the last record of each device, negated once an alarm was raised."""
 
     def init(self, context: ProcessorContext[str, str]) -> None:
         super().init(context)
-        self.heard: KeyValueStore[str, int] = context.get_state_store("heard")
-        context.schedule(timedelta(minutes=1), PunctuationType.WALL_CLOCK_TIME, self.look)
+        self.last_seen: KeyValueStore[str, int] = context.get_state_store("last-seen")
+        context.schedule(timedelta(minutes=1), PunctuationType.WALL_CLOCK_TIME, self.check)
 
     def process(self, record: Record[str, str]) -> None:
         now_ms = self.context.current_system_time_ms()
-        if (self.heard.get(record.key) or 0) < 0:
+        if (self.last_seen.get(record.key) or 0) < 0:
             self.context.forward(record.with_value("back"))
-        self.heard.put(record.key, now_ms)
+        self.last_seen.put(record.key, now_ms)
 
-    def look(self, now_ms: int) -> None:
-        with self.heard.all() as devices:
-            silent = [name for name, ms in devices if 0 <= ms <= now_ms - PATIENCE_MS]
+    def check(self, now_ms: int) -> None:
+        with self.last_seen.all() as devices:
+            silent = [name for name, ms in devices if 0 <= ms <= now_ms - MAX_SILENCE_MS]
         for name in silent:
-            self.heard.put(name, -now_ms)
+            self.last_seen.put(name, -now_ms)
             self.context.forward(Record(name, "silent", now_ms))
 
 
 def watched() -> Topology:
-    """Measurements by device in, `silent` and `back` out."""
+    """Measurements by device; alarms `silent` and `back`."""
     builder = StreamsBuilder()
-    heard = Stores.key_value_builder(Stores.persistent_key_value("heard"), STRING, LONG)
-    builder.add_state_store(heard)
+    last_seen = Stores.key_value_builder(Stores.persistent_key_value("last-seen"), STRING, LONG)
+    builder.add_state_store(last_seen)
     (
         builder.stream("measurements", key=STRING, value=STRING)
-        .process(WatchForSilence, stores=["heard"], name="watch")
+        .process(WatchForSilence, stores=["last-seen"], name="watch")
         .to("alarms", key=STRING, value=STRING)
     )
     return builder.build()
 
 
-def test_silence_is_told_once_and_so_is_its_end() -> None:
+def test_one_alarm_and_its_end() -> None:
     with TopologyTestDriver(watched(), initial_wall_clock_ms=1_000) as driver:
         measurements = driver.create_input_topic("measurements", key=STRING, value=STRING)
         alarms = driver.create_output_topic("alarms", key=STRING, value=STRING)

@@ -1,10 +1,10 @@
 """Top N: the three best-selling products of each hour.
 
-Two aggregations, one behind the other. The first counts by product and hour. Its table is then
-grouped by hour, where a product whose count changes leaves with its old count (the subtractor) and
-comes back with its new one (the adder). What an hour keeps is a dict of all its products, so that
-a product that falls behind can be replaced; where there are too many of them for that, keep the
-best hundred, and accept that one that rises from below is seen late.
+This takes two aggregations. The first one counts by product and hour. Its table is then grouped by
+hour: when the count of a product changes, the subtractor removes the old count and the adder adds
+the new one. The aggregate of an hour is a dict of all its products, so that a product that drops
+out of the top three can be replaced. If there are too many products for that, keep the best
+hundred, and accept that a product that rises from below appears late.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BEST = 3
 
 
 def by_hour(product: Windowed[str], count: int) -> tuple[str, dict[str, Any]]:
-    """Under the hour, what is to be ranked."""
+    """The hour, and the product with its count."""
     hour = product.window.start_ms // 3_600_000
     return f"hour {hour}", {"product": product.key, "count": count}
 
@@ -35,13 +35,13 @@ def without_product(hour: str, row: dict[str, Any], counts: dict[str, int]) -> d
 
 
 def best(counts: dict[str, int]) -> list[str]:
-    """The products with the highest counts; of equal ones the first by name."""
+    """The products with the highest counts; ties are ordered by name."""
     ranked = sorted(counts, key=lambda product: (-counts[product], product))
     return ranked[:BEST]
 
 
 def best_sellers() -> Topology:
-    """Sales (a product each) in, the best products of each hour out."""
+    """Sales (one product each); the best-selling products of each hour."""
     builder = StreamsBuilder()
     (
         builder.stream("sales", key=STRING, value=STRING)

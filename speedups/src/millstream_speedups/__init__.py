@@ -1,14 +1,14 @@
-"""Reads and writes Kafka's records as columns, by the librdkafka of confluent-kafka.
+"""Reads and writes Kafka records as columns, with the librdkafka of confluent-kafka.
 
     settings["plugin.library.paths"] = PLUGIN
     producer = confluent_kafka.Producer(settings)
     client = attach(producer)
 
-The objects of confluent-kafka stay what they are: settings, transactions, callbacks, logs and
-assignments are theirs. Only records do not go through them, as they make an object and a call of
-each. `attach` has to follow on the same thread, before another client is made there.
+confluent-kafka's objects still handle settings, transactions, callbacks, logs and assignments. Only
+records bypass them, because they need an object and a call per record. Call `attach` on the same
+thread, before that thread creates another client.
 
-Whatever else is here does what Python takes long for, and needs no client.
+The other functions replace slow Python code and need no client.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ __all__ = [
 
 _LIBRARY: Final[str] = cimpl.__file__
 
-#: What librdkafka is told to load, under `plugin.library.paths`.
+#: The value for librdkafka's setting `plugin.library.paths`.
 PLUGIN: Final[str] = _native.__file__
-#: Why nothing of this can be used; None where it can.
+#: Why the extension is not usable; None if it is.
 UNAVAILABLE_BECAUSE: Final = _native.load(_LIBRARY)

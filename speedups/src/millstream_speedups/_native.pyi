@@ -1,36 +1,36 @@
-"""The C part. What a `Client` does, it does with the GIL held, but waiting for records."""
+"""The C extension. `Client` holds the GIL, except while it waits for records."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from millstream_speedups.shapes import Columns, Event, Run, Updates
 
-#: Of the package that this was compiled for. Millstream uses no other version than its own.
+#: The version of the package. Millstream only uses the extension of its own version.
 VERSION: Final[str]
 
 def load(library: str, /) -> str | None:
-    """Find librdkafka, as what a shared library depends on; why it cannot be used, else None."""
+    """Find librdkafka in the dependencies of a shared library. Returns an error text or None."""
 
 def attach(owner: object, /) -> Client:
-    """The client that this thread has just made with the plugin, of which `owner` is the object.
+    """Return the client that this thread has just created with the plugin, for the object `owner`.
 
     Raises:
-        RuntimeError: it has made none.
+        RuntimeError: the thread has created none.
     """
 
 def murmur3_128(data: bytes, /) -> bytes:
-    """MurmurHash3 of 128 bits, x64 variant, with Kafka Streams' seed: two big-endian longs."""
+    """Return the 128-bit x64 MurmurHash3 with Kafka Streams' seed, as two big-endian longs."""
 
 def with_times(values: Iterable[bytes | None], timestamps: Iterable[int], /) -> list[bytes | None]:
-    """Each value behind its timestamp as a big-endian long; None for None.
+    """Prepend the timestamp as a big-endian long to each value; None for None.
 
     Raises:
-        TypeError, OverflowError: a value or a timestamp is none.
-        ValueError: there are not as many of both.
+        TypeError, OverflowError: a value or a timestamp is invalid.
+        ValueError: the numbers of values and timestamps differ.
     """
 
 class CachedEntry:
-    """An entry of a cache, as Millstream's `PureCachedEntry`."""
+    """A cache entry, like Millstream's `PureCachedEntry`."""
 
     key_bytes: bytes
     value: Any
@@ -51,13 +51,13 @@ class CachedEntry:
     def change(
         self, value: Any, timestamp: int, seq: int, place: Any, offset: int, headers: Any, /
     ) -> bool:
-        """Give it another value; whether it had no change before."""
+        """Set another value. Returns whether the entry was unchanged before."""
 
 class EntryTable:
-    """A dict of entries by their keys, which are bytes. What it gives of all is a list of its own.
+    """A dict of entries by their keys, which are bytes. Its views are new lists.
 
-    Methods that take a key or an entry raise a TypeError where it is none, and a ValueError where
-    an entry is put under another key than its own.
+    Methods raise a TypeError for a key or an entry of another type, and a ValueError for an entry
+    under another key than its own.
     """
 
     def __len__(self) -> int: ...
@@ -75,7 +75,7 @@ class EntryTable:
     def items(self) -> list[tuple[bytes, CachedEntry]]: ...
 
 class EvictionOrder:
-    """Entries from the least to the most recently used, as Millstream's `PureEvictionOrder`."""
+    """Entries from the least to the most recently used, like Millstream's `PureEvictionOrder`."""
 
     def __len__(self) -> int: ...
     def add(self, entry: CachedEntry, /) -> None: ...
@@ -86,7 +86,7 @@ class EvictionOrder:
     def clear(self) -> None: ...
 
 class KeyIndex:
-    """The stored keys of each key, as Millstream's `PureKeyIndex`."""
+    """The stored keys of each key, like Millstream's `PureKeyIndex`."""
 
     def __new__(cls, layout: Any, stored_keys: Callable[[], Iterable[bytes]]) -> KeyIndex: ...
     @property
@@ -96,22 +96,24 @@ class KeyIndex:
     def of_key(self, key: bytes, first: int, last: int, /) -> list[bytes]: ...
 
 def new_entries(keys: list[bytes], extra_bytes: int, seq: int, /) -> list[CachedEntry]:
-    """Entries without a value, of the size of their keys and what is extra, used one after the
-    other from a number on."""
+    """Create entries without a value, used one after the other from `seq` on.
+
+    The size of an entry is that of its key plus `extra_bytes`.
+    """
 
 def remove_entries(
     table: EntryTable, entries: list[CachedEntry], /
 ) -> tuple[int, list[CachedEntry]]:
-    """Take entries out of a table; their size, and those that were not in it."""
+    """Remove entries from a table. Returns their total size, and the missing entries."""
 
 def in_order(changed: list[CachedEntry], /) -> list[CachedEntry]:
-    """Entries in the order of their changes."""
+    """Sort entries by the order of their changes."""
 
 def columns_of(entries: list[CachedEntry], /) -> Columns:
-    """What entries hold, as columns."""
+    """Return the contents of entries as columns."""
 
 def settle_entries(entries: list[CachedEntry], stored: list[bytes], overhead_bytes: int, /) -> int:
-    """Make flushed entries clean; by how many bytes they have grown together."""
+    """Mark flushed entries as clean. Returns by how many bytes they have grown in total."""
 
 def count_entries(cache: Any, updates: Updates, /) -> None:
     """Count records in the entries of a cache.
@@ -135,37 +137,37 @@ def fold_entries(
     Args:
         cache: has `entries`, `dirty`, `seq` and `load`.
         updates: the entries, and the columns of records.
-        initializer: gives what an entry without a value starts from.
-        aggregator: gives the next value of a record's key, its value, and the value so far.
-        own: makes another object of a record's own value that is to be kept.
-        failed: told the index of a record that these functions fail on, and the error.
+        initializer: returns the initial value of an entry without a value.
+        aggregator: returns the next value from a record's key, its value, and the current value.
+        own: copies a record's own value that is to be kept.
+        failed: called with the index of a record on which these functions fail, and the error.
     """
 
 class Client:
-    """One of librdkafka's clients. Not thread-safe.
+    """A client of librdkafka. Not thread-safe.
 
-    It keeps its owner, so that the client lives as long as this; where that is closed all the same,
-    calls raise a RuntimeError.
+    References its owner, so that the client lives as long as this object; if the owner is closed
+    nevertheless, calls raise a RuntimeError.
     """
 
     @property
     def failed(self) -> int:
-        """How many records failed since failures were taken."""
+        """The number of failed records since the last `take_failures`."""
 
     def close(self) -> None:
-        """Let the owner go. Further calls raise a RuntimeError; another `close` does nothing."""
+        """Release the owner. Further calls raise a RuntimeError, except for `close`."""
 
     def open_queue(self) -> None:
-        """Make the queue that `read_columns` reads; of a consumer."""
+        """Create the queue for `read_columns`, of a consumer."""
 
     def forward(self, topic: str, partition: int, /) -> None:
-        """Have what is fetched of a partition put into that queue, also what waits already."""
+        """Forward the fetched records of a partition, also waiting ones, to that queue."""
 
     def read_columns(self, most: int, timeout_ms: int, /) -> tuple[list[Run], list[Event]]:
-        """Wait for a record, and take what is there; without the GIL.
+        """Wait for the first record, and read the available ones, without the GIL.
 
         Args:
-            most: how many records and events; at least one, at most 65,536 are taken.
+            most: the maximum number of records and events, 1 to 65,536.
             timeout_ms: how long to wait for the first.
         """
 
@@ -180,36 +182,38 @@ class Client:
         start: int,
         /,
     ) -> tuple[int, int]:
-        """Hand records over, up to the first that is refused.
+        """Send records, up to the first that is rejected.
 
-        A record that is no such thing is never the last that was tried: the call ends before it,
-        so that the next one raises.
+        An invalid record is never the last one tried: the call ends before it, so that the next
+        call raises.
 
         Args:
-            topic: where they go.
-            partitions: one for all, one for each, or None for that of the key's hash.
+            topic: the topic.
+            partitions: one for all, one for each, or None to hash the key.
             keys: of all records.
-            values: as many.
-            timestamps: as many, in milliseconds since the epoch; 1 is written for 0.
+            values: of all records.
+            timestamps: of all records, in milliseconds since the epoch; 1 is written for 0.
             headers: for each record, or None.
-            start: the index of the first to hand over.
+            start: the index of the first record to send.
 
         Returns:
-            How many were taken, and librdkafka's error for the one behind them; 0 for none.
+            The number of records sent, and librdkafka's error for the next one; 0 for none.
 
         Raises:
-            TypeError, ValueError, OverflowError: what the first record has cannot be written.
+            TypeError, ValueError, OverflowError: the first record is invalid.
         """
 
     def take_failures(self) -> tuple[list[tuple[int, str | None, int]], int]:
-        """The first records that failed since the last call (error, topic, partition, or a negative
-        one where it was not decided), and how many more did."""
+        """Return the first failed records since the last call, and the number of further failures.
+
+        A failure is (error, topic, partition); the partition is negative if it was not determined.
+        """
 
     def acked_offsets(self) -> list[tuple[str, int, int]]:
-        """Topic, partition and offset of the last record of each that was acknowledged."""
+        """Return topic, partition and offset of the last acknowledged record of each partition."""
 
     def forget(self) -> None:
-        """Acknowledged offsets and failures do not count any more."""
+        """Reset acknowledged offsets and failures."""
 
 def fold_sessions(
     cache: Any,
@@ -228,21 +232,23 @@ def fold_sessions(
     """Fold the values of records into the sessions of a cache.
 
     Args:
-        cache: has `entries`, `dirty`, `seq` and `came`, which hears of new entries and their bytes.
-        index: knows which sessions of a key the cache has.
-        order: in which entries are given up.
+        cache: has `entries`, `dirty`, `seq` and `came`, which is called with new entries and their
+            size in bytes.
+        index: the sessions of each key in the cache.
+        order: the eviction order of the entries.
         resting: entries of the cache that are not in `entries`.
-        updates: of each record the serialized key, and its columns.
-        times: the gap between sessions; how long after its end one is closed; stream time; until
-            when sessions may be found below the cache; and how many bytes a new entry has beside
-            those of its key.
-        initializer: gives what a session starts from.
-        aggregator: gives the next value of a record's key, its value, and the value so far.
-        merger: gives one value of a key and two values.
-        failed: told the index of a record that these functions fail on, and the error.
-        otherwise: takes a record that neither begins a session nor moves the one that there is: its
-            index, timestamp, place, offset and headers, and stream time; tells whether it is late.
+        updates: the serialized key of each record, and its columns.
+        times: the inactivity gap; the time after its end when a session is closed; stream time; the
+            time until which sessions may be found below the cache; and the size in bytes of a new
+            entry in addition to its key.
+        initializer: returns the initial value of a session.
+        aggregator: returns the next value from a record's key, its value, and the current value.
+        merger: merges two values of a key.
+        failed: called with the index of a record on which these functions fail, and the error.
+        otherwise: processes a record that neither starts a session nor extends the existing one:
+            its index, timestamp, place, offset and headers, and stream time; returns whether it is
+            late.
 
     Returns:
-        Stream time, and how many records were late.
+        Stream time, and the number of late records.
     """

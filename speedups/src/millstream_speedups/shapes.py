@@ -1,4 +1,4 @@
-"""What the C part takes and gives."""
+"""The types of the C extension's arguments and results."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-#: Topic, partition, keys, values, timestamps, the first offset, all of them where there are gaps,
-#: headers where any record has some, the leader epoch of the last (-1 where it is not known).
+#: Topic, partition, keys, values, timestamps, the first offset, all offsets if there are gaps,
+#: headers if any record has some, the leader epoch of the last record (-1 if unknown).
 Run: TypeAlias = tuple[
     str,
     int,
@@ -19,14 +19,14 @@ Run: TypeAlias = tuple[
     list[tuple[tuple[str, bytes | None], ...]] | None,
     int,
 ]
-#: librdkafka's number of an error and what it says, topic, partition and offset; of an error of the
-#: client itself the partition is -2.
+#: librdkafka's error code and message, topic, partition and offset; the partition is -2 for an
+#: error of the client itself.
 Event: TypeAlias = tuple[int, str, str | None, int, int]
 #: Keys of entries, values, timestamps, places, offsets and headers.
 Columns: TypeAlias = tuple[list[bytes], list[Any], list[int], list[Any], list[int], list[Any]]
-#: The key of an entry and the index of its record (None where each has one) for each change; then
-#: keys, values, timestamps, places, offsets and headers (None where there are none) of the records,
-#: and room for the index of the record that Python is called for.
+#: For each change the key of the entry and the index of its record (None if each record has one);
+#: then keys, values, timestamps, places, offsets and headers (None if there are none) of the
+#: records, and an array for the index of the record whose Python function is called.
 Updates: TypeAlias = tuple[
     list[bytes],
     list[int] | None,

@@ -1,65 +1,52 @@
-"""The metrics of an application instance: its own, and those that its threads have told."""
+"""The metrics of an application instance, and its port for Prometheus."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import chain
 from typing import Final
 
-from millstream.application.story.story import AT_REST
-from millstream.config import StreamsConfig
-from millstream.export.kinds import is_counter
-from millstream.metrics.frames import FrameReader
-from millstream.metrics.values import Metric, Metrics
-from millstream.runtime.client_states import ClientStates
-from millstream.runtime.control import ThreadMetrics
+from millstream.application.event_log.event_log import INACTIVE_STATES
+from millstream.config.streams_config import StreamsConfig
+from millstream.errors import ConfigError
+from millstream.export.prometheus import PrometheusPort
+from millstream.metrics.metric_frames import FrameReader
+from millstream.metrics.values import Metric, Metrics, is_counter
 from millstream.runtime.loop.thread_meters import (
     OWN_GROUP,
     SUBSCRIPTION_GROUP,
     THREAD_GROUP,
     THREAD_ORDINALS,
 )
-from millstream.runtime.stall import Stall
-from millstream.runtime.states import ClientState, ThreadState
+from millstream.runtime.states.client_states import ClientStateTracker
+from millstream.runtime.states.thread_states import ClientState, ThreadState
 from millstream.runtime.task.task_meters import TASK_GROUP
-from millstream.subscriptions.metrics import PRESENT
+from millstream.runtime.thread_control import Stall, ThreadMetrics
+from millstream.subscriptions.subscription_metrics import SUBSCRIPTION_GAUGES
 from millstream.topology.physical.topology import Topology
+
+logger = logging.getLogger("millstream")
 
 CLIENT_GROUP: Final = "stream-metrics"
 
-#: Follows the order of Kafka Streams' `KafkaStreams.State`, which is what its metric tells.
-_ORDINALS: Final = {
-    ClientState.CREATED: 0,
-    ClientState.REBALANCING: 1,
-    ClientState.RUNNING: 2,
-    ClientState.PENDING_SHUTDOWN: 3,
-    ClientState.NOT_RUNNING: 4,
-    ClientState.PENDING_ERROR: 5,
-    ClientState.ERROR: 6,
-}
+#: The states in the order of Kafka Streams' `KafkaStreams.State`; its metric is the ordinal.
+_ORDERED_STATES: Final = tuple(ClientState)
 
 
 class ClientMetrics:
-    """Gathers them. Told by the one who follows the threads, asked from any thread.
+    """The metrics of the instance and the latest reports of its threads.
 
-    Follows `ClientMetrics` of Kafka Streams.
-
-    Args:
-        topology: what is computed.
-        config: settings.
-        states: those of the application and its threads.
-        client_id: the instance's name.
-        stalls: where threads hang.
-        failed: how many threads have died of an error.
+    Updates come from one thread; metrics can be read from any. Kafka Streams' class of this name.
     """
 
     def __init__(
         self,
         topology: Topology,
         config: StreamsConfig,
-        states: ClientStates,
+        states: ClientStateTracker,
         client_id: Callable[[], str],
         stalls: Callable[[], dict[str, Stall]],
         failed: Callable[[], int],
@@ -71,62 +58,61 @@ class ClientMetrics:
         self._stalls = stalls
         self._failed = failed
         self._threads: dict[str, FrameReader] = {}
-        #: Of threads that run what they tell, of others what is left to be said of them. Metrics
-        #: are made of it when somebody asks: 1,000 threads tell theirs twice a second.
-        self._told: dict[str, FrameReader | list[Metric]] = {}
-        #: What others count for the instance.
-        self.more: Iterable[Callable[[], Iterable[Metric]]] = ()
+        #: The frames of running threads, and the remaining metrics of ended threads. Frames are
+        #: only decoded when metrics are read: 1,000 threads report twice a second.
+        self._latest: dict[str, FrameReader | list[Metric]] = {}
+        #: Sources of further metrics of the instance.
+        self.additional: Iterable[Callable[[], Iterable[Metric]]] = ()
 
     @property
     def has_reports(self) -> bool:
-        """Whether any thread has ever told anything."""
-        return bool(self._told)
+        """Whether any thread has ever reported metrics."""
+        return bool(self._latest)
 
-    def take(self, thread: str, report: ThreadMetrics) -> None:
-        """A thread has told its metrics."""
+    def update(self, thread: str, report: ThreadMetrics) -> None:
         reader = self._threads.setdefault(thread, FrameReader())
-        reader.take(report.frame)
-        self._told[thread] = reader
+        reader.apply(report.frame)
+        self._latest[thread] = reader
 
-    def begins(self, thread: str) -> None:
-        """A thread begins anew: what it has counted before stays until it tells something."""
+    def thread_restarted(self, thread: str) -> None:
+        """Start a new report for a thread. Its old metrics stay until the first report arrives."""
         self._threads.pop(thread, None)
 
-    def thread_is(self, thread: str, state: ThreadState) -> None:
-        """A thread has changed its state: of one that does not run any more what it has counted
-        stays, to be looked at after the end. How its tasks are other threads tell by now."""
-        if state in AT_REST and thread in self._told:
-            self._told[thread] = list(_at_rest(_metrics(self._told[thread]), state))
+    def thread_state_changed(self, thread: str, state: ThreadState) -> None:
+        """Keep only the counters of a thread that has stopped running.
 
-    def forget(self, thread: str) -> None:
-        """A thread was removed: not even what it has counted stays."""
+        They remain readable after the end. The metrics of its tasks are dropped, as other threads
+        report them by now.
+        """
+        if state in INACTIVE_STATES and thread in self._latest:
+            self._latest[thread] = list(_after_end(_metrics(self._latest[thread]), state))
+
+    def remove(self, thread: str) -> None:
         self._threads.pop(thread, None)
-        self._told.pop(thread, None)
+        self._latest.pop(thread, None)
 
-    def told(self) -> dict[str, list[Metric]]:
-        """What each thread has told last."""
-        # Copied first: a report may come meanwhile.
-        told = dict(self._told)
-        return {thread: _metrics(each) for thread, each in told.items()}
+    def by_thread(self) -> dict[str, list[Metric]]:
+        # Copied first: a report may arrive meanwhile.
+        latest = dict(self._latest)
+        return {thread: _metrics(each) for thread, each in latest.items()}
 
     def processed_by_task(self, thread: str) -> dict[str, int]:
-        """How many records the tasks of a thread have processed."""
-        told = self._told.get(thread)
-        if not isinstance(told, FrameReader):
+        """Return how many records each task of a thread has processed."""
+        latest = self._latest.get(thread)
+        if not isinstance(latest, FrameReader):
             return {}
-        counts = told.by_label(TASK_GROUP, "process-total", "task-id")
+        counts = latest.by_label(TASK_GROUP, "process-total", "task-id")
         return {task: int(count) for task, count in counts.items()}
 
     def all(self) -> Metrics:
-        """All of them."""
         client = {"client-id": self._client_id()}
         own = [Metric(name, client, value, CLIENT_GROUP) for name, value in self._own().items()]
         own += [
             one._replace(labels={**client, **one.labels})
-            for metrics in self.more
+            for metrics in self.additional
             for one in metrics()
         ]
-        told, stalls = self.told(), self._stalls()
+        by_thread, stalls = self.by_thread(), self._stalls()
         stalled = [
             Metric(
                 "stalled-ms",
@@ -134,17 +120,17 @@ class ClientMetrics:
                 float(stalls[thread].silent_ms) if thread in stalls else 0.0,
                 OWN_GROUP,
             )
-            # One that hangs may never have told anything else.
-            for thread in {**told, **stalls}
+            # A stalled thread may never have reported anything.
+            for thread in {**by_thread, **stalls}
         ]
-        return Metrics([*own, *stalled, *chain.from_iterable(told.values())])
+        return Metrics([*own, *stalled, *chain.from_iterable(by_thread.values())])
 
     def _own(self) -> dict[str, float | str]:
         state = self._states.state
         return {
             **self._constant,
             "state": state.name,
-            "client-state": _ORDINALS[state],
+            "client-state": _ORDERED_STATES.index(state),
             "alive-stream-threads": len(self._states.threads()),
             "failed-stream-threads": self._failed(),
         }
@@ -159,20 +145,58 @@ class ClientMetrics:
         }
 
 
-def _metrics(told: FrameReader | list[Metric]) -> list[Metric]:
-    return told.metrics() if isinstance(told, FrameReader) else told
+def _metrics(latest: FrameReader | list[Metric]) -> list[Metric]:
+    return latest.metrics() if isinstance(latest, FrameReader) else latest
 
 
-def _at_rest(told: Iterable[Metric], state: ThreadState) -> Iterator[Metric]:
-    """What is still true of a thread that has told this and runs no more."""
+def _after_end(metrics: Iterable[Metric], state: ThreadState) -> Iterator[Metric]:
+    """Yield the metrics that remain valid after a thread has ended."""
     states: dict[str, float | str] = {
         "state": state.name,
         "thread-state": THREAD_ORDINALS[state],
     }
-    for one in told:
+    for one in metrics:
         if one.group == THREAD_GROUP and one.name in states:
             yield one._replace(value=states[one.name])
         elif one.group == THREAD_GROUP and one.name.endswith("-rate"):
             yield one._replace(value=0.0)
-        elif is_counter(one.name) or (one.group == SUBSCRIPTION_GROUP and one.name not in PRESENT):
+        elif is_counter(one.name) or (
+            one.group == SUBSCRIPTION_GROUP and one.name not in SUBSCRIPTION_GAUGES
+        ):
             yield one
+
+
+class MetricsPort:
+    """The Prometheus port, which is open while the application runs, if `metrics_port` is set."""
+
+    def __init__(self, config: StreamsConfig, metrics: Callable[[], Metrics]) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._open: PrometheusPort | None = None
+
+    @property
+    def port(self) -> int | None:
+        return None if self._open is None else self._open.port
+
+    def open(self) -> None:
+        """Start to listen if `metrics_port` is set.
+
+        Raises:
+            ConfigError: the port cannot be used, or the extra is not installed.
+        """
+        host, port = self._config.metrics_host, self._config.metrics_port
+        if port is None:
+            return
+        try:
+            self._open = PrometheusPort(host, port, self._metrics)
+        except OSError as error:
+            raise ConfigError(
+                f"Metrics cannot be served at {host}:{port}: {error.strerror or error}. Choose "
+                "another metrics_port (0 for any free port), or an address of this host."
+            ) from error
+        logger.info("serving metrics for Prometheus at http://%s:%d/metrics", host, self._open.port)
+
+    def close(self) -> None:
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.close()

@@ -1,19 +1,20 @@
-"""The DataFrame functions of one application instance, which live as long as its threads do."""
+"""The DataFrame functions and lake histories of one application instance."""
 
 from __future__ import annotations
 
 import logging
 import queue
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from millstream.application.judge import Judge
-from millstream.config import StreamsConfig
-from millstream.errors import StreamsError
+from millstream.application.failure_policy import FailurePolicy
+from millstream.config.streams_config import StreamsConfig
+from millstream.dataframes.lake.history_writer import HistoryWriter
+from millstream.dataframes.progress import DATAFRAME_GROUP, StageStatus
+from millstream.dataframes.stage_plan import connectors_of, stage_plan
+from millstream.dataframes.stage_supervisor import StageSupervisor
+from millstream.errors import ConfigError, StreamsError
 from millstream.metrics.values import Metric
-from millstream.structured.keeper import StageKeeper
-from millstream.structured.lake.sink import connectors_of
-from millstream.structured.plan import stage_plan
-from millstream.structured.progress import DATAFRAME_GROUP, StageStatus
 from millstream.topology.options.lake import LakeTable
 from millstream.topology.physical.topology import Topology
 
@@ -22,83 +23,73 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("millstream")
 
-_MOST_PATIENCE_S: Final = 10.0
+_MAX_CLOSE_TIMEOUT_S: Final = 10.0
+_ISOLATION: Final = "isolation.level"
 
 
 class DataFrameStages:
-    """Starts, pauses and stops them with the application.
-
-    Args:
-        topology: has the stages.
-        config: settings.
-        judge: decides about an error of a stage, by asking the user's handler.
+    """Starts, pauses and stops the DataFrame stages with the application.
 
     Raises:
-        ConfigError: a stage is to be in real time, and cannot.
+        ConfigError: a stage does not support its real-time trigger.
     """
 
-    def __init__(self, topology: Topology, config: StreamsConfig, judge: Judge) -> None:
+    def __init__(
+        self, topology: Topology, config: StreamsConfig, failure_policy: FailurePolicy
+    ) -> None:
         self._stages = list(topology.dataframe_stages.values())
         self._config = config
         for stage in self._stages:
             if stage.trigger.is_real_time:
                 stage_plan(stage, config)
-        self._judge = judge
+        self._failure_policy = failure_policy
         self._failures: queue.SimpleQueue[StreamsError] = queue.SimpleQueue()
-        self._keepers: list[StageKeeper] = []
+        self._keepers: list[StageSupervisor] = []
         self._paused = False
 
     @property
     def connectors(self) -> list[str]:
-        """What a session has to be started with for them: of tables of the lake, their formats."""
         tables = (stage.sink for stage in self._stages if isinstance(stage.sink, LakeTable))
         return connectors_of(tables)
 
     def start(self, session: SparkSession) -> None:
-        """Look after the stages from now on.
+        """Start to supervise the stages.
 
         Raises:
             ConfigError: a serde is missing.
         """
         plans = [stage_plan(stage, self._config) for stage in self._stages]
         for plan in plans:
-            keeper = StageKeeper(plan, self._config, session, self._failures.put)
+            keeper = StageSupervisor(plan, self._config, session, self._failures.put)
             keeper.pause(self._paused)
             self._keepers.append(keeper)
             keeper.start()
 
     def pause(self, paused: bool) -> None:
-        """Stop the queries, or let them go on."""
         self._paused = paused
         for keeper in self._keepers:
             keeper.pause(paused)
 
-    def look(self) -> None:
-        """Called a few times a second: let the judge decide about what has failed."""
+    def tick(self) -> None:
+        """Pass the errors of stages to the failure policy. Called several times a second."""
         while not self._failures.empty():
-            self._judge.listener_failed(self._failures.get())
+            self._failure_policy.listener_failed(self._failures.get())
 
     def close(self, timeout_ms: int) -> None:
-        """Stop all queries, each at the end of its batch if that comes soon."""
-        patience_s = min(timeout_ms / 2_000, _MOST_PATIENCE_S)
+        """Stop all queries, each at the end of its current batch if that is soon."""
+        timeout_s = min(timeout_ms / 2_000, _MAX_CLOSE_TIMEOUT_S)
         for keeper in self._keepers:
-            keeper.begin_to_close(patience_s)
+            keeper.request_close(timeout_s)
         for keeper in self._keepers:
-            if not keeper.await_closed(patience_s + _MOST_PATIENCE_S):
+            if not keeper.await_closed(timeout_s + _MAX_CLOSE_TIMEOUT_S):
                 logger.warning(
-                    "The query of the DataFrame function %s is still being stopped, and runs in "
-                    "the Spark session until then",
-                    keeper.meters.status.name,
+                    "The query of the DataFrame function %s is still stopping. It runs in the "
+                    "Spark session until then",
+                    keeper.tracker.status.name,
                 )
 
-    @property
-    def statuses(self) -> list[StageStatus]:
-        """How each stage is; empty before the start."""
-        return [keeper.meters.status for keeper in self._keepers]
-
     def metrics(self) -> list[Metric]:
-        """The numbers of all stages."""
-        return [metric for status in self.statuses for metric in _metrics_of(status)]
+        return [metric for keeper in self._keepers for metric in _metrics_of(keeper.tracker.status)]
 
 
 def _metrics_of(status: StageStatus) -> list[Metric]:
@@ -113,3 +104,43 @@ def _metrics_of(status: StageStatus) -> list[Metric]:
         "restarts-total": status.restarts,
     }
     return [Metric(name, labels, value, DATAFRAME_GROUP) for name, value in values.items()]
+
+
+class LakeHistories:
+    """Writes the histories of a topology to their topics, unless they were written before."""
+
+    def __init__(self, topology: Topology, config: StreamsConfig) -> None:
+        self._histories = list(topology.lake_histories.values())
+        self._config = config
+
+    @property
+    def connectors(self) -> list[str]:
+        return connectors_of(self._histories)
+
+    def write(self, session: SparkSession, is_cancelled: Callable[[], bool]) -> None:
+        """Write the histories that are not complete yet, until `is_cancelled` returns True.
+
+        Raises:
+            StreamsError: a history cannot be written; see `HistoryWriter.write`.
+        """
+        for history in self._histories:
+            if not is_cancelled():
+                HistoryWriter(history, self._config, session, is_cancelled).write()
+
+
+def with_read_committed(topology: Topology, config: StreamsConfig) -> StreamsConfig:
+    """Return the settings for a topology with histories.
+
+    A killed writer leaves uncommitted records behind, which must not be read.
+
+    Raises:
+        ConfigError: the settings read uncommitted records.
+    """
+    if not topology.lake_histories or config.exactly_once:
+        return config
+    if config.client_settings("main_consumer").get(_ISOLATION) == "read_uncommitted":
+        raise ConfigError(
+            "isolation.level is read_uncommitted, but stream_from_lake() writes its rows in "
+            "transactions: rows of an aborted transaction would be read, too. Remove the setting."
+        )
+    return config.replace(main_consumer={**config.main_consumer, _ISOLATION: "read_committed"})

@@ -1,4 +1,4 @@
-"""The stream threads of one application instance, and what happens when one ends."""
+"""The supervisor of an application instance's stream threads."""
 
 from __future__ import annotations
 
@@ -9,50 +9,46 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from millstream.application.client_metrics import ClientMetrics
-from millstream.application.crew import Crew
-from millstream.application.dataframes import DataFrameStages
-from millstream.application.elastic.elastic_threads import ElasticThreads, Parts
-from millstream.application.histories import LakeHistories
-from millstream.application.judge import Judge
-from millstream.application.listeners import told
-from millstream.application.metrics_port import MetricsPort
-from millstream.application.restore_bars import RestoreBars
-from millstream.application.story.story import ApplicationStory
-from millstream.application.thread_changes import ThreadChanges
-from millstream.application.workers import Workers
+from millstream.application.autoscaling.autoscaler import Autoscaler, ScalingContext
+from millstream.application.client_metrics import ClientMetrics, MetricsPort
+from millstream.application.dataframes import DataFrameStages, LakeHistories
+from millstream.application.event_log.event_log import EventLog
+from millstream.application.failure_policy import FailurePolicy
+from millstream.application.listeners import RestoreBars, notify
+from millstream.application.stream_threads import StreamThreads, ThreadChanges
+from millstream.application.thread_metadata import WorkerRegistry
 from millstream.clock import Clock, SystemClock
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import SparkError, StreamsError, ThreadUnavailableError, as_streams_error
-from millstream.query.asked import Asked
-from millstream.runtime.client_states import ClientStates
-from millstream.runtime.control import (
+from millstream.query.query_client import QueryClient
+from millstream.runtime.client_process import keeps_state_on_disk
+from millstream.runtime.start.cluster_checks import ClusterChecks, describe_start_offsets
+from millstream.runtime.start.topology_topics import has_tasks
+from millstream.runtime.states.client_states import ClientStateTracker
+from millstream.runtime.states.thread_states import ClientState, OwnedTask, ThreadState
+from millstream.runtime.task_management.restore_reports import RestoreReportOptions
+from millstream.runtime.thread_control import (
     ClientJoined,
     Close,
     CommitsOverdue,
     HostsChanged,
     LoopStalled,
-    Question,
     Report,
     RestoreEvent,
+    Stall,
     StateChanged,
     TasksChanged,
     ThreadFailed,
     ThreadMetrics,
+    ThreadRequest,
 )
-from millstream.runtime.ownership.client import keeps_state_on_disk
-from millstream.runtime.ownership.restore_reports import RestoreAudience
-from millstream.runtime.stall import Stall
-from millstream.runtime.start_checks import StartChecks, committed_in_words
-from millstream.runtime.states import ClientState, OwnedTask, ThreadState
-from millstream.runtime.topology_topics import has_tasks
 from millstream.spark.connection.messages import ThreadExit
 from millstream.spark.engine import SparkEngine
-from millstream.spark.events import ThreadEvent
-from millstream.spark.sessions.local_session import StartGivenUpError
+from millstream.spark.sessions.local_session import StartCancelledError
 from millstream.spark.sessions.session import require_slots
+from millstream.spark.thread_events import ThreadEvent
 from millstream.spark.worker.thread_main import StreamThreadMain
 from millstream.spark.worker.worker_logging import short_name
 from millstream.state.directories.state_directory import StateDirectory
@@ -63,22 +59,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("millstream")
 
-R = TypeVar("R")
-
 _ERROR_CLOSE_TIMEOUT_MS = 30_000
-#: How long a thread may wait for a slot, so that its error is out half a minute after the start.
+#: The timeout for a slot. It is chosen so that the error is reported within half a minute of the
+#: start.
 _REGISTER_TIMEOUT_MS = 25_000
 
 
 class ThreadSupervisor:
-    """Starts the threads on Spark, follows what they report, replaces them or gives up.
+    """Starts the threads on Spark, handles their reports, and replaces failed threads.
 
-    Args:
-        topology: what to compute.
-        config: settings.
-        spark: where the threads run, None to find or make a session.
-        states: the application's state, which it drives.
-        clock: for pauses and patience.
+    Finds or creates a session if `spark` is None.
     """
 
     def __init__(
@@ -86,194 +76,177 @@ class ThreadSupervisor:
         topology: Topology,
         config: StreamsConfig,
         spark: SparkSession | None,
-        states: ClientStates,
+        states: ClientStateTracker,
         clock: Clock | None = None,
     ) -> None:
         self.restore_listener: Callable[[RestoreEvent], None] | None = None
         self.standby_listener: Callable[[RestoreEvent], None] | None = None
         self._bars = RestoreBars()
-        self._topology = topology
+        self.topology = topology
         self._config = config
         self._spark = spark
         self._states = states
         self._directory = StateDirectory(config.state_dir, config.application_id)
         self._process_id: uuid.UUID | None = None
-        # A listener that is told of a thread that comes or goes may close the application.
+        # Reentrant: a state listener may close the application.
         self._starting = threading.RLock()
         self._starter: int | None = None
-        self._close_asked: tuple[int, bool] | None = None
-        #: Set by a signal handler, which may do no more: `start` shall end early.
+        self._close_request: tuple[int, bool] | None = None
+        #: Set by a signal handler, which must do nothing else: `start` ends early.
         self.interrupted = False
-        #: Whether all threads ended by themselves when they were closed.
-        self.closed_orderly = True
-        #: Whether all that their tasks had in flight came to its end.
+        #: Whether all threads closed without being killed.
+        self.closed_cleanly = True
+        #: Whether the work in flight of all tasks was completed.
         self.has_drained = True
         self._clock = clock or SystemClock()
-        self._crew = Crew(config, states, self._main, self._clock)
-        self.judge = Judge(
+        self._stream_threads = StreamThreads(config, states, self._main, self._clock)
+        self.failure_policy = FailurePolicy(
             config,
             states,
-            self._crew,
+            self._stream_threads,
             self._clock,
-            self._give_up,
+            self._shut_down_client,
             has_group=has_tasks(topology),
         )
-        #: The DataFrame functions.
-        self.dataframes = DataFrameStages(topology, config, self.judge)
+        self.dataframes = DataFrameStages(topology, config, self.failure_policy)
         self._histories = LakeHistories(topology, config)
-        #: What the instance has been through.
-        self.story = ApplicationStory(self._clock)
-        states.remember(self.story.state_changed)
-        self.judge.on_verdict = self.story.failed
-        #: What is asked of the state.
-        self.asked = Asked(topology, config, states.threads, self._ask, lambda: states.state)
+        self.event_log = EventLog(self._clock)
+        states.set_recorder(self.event_log.state_changed)
+        self.failure_policy.on_decision = self.event_log.add_failure
+        #: Interactive queries.
+        self.query_client = QueryClient(
+            topology, config, states.threads, self._send_request, lambda: states.state
+        )
         self._engine: SparkEngine | None = None
-        self._stalls: dict[str, Stall] = {}
-        #: For how long threads have processed records without a commit, where that is too long.
-        self._uncommitted_ms: dict[str, int] = {}
+        #: Where threads hang.
+        self.stalls: dict[str, Stall] = {}
+        #: How long threads have processed records without a commit, if that is too long.
+        self.uncommitted_ms: dict[str, int] = {}
         self.metrics = ClientMetrics(
             topology,
             config,
             states,
             lambda: self._client_id,
-            lambda: dict(self._stalls),
-            lambda: self.judge.failed_threads,
+            lambda: dict(self.stalls),
+            lambda: self.failure_policy.failed_threads,
         )
         self.metrics_port = MetricsPort(config, self.metrics.all)
-        #: Where its threads run.
-        self.workers = Workers()
-        #: Adds threads and removes them.
-        self.changes = ThreadChanges(states, self._crew, self._starting)
-        #: Does so by itself, if that was asked for.
-        parts = Parts(states, self._crew, self.changes, self.metrics, self.story, self.workers)
+        self.workers = WorkerRegistry()
+        self.changes = ThreadChanges(states, self._stream_threads, self._starting)
+        scaling_context = ScalingContext(
+            states, self._stream_threads, self.changes, self.metrics, self.event_log, self.workers
+        )
         self._state_on_disk = on_disk = keeps_state_on_disk(topology, config)
-        self.elastic = ElasticThreads(config, parts, self._clock, state_on_disk=on_disk)
-        self.metrics.more = (self.elastic.metrics, self.dataframes.metrics)
+        self.autoscaler = Autoscaler(config, scaling_context, self._clock, state_on_disk=on_disk)
+        self.metrics.additional = (self.autoscaler.metrics, self.dataframes.metrics)
 
-    def is_reached_at(self, address: str | None, token: str, tls: ssl.SSLContext | None) -> None:
-        """Tell other instances where this one serves, unless the settings do. Before `start`."""
+    def advertise(self, address: str | None, token: str, tls: ssl.SSLContext | None) -> None:
+        """Set the address for other instances, unless the settings do. Call before `start`."""
         if address is not None and not self._config.application_server:
             self._config = self._config.replace(application_server=address)
-        self.asked.is_reached_at(self._config.application_server, token, tls)
+        self.query_client.set_own_address(self._config.application_server, token, tls)
 
     @property
     def error(self) -> StreamsError | None:
-        """What made a thread or the application stop, if anything did."""
-        return self.judge.error
+        return self.failure_policy.error
 
     def start(self) -> None:
-        """Take the state directory, ask the cluster, start the threads.
+        """Lock the state directory, check the cluster, and start the threads.
 
-        Ends early if it is closed meanwhile, from another thread or in a signal handler, or when
-        it is `interrupted`: then it waits neither for a broker nor for Spark any longer.
+        Ends early if `close` is called meanwhile, from another thread or a signal handler, or if
+        `interrupted` is set: it then no longer waits for brokers or for Spark.
         """
         self._starter = threading.get_ident()
         try:
             with self._starting:
-                # What this machine can tell comes first, then what the cluster tells, and what
-                # takes long last.
+                # Local checks come first, then those on the cluster, and slow steps last.
                 for step in (
                     self.metrics_port.open,
                     self._take_directory,
-                    self._crew.pack,
+                    self._stream_threads.prepare,
                     self._check_cluster,
                     self._start_engine,
                     self._write_histories,
-                    self._crew.start,
+                    self._stream_threads.start,
                 ):
-                    if not self._given_up():
+                    if not self._start_cancelled():
                         step()
-        except StartGivenUpError:
-            logger.info("%s: the start of Spark was given up", self._config.application_id)
+        except StartCancelledError:
+            logger.info("%s: the start of Spark was cancelled", self._config.application_id)
         finally:
             self._starter = None
-        if self._close_asked is not None:
-            self.close(*self._close_asked)
+        if self._close_request is not None:
+            self.close(*self._close_request)
 
-    def could_not_start(self, error: BaseException) -> None:
-        """Give back what `start` has taken before it failed; the application ends in ERROR."""
-        why = f"could not start: {error}"
-        self.judge.error = self.error or as_streams_error("Starting the application", error)
-        in_error = self._states.become(ClientState.PENDING_ERROR, why)
+    def abort_start(self, error: BaseException) -> None:
+        """Release all resources after a failed `start`, and change the state to ERROR."""
+        why = f"start failed: {error}"
+        self.failure_policy.error = self.error or as_streams_error(
+            "Starting the application", error
+        )
+        in_error = self._states.try_transition(ClientState.PENDING_ERROR, why)
         self.close(0, leave_group=True)
         if in_error:
-            self._states.become(ClientState.ERROR, why)
+            self._states.try_transition(ClientState.ERROR, why)
 
     def close(self, timeout_ms: int, leave_group: bool) -> bool:
-        """Close all threads; whether they did it in time.
+        """Close all threads and return whether they closed in time.
 
-        A `start` under way ends within a second or, in the midst of the start of Spark, a few.
+        A concurrent `start` ends within a second, or within a few seconds while Spark is starting.
         """
-        self._close_asked = (timeout_ms, leave_group)
+        self._close_request = (timeout_ms, leave_group)
         if self._starter == threading.get_ident():
-            # A signal handler has interrupted `start`, which goes on and then gives all back.
+            # This is a signal handler that interrupted `start`, which cleans up when it continues.
             return True
         with self._starting:
             self._bars.close()
-            self.closed_orderly = self._release(timeout_ms, leave_group) and self.closed_orderly
-            return self.closed_orderly
+            self.closed_cleanly = self._close_all(timeout_ms, leave_group) and self.closed_cleanly
+            return self.closed_cleanly
 
-    def hurry(self) -> None:
-        """Let a `close` under way kill the threads that have not closed yet."""
+    def force_close(self) -> None:
+        """Make a running `close` kill the threads that have not closed yet."""
         if self._engine is not None:
-            self._engine.hurry()
+            self._engine.force_close()
 
     @property
     def paused(self) -> bool:
-        """Whether processing is paused."""
-        return self._crew.paused
+        return self._stream_threads.paused
 
     def pause(self, paused: bool) -> None:
-        """Stop or resume processing in all threads."""
-        self._crew.pause(paused)
+        self._stream_threads.pause(paused)
         self.dataframes.pause(paused)
 
     def change_properties(self, given: Mapping[str, Any]) -> None:
-        """Let all threads of a subscription work by these."""
-        self._crew.change_properties(given)
+        self._stream_threads.change_properties(given)
 
     @property
     def num_threads(self) -> int:
-        """How many threads there are: those of the settings before the start."""
-        return self._config.least_stream_threads if self._engine is None else self._crew.live
-
-    @property
-    def topology(self) -> Topology:
-        """What is computed."""
-        return self._topology
-
-    def stall_of(self, thread: str) -> Stall | None:
-        """Where a thread hangs, if it does."""
-        return self._stalls.get(thread)
-
-    def uncommitted_ms_of(self, thread: str) -> int | None:
-        """For how long a thread has processed records without a commit, if that is too long."""
-        return self._uncommitted_ms.get(thread)
+        """The number of threads; before the start, that of the settings."""
+        return (
+            self._config.least_stream_threads if self._engine is None else self._stream_threads.live
+        )
 
     @property
     def master(self) -> str:
-        """Where Spark runs, as it calls that itself."""
         return "" if self._engine is None else str(self._engine.session.sparkContext.master)
 
     @property
-    def lone_global_stores(self) -> list[str]:
-        """The global stores of an application that has nothing else, and so no tasks."""
-        return [] if has_tasks(self._topology) else sorted(self._topology.global_stores)
+    def taskless_global_stores(self) -> list[str]:
+        """The global stores of an application without tasks."""
+        return [] if has_tasks(self.topology) else sorted(self.topology.global_stores)
 
-    def begins_at(self, tasks: Collection[str]) -> list[str]:
-        """Where the group has committed what tasks read, in words; empty if it is not told."""
-        return committed_in_words(self._topology, self._config, tasks)
+    def committed_positions(self, tasks: Collection[str]) -> list[str]:
+        """Describe the committed offsets of tasks' inputs; empty if they cannot be fetched."""
+        return describe_start_offsets(self.topology, self._config, tasks)
 
     def clean_up(self) -> None:
-        """Delete the local state."""
         self._directory.clean_up()
 
-    def _given_up(self) -> bool:
-        """Whether nobody waits for `start` any more."""
-        return self.interrupted or self._close_asked is not None
+    def _start_cancelled(self) -> bool:
+        return self.interrupted or self._close_request is not None
 
     def _check_cluster(self) -> None:
-        StartChecks(self._topology, self._config, self._clock, self._given_up).run()
+        ClusterChecks(self.topology, self._config, self._clock, self._start_cancelled).run()
 
     def _take_directory(self) -> None:
         if not self._state_on_disk:
@@ -291,44 +264,44 @@ class ThreadSupervisor:
             on_event=self._on_event,
             register_timeout_ms=_REGISTER_TIMEOUT_MS,
             clock=self._clock,
-            given_up=self._given_up,
+            is_cancelled=self._start_cancelled,
             connectors=sorted({*self.dataframes.connectors, *self._histories.connectors}),
-            greet=self._crew.greet,
-            look=self._look,
+            on_registering=self._stream_threads.send_current_commands,
+            on_check=self._tick,
             keeps_state=self._state_on_disk,
         )
-        self._crew.engine = self._engine
+        self._stream_threads.engine = self._engine
         self._engine.start()
         require_slots(self._engine.session, config.least_stream_threads)
         self.dataframes.start(self._engine.session)
 
     def _write_histories(self) -> None:
         assert self._engine is not None
-        self._histories.write(self._engine.session, self._given_up)
+        self._histories.write(self._engine.session, self._start_cancelled)
 
-    def _look(self) -> None:
-        self.judge.look()
-        self.dataframes.look()
-        self.elastic.look()
+    def _tick(self) -> None:
+        self.failure_policy.tick()
+        self.dataframes.tick()
+        self.autoscaler.tick()
 
-    def _ask(self, thread: str, question: Question[Any]) -> Future[Any]:
+    def _send_request(self, thread: str, question: ThreadRequest[Any]) -> Future[Any]:
         if self._engine is None:
-            raise ThreadUnavailableError(f"Stream thread {thread} is not started yet.")
+            raise ThreadUnavailableError(f"Stream thread {thread} has not been started yet.")
         return self._engine.post(thread, question)
 
-    def _release(self, timeout_ms: int, leave_group: bool) -> bool:
+    def _close_all(self, timeout_ms: int, leave_group: bool) -> bool:
         with ExitStack() as rest:
-            # The last one is called first, and each whatever the others raise.
+            # Callbacks run in reverse order, each even if others raise.
             rest.callback(self._directory.unlock_application)
             rest.callback(self.metrics_port.close)
-            rest.callback(self.asked.close)
-            rest.callback(self._crew.closed)
+            rest.callback(self.query_client.close)
+            rest.callback(self._stream_threads.mark_closed)
             if self._engine is None:
                 return True
             try:
                 self.dataframes.close(timeout_ms)
             finally:
-                # A cluster that does not answer must leave a thread time to close what it has.
+                # Leave a thread time to close its resources if the cluster does not respond.
                 command = Close(leave_group, timeout_ms // 2)
                 orderly = self._engine.close(timeout_ms, command)
             return orderly
@@ -340,47 +313,47 @@ class ThreadSupervisor:
     def _main(self, index: int) -> StreamThreadMain:
         assert self._process_id is not None
         return StreamThreadMain(
-            topology=self._topology,
+            topology=self.topology,
             config=self._config,
             driver_id=self._process_id,
             thread_name=f"{self._client_id}-StreamThread-{index}",
             thread_index=index,
-            restore_audience=RestoreAudience(
+            restore_options=RestoreReportOptions(
                 restore_listener=self.restore_listener is not None,
                 standby_listener=self.standby_listener is not None,
-                bars=self._bars.may_show,
-                story=True,
+                progress_bars=self._bars.may_show,
+                event_log=True,
             ),
         )
 
     def _on_event(self, event: ThreadEvent) -> None:
-        """Called by the engine, one event after the other."""
+        """Handle an event. The engine calls this sequentially."""
         try:
-            self._follow(event)
+            self._handle_event(event)
         except Exception as error:
-            # Whatever it is, an application must not be left waiting for what was not done.
-            logger.exception("following the event '%s' of %s failed", event.kind, event.thread)
-            self._give_up(as_streams_error(event.thread, error))
+            # The application must not continue after an event was not handled.
+            logger.exception("failed to handle the event '%s' of %s", event.kind, event.thread)
+            self._shut_down_client(as_streams_error(event.thread, error))
 
-    def _follow(self, event: ThreadEvent) -> None:
+    def _handle_event(self, event: ThreadEvent) -> None:
         if event.kind == "registered":
             where = self.workers.registered(event.data)
             logger.info("%s %s", short_name(event.thread), where)
-            self._forget_troubles(event.thread)
-            self.story.step(event.thread, where)
-            self.metrics.begins(event.thread)
-            self.judge.runs(event.thread)
-            self._crew.has_proven(event.thread)
+            self._clear_alerts(event.thread)
+            self.event_log.add_step(event.thread, where)
+            self.metrics.thread_restarted(event.thread)
+            self.failure_policy.thread_running(event.thread)
+            self._stream_threads.confirm(event.thread)
         elif event.kind == "report":
             self._on_report(event.thread, event.data)
         elif event.kind == "restarting":
-            logger.warning("%s is started again: %s", short_name(event.thread), event.data)
+            logger.warning("%s is being restarted: %s", short_name(event.thread), event.data)
             self.workers.ended(event.thread)
-            self._forget_troubles(event.thread)
-            self._states.tasks_are(event.thread, {})
-            self._thread_is(event.thread, ThreadState.CREATED, f"started again: {event.data}")
-            # The rebalance that this began has them as what was before it.
-            self.story.tasks_are(event.thread, {})
+            self._clear_alerts(event.thread)
+            self._states.set_tasks(event.thread, {})
+            self._thread_is(event.thread, ThreadState.CREATED, f"restarted: {event.data}")
+            # Last, so that the event log has these tasks as those before the rebalance.
+            self.event_log.tasks_changed(event.thread, {})
         elif event.kind == "exited":
             self._on_exit(event.thread, event.data)
         else:
@@ -389,7 +362,7 @@ class ThreadSupervisor:
     def _on_report(self, thread: str, report: Report) -> None:
         match report:
             case StateChanged(state, why):
-                # A thread that has closed its clients is gone only when its Spark task has ended.
+                # A thread is only DEAD when its Spark task has ended.
                 if state is not ThreadState.DEAD:
                     self._thread_is(thread, state, why)
             case ClientJoined():
@@ -399,105 +372,110 @@ class ThreadSupervisor:
                     str(task_id): OwnedTask(state.name, task_id in copies)
                     for task_id, state in tasks.items()
                 }
-                self._states.tasks_are(thread, owned)
-                self.story.tasks_are(thread, owned)
+                self._states.set_tasks(thread, owned)
+                self.event_log.tasks_changed(thread, owned)
             case HostsChanged():
-                self.asked.learn(report)
+                self.query_client.apply_assignment(report)
             case ThreadMetrics():
-                self.metrics.take(thread, report)
-                self.story.counted(thread, self.metrics.processed_by_task(thread))
+                self.metrics.update(thread, report)
+                self.event_log.records_processed(thread, self.metrics.processed_by_task(thread))
             case LoopStalled(stall):
                 self._on_stall(thread, stall)
             case CommitsOverdue(uncommitted_ms):
                 self._on_overdue(thread, uncommitted_ms)
             case ThreadFailed(error):
-                self.judge.died(thread, error)
+                self.failure_policy.thread_failed(thread, error)
             case RestoreEvent():
                 self._bars.show(report)
-                self.story.restored(thread, report)
+                self.event_log.restore_progressed(thread, report)
                 standby = report.step.is_of_standby
                 listener = self.standby_listener if standby else self.restore_listener
-                failure = None if listener is None else told(listener, report)
+                failure = None if listener is None else notify(listener, report)
                 if failure is not None:
-                    self.judge.listener_failed(failure)
+                    self.failure_policy.listener_failed(failure)
             case unknown:
-                logger.warning("%s tells what is not known here: %r", thread, unknown)
+                logger.warning("%s sent an unknown report: %r", thread, unknown)
 
     def _thread_is(self, thread: str, state: ThreadState, why: str) -> None:
-        self.metrics.thread_is(thread, state)
-        self.story.thread_is(thread, state, why)
-        self._states.thread_is(thread, state, why)
+        self.metrics.thread_state_changed(thread, state)
+        self.event_log.thread_state_changed(thread, state, why)
+        self._states.set_thread_state(thread, state, why)
 
     def _on_stall(self, thread: str, stall: Stall | None) -> None:
-        before = self._stalls.pop(thread, None)
+        before = self.stalls.pop(thread, None)
         if stall is None:
             silent_s = 0 if before is None else before.silent_ms // 1_000
-            logger.warning("%s goes on, after more than %d s", short_name(thread), silent_s)
+            logger.warning(
+                "%s makes progress again, after more than %d s", short_name(thread), silent_s
+            )
             return
-        self._stalls[thread] = stall
+        self.stalls[thread] = stall
         logger.error("%s", stall.told_of(short_name(thread)))
 
     def _on_overdue(self, thread: str, uncommitted_ms: int | None) -> None:
-        self._uncommitted_ms.pop(thread, None)
+        self.uncommitted_ms.pop(thread, None)
         if uncommitted_ms is None:
             logger.warning("%s commits again", short_name(thread))
             return
-        self._uncommitted_ms[thread] = uncommitted_ms
+        self.uncommitted_ms[thread] = uncommitted_ms
         logger.error(
-            "%s has processed records for %d s without a commit: after a failure all of them are "
-            "processed again. Its log says why; slow functions are stopped and started again",
+            "%s has processed records for %d s without a commit: all of them will be reprocessed "
+            "after a failure. The cause is in its log; slow functions are interrupted and retried",
             short_name(thread),
             uncommitted_ms // 1_000,
         )
 
-    def _forget_troubles(self, thread: str) -> None:
-        self._stalls.pop(thread, None)
-        self._uncommitted_ms.pop(thread, None)
+    def _clear_alerts(self, thread: str) -> None:
+        self.stalls.pop(thread, None)
+        self.uncommitted_ms.pop(thread, None)
 
     def _on_exit(self, thread: str, ended: ThreadExit) -> None:
         self._thread_is(thread, ThreadState.DEAD, ended.reason or ended.kind)
         self.has_drained = self.has_drained and ended.has_drained
-        if ended.error is not None and not self.judge.knows_of(thread):
-            if self._crew.is_leaving(thread):
-                logger.warning("%s was removed; on its way: %s", short_name(thread), ended.error)
+        if ended.error is not None and not self.failure_policy.is_handled(thread):
+            if thread in self._stream_threads.leaving:
+                logger.warning(
+                    "%s failed while it was removed: %s", short_name(thread), ended.error
+                )
             else:
-                self.judge.died(thread, ended.error)
-        self._follow_end(thread)
+                self.failure_policy.thread_failed(thread, ended.error)
+        self._handle_end(thread)
 
     def _on_failed(self, thread: str, error: SparkError) -> None:
         self._thread_is(thread, ThreadState.DEAD, "cannot be run")
-        if not self._crew.is_on_trial(thread):
-            self.judge.died(thread, error)
-        elif self._states.is_live and not self.elastic.withdraws(thread, error):
-            # Whoever wanted to add it is told; the others go on.
-            logger.error("%s was added, and cannot be run: %s", short_name(thread), error)
-        self._follow_end(thread)
+        if not self._stream_threads.is_unconfirmed(thread):
+            self.failure_policy.thread_failed(thread, error)
+        elif self._states.is_live and not self.autoscaler.try_withdraw(thread, error):
+            # The caller of `add` gets the error; other threads continue.
+            logger.error("%s was added but cannot be run: %s", short_name(thread), error)
+        self._handle_end(thread)
 
-    def _follow_end(self, thread: str) -> None:
-        # The handler may have closed the application since, or the user removed the thread.
+    def _handle_end(self, thread: str) -> None:
+        # The handler may have closed the application, or the user removed the thread.
         if (
-            self.judge.wants_another(thread)
+            self.failure_policy.should_replace(thread)
             and self._states.is_live
-            and not self._crew.is_leaving(thread)
-            and self._crew.replace(thread)
+            and thread not in self._stream_threads.leaving
+            and self._stream_threads.replace(thread)
         ):
             return
-        if self._crew.is_leaving(thread):
-            self.metrics.forget(thread)
+        if thread in self._stream_threads.leaving:
+            self.metrics.remove(thread)
         self.workers.ended(thread)
-        self._forget_troubles(thread)
-        self.judge.forget(thread)
-        self._crew.ended(thread)
+        self._clear_alerts(thread)
+        self.failure_policy.thread_ended(thread)
+        self._stream_threads.remove(thread)
 
-    def _give_up(self, failure: StreamsError) -> None:
+    def _shut_down_client(self, failure: StreamsError) -> None:
         """Close the application because of an error, in the background."""
-        self.judge.error = self.error or failure
-        if self._states.become(ClientState.PENDING_ERROR, str(failure)):
-            # Closing waits for the last events, so it cannot be done by the one who hands them on.
+        self.failure_policy.error = self.error or failure
+        if self._states.try_transition(ClientState.PENDING_ERROR, str(failure)):
+            # Closing waits for the last events, so it must not run on the thread that delivers
+            # them.
             threading.Thread(target=self._close_in_error, name="millstream-close").start()
 
     def _close_in_error(self) -> None:
         try:
             self.close(_ERROR_CLOSE_TIMEOUT_MS, leave_group=True)
         finally:
-            self._states.become(ClientState.ERROR, str(self.error))
+            self._states.try_transition(ClientState.ERROR, str(self.error))

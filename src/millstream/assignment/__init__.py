@@ -1,20 +1,26 @@
-"""Who computes what: from the members of the group to the tasks of each.
+"""Task assignment: from the members of the group to the tasks of each.
 
-The group's leader (`leader_assignor`) turns the members' subscriptions (`subscription_info`,
-`clients`) and the topics of the topology (`topics`) into tasks (`partitions`, `internal_topics`),
-gives tasks to processes (`task_assignor`, which is `high_availability` or `sticky`) and to their
-threads (`thread_shares`), and writes each member its assignment (`assignment_info`), which the
-member reads back (`task_assignment`). The bytes are those of Kafka Streams'
-`StreamsPartitionAssignor`. Nothing here talks to Kafka: the cluster is asked through the protocol
-`Cluster`, which the caller implements.
+The group's leader (`leader_assignor`) combines the members' subscriptions (`wire_format`,
+`client_members`) and the topics of the topology (`topic_metadata`) into tasks and internal topics
+(`internal_topics`), assigns the tasks to processes (`task_assignor`) and to their threads, and
+encodes each member's assignment, which the member decodes (`task_assignment`) and compares with its
+own topology (`other_topologies`). The wire format is that of Kafka Streams'
+`StreamsPartitionAssignor`. This package does not connect to Kafka: the caller implements the
+protocol `Cluster`.
 
-Four things are called assignors, each of which asks the next: the group's protocol asks a
-`MemberAssignor` (an interface in `kafka`), which for stream threads is the `ThreadAssignor` (in
-`runtime`); where its member leads, that asks the `LeaderAssignor`, and this one a `TaskAssignor`.
+The task assignors are `placement/high_availability`, which moves no task before its state has been
+restored elsewhere, and `placement/sticky`. No assignor scans all processes for each task: lags are
+only stored for processes that reported a position (`placement/task_lags`), and the least loaded
+process is on top of a heap (`placement/client_load`). `racks` then exchanges tasks between
+processes, by a minimum-cost flow, or between racks where that search would take too long.
+
+There are four assignors, each of which calls the next: the group protocol calls a `MemberAssignor`
+(an interface in `kafka`), which is the `ThreadAssignor` (in `runtime`) for stream threads; if its
+member is the leader, it calls the `LeaderAssignor`, which calls a `TaskAssignor`.
 """
 
-from millstream.assignment.placing.high_availability import assign_high_availability
-from millstream.assignment.placing.sticky import assign_sticky
+from millstream.assignment.placement.high_availability import assign_high_availability
+from millstream.assignment.placement.sticky import assign_sticky
 from millstream.assignment.task_assignor import (
     ApplicationState,
     AssignmentConfig,

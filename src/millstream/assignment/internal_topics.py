@@ -1,47 +1,35 @@
-"""How many partitions repartition topics and changelogs have, and which are to be created.
+"""Partition counts of internal topics, the topics to create, and the partitions of each task.
 
 Source of the semantics: Kafka Streams' `RepartitionTopics`, `CopartitionedTopicsEnforcer`,
-`ChangelogTopics` and `InternalTopicManager`.
+`ChangelogTopics`, `InternalTopicManager` and `PartitionGrouper`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from millstream.assignment.topics import NewTopic, TopicGroup, TopologyTopics
+from millstream.assignment.topic_metadata import NewTopic, TopicGroup, TopologyTopics
 from millstream.errors import CopartitionError, TaskAssignmentError, TopologyError
-from millstream.record import TaskId
+from millstream.record import TaskId, TopicPartition
 
 
 def missing_source_topics(topics: TopologyTopics, counts: Mapping[str, int]) -> list[str]:
-    """The topics that the application reads, does not create itself, and that do not exist.
-
-    Args:
-        topics: the topology's.
-        counts: partition counts of the topics that exist.
-    """
     return sorted(topics.external_source_topics - counts.keys())
 
 
 def repartition_counts(topics: TopologyTopics, counts: Mapping[str, int]) -> dict[str, int]:
-    """The partition count that each repartition topic is to have.
+    """Return the required partition count of each repartition topic.
 
-    That is what the user asked for, else that of the topics it is joined with, else the largest
-    count among the source topics of the sub-topologies that write to it.
-
-    Args:
-        topics: the topology's, all its external source topics existing.
-        counts: partition counts of the topics that exist. Those of repartition topics are not
-            looked at: whether an existing one is right is what `topics_to_create` finds out.
-
-    Raises:
-        CopartitionError: topics that are read side by side have different counts.
-        TaskAssignmentError: the count of a topic follows from nothing.
+    This is the user's setting, else the count of the topics that it is joined with, else the
+    largest count among the source topics of the sub-topologies that write to it. All external
+    source topics must exist. The existing counts of repartition topics are ignored:
+    `topics_to_create` checks them. Raises CopartitionError if co-partitioned topics have different
+    counts; TaskAssignmentError if the count of a topic cannot be determined.
     """
     specs = topics.repartition_topics
     external = {topic: count for topic, count in counts.items() if topic not in specs}
     resolved = {name: spec.partitions for name, spec in specs.items() if spec.partitions}
-    writers = (*topics.groups, *topics.passages)
+    writers = (*topics.groups, *topics.stage_groups)
     _resolve_from_writers(writers, external, resolved, wanted=set(specs))
     for group in sorted(topics.copartition_groups, key=sorted):
         count = _copartitioned_count(group, topics, external, resolved)
@@ -56,10 +44,10 @@ def _resolve_from_writers(
     resolved: dict[str, int],
     wanted: set[str],
 ) -> None:
-    """Give every wanted topic the largest count among its writers' sources.
+    """Set every wanted topic's count to the largest count among its writers' sources.
 
-    A source may itself be a repartition topic without a count yet, so this goes on in rounds, of
-    which each resolves at least one topic.
+    A source may itself be a repartition topic without a count yet, so this works in rounds, each of
+    which resolves at least one topic.
     """
     writers: dict[str, list[TopicGroup]] = {topic: [] for topic in wanted}
     for group in groups:
@@ -72,20 +60,24 @@ def _resolve_from_writers(
             topic: {source for writer in writers[topic] for source in writer.source_topics}
             for topic in sorted(wanted - resolved.keys())
         }
-        ready = {topic: ups for topic, ups in upstream.items() if ups and ups <= known.keys()}
+        ready = {
+            topic: sources
+            for topic, sources in upstream.items()
+            if sources and sources <= known.keys()
+        }
         if not ready:
-            # A cycle: what is known of it decides, as Kafka Streams does.
-            ready = {topic: ups & known.keys() for topic, ups in upstream.items()}
-            ready = {topic: ups for topic, ups in ready.items() if ups}
+            # A cycle: as in Kafka Streams, its known counts decide.
+            ready = {topic: sources & known.keys() for topic, sources in upstream.items()}
+            ready = {topic: sources for topic, sources in ready.items() if sources}
         if not ready:
             raise TaskAssignmentError(
                 f"The number of partitions of the repartition topics {sorted(upstream)} is not "
-                "set and cannot be worked out: the sub-topologies that write to them read no "
-                "topic that exists. Create the input topics; where a pattern is subscribed to, at "
-                "least one topic must match it."
+                "set and cannot be determined: the sub-topologies that write to them read no "
+                "existing topic. Create the input topics; a subscribed pattern must match at "
+                "least one topic."
             )
-        for topic, ups in ready.items():
-            resolved[topic] = max(known[source] for source in ups)
+        for topic, sources in ready.items():
+            resolved[topic] = max(known[source] for source in sources)
 
 
 def _copartitioned_count(
@@ -94,7 +86,6 @@ def _copartitioned_count(
     external: Mapping[str, int],
     resolved: Mapping[str, int],
 ) -> int:
-    """The one count that the topics of a group which are read side by side are to have."""
     specs = topics.repartition_topics
     given = {topic: external[topic] for topic in group if topic not in specs and topic in external}
     enforced = {
@@ -116,15 +107,15 @@ def _not_copartitioned(
     listed = [f"{topic!r} has {count}" for topic, count in sorted(given.items())]
     listed += [f"repartition topic {topic!r} {count}" for topic, count in sorted(enforced.items())]
     if len(set(given.values())) > 1:
-        most = max(given.values())
+        max_count = max(given.values())
         remedy = (
-            f"Call repartition(partitions={most}) on the streams of the topics with fewer "
+            f"Call repartition(partitions={max_count}) on the streams of the topics with fewer "
             "partitions, or read one side as a global table."
         )
     elif given:
         remedy = (
-            "Leave the partitions= of repartition() out, then it takes the count of the topics "
-            "it is joined with."
+            "Omit partitions= in repartition(): the repartition topic then gets the count of the "
+            "topics that it is joined with."
         )
     else:
         remedy = "Give the same number to each repartition(partitions=...)."
@@ -138,10 +129,10 @@ def _not_copartitioned(
 def changelog_counts(
     groups: Iterable[TopicGroup], tasks: Iterable[TaskId]
 ) -> dict[str, tuple[int, Mapping[str, str]]]:
-    """The partition count and the config of each changelog that is a topic of its own.
+    """Return the partition count and the config of each changelog that is not a source topic.
 
-    A changelog has a partition for each task of its sub-topology. Sub-topologies without tasks
-    have no changelogs yet.
+    A changelog has a partition for each task of its sub-topology. Sub-topologies without tasks have
+    no changelogs yet.
     """
     counts: dict[int, int] = {}
     for subtopology, partition in tasks:
@@ -158,23 +149,18 @@ def changelog_counts(
 def topics_to_create(
     expected: Mapping[str, tuple[int, Mapping[str, str]]], counts: Mapping[str, int]
 ) -> list[NewTopic]:
-    """The internal topics that do not exist yet.
+    """Return the internal topics that do not exist yet.
 
-    Args:
-        expected: the partition count and the config of every internal topic, by name.
-        counts: partition counts of the topics that exist.
-
-    Raises:
-        TopologyError: a topic exists with another partition count.
+    Raises TopologyError if a topic exists with another partition count.
     """
     for name, (partitions, _) in sorted(expected.items()):
         actual = counts.get(name, partitions)
         if actual != partitions:
             raise TopologyError(
                 f"Internal topic {name!r} exists with a wrong number of partitions: expected "
-                f"{partitions}, actual {actual}. Probably an input topic was given more "
-                "partitions, or the topology changed, after the application had run. Reset the "
-                "application, or recreate the topic, whose contents are lost by that.",
+                f"{partitions}, actual {actual}. Probably partitions were added to an input "
+                "topic, or the topology changed, after the application had run. Reset the "
+                "application, or recreate the topic, which deletes its contents.",
                 topic=name,
             )
     return [
@@ -182,3 +168,38 @@ def topics_to_create(
         for name, (partitions, config) in sorted(expected.items())
         if name not in counts
     ]
+
+
+def tasks_of(
+    groups: Iterable[TopicGroup], counts: Mapping[str, int]
+) -> dict[TaskId, frozenset[TopicPartition]]:
+    """Return the source partitions of every task, ordered by task id.
+
+    A sub-topology has as many tasks as its largest source topic has partitions. A task reads the
+    partition with its number of each source topic that has one. Raises TaskAssignmentError if the
+    count of a source topic is unknown, or two tasks read one partition.
+    """
+    tasks: dict[TaskId, frozenset[TopicPartition]] = {}
+    reader_of: dict[str, int] = {}
+    for group in sorted(groups, key=lambda group: group.subtopology_id):
+        for topic in group.source_topics:
+            if topic not in counts:
+                raise TaskAssignmentError(
+                    f"The partition count of source topic {topic!r} is not known. "
+                    "Probably the topic was just deleted.",
+                    topic=topic,
+                )
+            if reader_of.setdefault(topic, group.subtopology_id) != group.subtopology_id:
+                raise TaskAssignmentError(
+                    f"Topic {topic!r} is read by sub-topologies {reader_of[topic]} and "
+                    f"{group.subtopology_id}, but a topic can be read by one source only.",
+                    topic=topic,
+                )
+        max_count = max((counts[topic] for topic in group.source_topics), default=0)
+        for partition in range(max_count):
+            tasks[TaskId(group.subtopology_id, partition)] = frozenset(
+                TopicPartition(topic, partition)
+                for topic in group.source_topics
+                if partition < counts[topic]
+            )
+    return tasks

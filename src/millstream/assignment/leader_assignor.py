@@ -1,31 +1,31 @@
-"""The third of the four assignors: what the group's leader gives every member.
+"""The third of the four assignors: the assignments of the group's leader.
 
 Source of the semantics: Kafka Streams' `StreamsPartitionAssignor`, with cooperative rebalancing
-(KIP-429): a partition moves in two rounds. In the first its new owner is not told of it and its
-old owner gives it up; in the second it is free.
+(KIP-429): a partition moves in two rounds. In the first round it is withheld from its new owner and
+the old owner gives it up; in the second round it is assigned.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
-from millstream.assignment.clients import Client, ConsumerSubscription, Group, read_group
+from millstream.assignment.client_members import ClientMetadata, GroupMembers, decode_members
 from millstream.assignment.internal_topics import (
     changelog_counts,
     missing_source_topics,
     repartition_counts,
+    tasks_of,
     topics_to_create,
 )
-from millstream.assignment.other_topologies import refusal, strangers_among
-from millstream.assignment.partitions import tasks_of
-from millstream.assignment.placing.high_availability import assign_high_availability
-from millstream.assignment.placing.lags import end_offset_sums
-from millstream.assignment.placing.sticky import assign_sticky
-from millstream.assignment.placing.thread_shares import spread_over_threads
+from millstream.assignment.other_topologies import encode_mismatch, mismatched_members
+from millstream.assignment.placement.high_availability import assign_high_availability
+from millstream.assignment.placement.sticky import assign_sticky
+from millstream.assignment.placement.task_lags import end_offset_sums
 from millstream.assignment.task_assignor import (
     ApplicationState,
     AssignmentConfig,
@@ -34,13 +34,15 @@ from millstream.assignment.task_assignor import (
     TaskInfo,
     check_assignment,
 )
-from millstream.assignment.topics import Cluster, TopologyTopics
-from millstream.assignment.wire.assignment_info import AssignmentInfo, HostInfo, encode_hosts
-from millstream.assignment.wire.protocol import (
+from millstream.assignment.topic_metadata import Cluster, TopologyTopics
+from millstream.assignment.wire_format import (
     LATEST_VERSION,
     NO_REBALANCE_MS,
     REBALANCE_NOW_MS,
+    AssignmentInfo,
     AssignorError,
+    HostInfo,
+    encode_hosts,
 )
 from millstream.clock import Clock, SystemClock
 from millstream.errors import (
@@ -49,37 +51,23 @@ from millstream.errors import (
     TaskAssignmentError,
     UnknownTopicError,
 )
+from millstream.kafka.membership.member_assignor import MemberAssignment, MemberSubscription
 from millstream.record import TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
 
-#: From here on the leader warns of the broker's limit.
-_LARGE_BYTES: Final = 900_000
+#: The size above which the leader warns about the broker's limit.
+_WARNING_BYTES: Final = 900_000
 
 _Tasks = Mapping[TaskId, TaskInfo]
 _Hosts = dict[HostInfo, set[TopicPartition]]
 
 
-class ConsumerAssignment(NamedTuple):
-    """What the leader gives one member: its partitions, sorted, and the bytes about its tasks."""
-
-    partitions: tuple[TopicPartition, ...]
-    user_data: bytes
-
-
 class LeaderAssignor:
-    """Gives every member of the group its part of the tasks of one topology.
+    """Assigns the tasks of one topology to the members of the group.
 
-    Which process gets which tasks a `TaskAssignor` decides; this one knows of members, partitions
-    and bytes, too.
-
-    Args:
-        topics: the topics of the topology.
-        cluster: where partition counts and offsets are asked for and internal topics created.
-        task_assignor: decides which process gets which tasks.
-        config: what it may look at.
-        process_id: this member's process, which asks for probing rebalances while it leads.
-        clock: says when those are due.
+    A `TaskAssignor` assigns tasks to processes; this class handles members, partitions and the wire
+    format. While this member is the leader, its process requests probing rebalances.
     """
 
     def __init__(
@@ -98,47 +86,43 @@ class LeaderAssignor:
         self._process_id = process_id
         self._clock = clock or SystemClock()
 
-    def assign(self, members: Mapping[str, ConsumerSubscription]) -> dict[str, ConsumerAssignment]:
-        """An assignment for each member, by member id. Equal calls have equal results.
+    def assign(self, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
+        """Return an assignment for each member, by member id. Equal calls have equal results.
 
-        A missing source topic, bytes that cannot be read, or an invalid result of the task
-        assignor are told to every member as an error code, with nothing assigned, and the story is
-        logged here. So are members that subscribe to other topics, each by itself.
-
-        Args:
-            members: what each member brought, by member id.
+        If a source topic is missing, a subscription cannot be read, or the task assignor returns an
+        invalid assignment, all members receive an error code and no tasks, and the details are
+        logged. Members that subscribe to other topics are rejected individually.
 
         Raises:
-            TopologyError: the topology does not fit the cluster: topics that are not
-                co-partitioned, or internal topics with a wrong partition count. Follows Kafka
-                Streams: only the leader learns of it, by this exception; the next leader will, in
-                turn.
-            BrokerUnavailableError: the cluster did not answer in time; nothing was decided, and
-                the group may try again.
+            TopologyError: the topology does not match the cluster: topics are not co-partitioned,
+                or internal topics have a wrong partition count. Follows Kafka Streams: only the
+                leader receives this exception, and then the next leader.
+            BrokerUnavailableError: the cluster did not respond in time; nothing was assigned, and
+                the group may retry.
         """
         version = LATEST_VERSION
         try:
-            group = read_group(members)
+            group = decode_members(members)
             version = min(group.version, LATEST_VERSION)
             if group.shutdown_requested:
                 log.error(
-                    "%s asked that the whole application shuts down: telling all %d members",
+                    "%s requested a shutdown of all instances: informing all %d members",
                     ", ".join(group.shutdown_requested),
                     len(members),
                 )
                 return _error_for_all(
                     members, AssignorError.SHUTDOWN_REQUESTED, version, group.shutdown_requested
                 )
-            strangers = strangers_among(
+            mismatched = mismatched_members(
                 self._topics, {name: member.topics for name, member in members.items()}
             )
-            if not strangers:
+            if not mismatched:
                 return self._assign(group)
-            for name, why in strangers.items():
-                log.error("%s runs another topology and gets no task: %s", name, why)
-            known = {name: each for name, each in members.items() if name not in strangers}
-            refused = ConsumerAssignment((), refusal(self._topics, version))
-            return {**self._assign(read_group(known)), **dict.fromkeys(strangers, refused)}
+            for name, why in mismatched.items():
+                log.error("%s has another topology and gets no tasks: %s", name, why)
+            known = {name: each for name, each in members.items() if name not in mismatched}
+            rejection = MemberAssignment((), encode_mismatch(self._topics, version))
+            return {**self._assign(decode_members(known)), **dict.fromkeys(mismatched, rejection)}
         except MissingSourceTopicError as error:
             log.error("nothing is assigned: %s", error)
             code = AssignorError.INCOMPLETE_SOURCE_TOPIC_METADATA
@@ -147,7 +131,7 @@ class LeaderAssignor:
             code = AssignorError.ASSIGNMENT_ERROR
         return _error_for_all(members, code, version)
 
-    def _assign(self, group: Group) -> dict[str, ConsumerAssignment]:
+    def _assign(self, group: GroupMembers) -> dict[str, MemberAssignment]:
         tasks, ends = self._prepare_tasks(self._topics.with_matches(group.topics))
         racks_matter = all(client.rack for client in group.clients) and ends is not None
         task_of = {tp: task_id for task_id, info in tasks.items() for tp in info.partitions}
@@ -159,47 +143,45 @@ class LeaderAssignor:
             now_ms=self._clock.now_ms(),
             replica_racks=self._replica_racks(tasks) if racks_matter else {},
         )
-        given = self._decide(state, lags_known=ends is not None)
+        given = self._assign_to_processes(state, lags_known=ends is not None)
         check_assignment(state, given)
-        announcement = _Announcement(group, tasks, task_of, given)
+        assignments = _MemberAssignments(group, tasks, task_of, given)
         result = {
             name: assignment
             for client in group.clients
-            for name, assignment in announcement.of_client(client, given[client.process_id])
+            for name, assignment in assignments.for_client(client, given[client.process_id])
         }
         log.info(
             "assigned %d tasks to %d threads of %d processes%s",
             len(tasks),
             len(result),
             len(group.clients),
-            f"; {announcement.withheld} follow when they are given up"
-            if announcement.withheld
+            f"; {assignments.withheld} follow when their owners have given them up"
+            if assignments.withheld
             else "",
         )
-        _warn_if_large(result, told=group.told_bytes)
+        _warn_if_large(result, subscription_bytes=group.subscription_bytes)
         return result
 
-    def _decide(
+    def _assign_to_processes(
         self, state: ApplicationState, *, lags_known: bool
     ) -> Mapping[uuid.UUID, ProcessAssignment]:
         if lags_known:
             return self._task_assignor(state)
-        # Follows Kafka Streams' FallbackPriorTaskAssignor: tasks stay where they are, and when the
-        # cluster answers again a further rebalance decides. Racks are left aside meanwhile.
+        # Follows Kafka Streams' FallbackPriorTaskAssignor: tasks stay where they are, and a further
+        # rebalance follows for when the cluster responds again. Racks are ignored meanwhile.
         config = replace(state.config, rack_aware_assignment_strategy="none")
         given = assign_sticky(replace(state, config=config))
-        asks = self._process_id if self._process_id in given else next(iter(given))
+        requester = self._process_id if self._process_id in given else next(iter(given))
         due_ms = state.now_ms + self._config.probing_rebalance_interval_ms
-        return {**given, asks: replace(given[asks], follow_up_ms=due_ms)}
+        return {**given, requester: replace(given[requester], follow_up_ms=due_ms)}
 
     def _prepare_tasks(
         self, topics: TopologyTopics
     ) -> tuple[dict[TaskId, TaskInfo], dict[TaskId, int] | None]:
-        """The tasks, once all internal topics are there, and how much state each stateful one has;
-        None for that where the cluster does not tell.
-
-        Raises:
-            MissingSourceTopicError: a topic that the application reads does not exist.
+        """Create internal topics, and return the tasks and the end offset sum of each stateful
+        task; None for the sums if the cluster does not return them. Raises MissingSourceTopicError
+        if a source topic does not exist.
         """
         changelogs = {name for group in topics.groups for name in group.changelog_topics}
         sources = topics.external_source_topics
@@ -209,8 +191,8 @@ class LeaderAssignor:
         if missing:
             raise MissingSourceTopicError(
                 f"The application reads {', '.join(map(repr, missing))}, which the cluster does "
-                "not have. Create source topics before the application is started; probably a "
-                "name is misspelt, or this is another cluster.",
+                "not have. Create source topics before the application starts. Perhaps a name is "
+                "misspelled, or this is another cluster.",
                 topic=missing[0],
             )
         resolved = repartition_counts(topics, counts)
@@ -235,13 +217,13 @@ class LeaderAssignor:
         try:
             ends = end_offset_sums(topics.groups, tasks, {t.name for t in new}, self._cluster)
         except (BrokerUnavailableError, UnknownTopicError) as error:
-            log.warning("tasks stay where they are, as far as that goes: %s", error)
+            log.warning("keeping tasks where they are, as far as possible: %s", error)
             return tasks, None
         return tasks, ends
 
     def _replica_racks(self, tasks: _Tasks) -> Mapping[TopicPartition, frozenset[str]]:
-        """Where the replicas of the tasks' partitions are, as far as the settings make that matter
-        and the cluster tells."""
+        """Return the racks of the partitions' replicas, if the settings require them and the
+        cluster returns them."""
         if self._config.rack_aware_assignment_strategy == "none":
             return {}
         topics = {partition.topic for info in tasks.values() for partition in info.partitions}
@@ -250,16 +232,16 @@ class LeaderAssignor:
         try:
             return self._cluster.replica_racks(topics)
         except BrokerUnavailableError as error:
-            log.warning("tasks are placed without regard to racks: %s", error)
+            log.warning("ignoring racks in the assignment: %s", error)
             return {}
 
 
-class _Announcement:
-    """Turns what each process gets into what each of its threads is told."""
+class _MemberAssignments:
+    """Builds the assignments of threads from the assignments of processes."""
 
     def __init__(
         self,
-        group: Group,
+        group: GroupMembers,
         tasks: _Tasks,
         task_of: Mapping[TopicPartition, TaskId],
         given: Mapping[uuid.UUID, ProcessAssignment],
@@ -267,22 +249,22 @@ class _Announcement:
         self._group = group
         self._tasks = tasks
         self._task_of = task_of
-        #: How many tasks are kept back in this round.
+        #: The number of tasks that are withheld in this round.
         self.withheld = 0
         active: _Hosts = {}
         standby: _Hosts = {}
         for client in group.clients:
-            # What is told is where tasks will be, those included that are withheld in this round.
+            # Contains the final locations of tasks, including tasks withheld in this round.
             if client.host is not None:
                 mine = given[client.process_id]
                 active.setdefault(client.host, set()).update(self._partitions_of(mine.active))
                 standby.setdefault(client.host, set()).update(self._partitions_of(mine.standby))
         self._encoded_hosts = encode_hosts(active, standby)
 
-    def of_client(
-        self, client: Client, given: ProcessAssignment
-    ) -> Iterable[tuple[str, ConsumerAssignment]]:
-        """The assignment of each thread of a process."""
+    def for_client(
+        self, client: ClientMetadata, given: ProcessAssignment
+    ) -> Iterable[tuple[str, MemberAssignment]]:
+        """Yield the assignment of each thread of a process."""
         active, standby = self._spread(client, given)
         had_standby = client.state(self._task_of).previous_standby
         follow_up_ms = given.follow_up_ms
@@ -303,25 +285,25 @@ class _Announcement:
             yield name, self._encoded(allowed, {*standby[name], *kept}, next_rebalance_ms)
 
     def _spread(
-        self, client: Client, given: ProcessAssignment
+        self, client: ClientMetadata, given: ProcessAssignment
     ) -> tuple[dict[str, list[TaskId]], dict[str, list[TaskId]]]:
-        """The active and the standby tasks of each thread."""
+        """Return the active and the standby tasks of each thread."""
         previous = client.previous_tasks(self._task_of)
         stateful = [task_id for task_id in given.active if self._tasks[task_id].is_stateful]
         stateless = given.active - set(stateful)
         loads: dict[str, int] = {}
         active = spread_over_threads(stateful, client.consumers, previous, loads)
         standby = spread_over_threads(given.standby, client.consumers, previous, loads)
-        # Kafka Streams spreads stateless tasks anew each time. They have no state to lose, but one
-        # that moves stops for a round and costs another rebalance.
+        # Kafka Streams redistributes stateless tasks in each rebalance. They have no state to lose,
+        # but a task that moves stops for a round and causes another rebalance.
         for name, more in spread_over_threads(stateless, client.consumers, previous, loads).items():
             active[name] += more
         return active, standby
 
-    def _is_free(self, task_id: TaskId, client: Client, name: str) -> bool:
-        """Whether no other thread owns a partition of the task.
+    def _is_free(self, task_id: TaskId, client: ClientMetadata, name: str) -> bool:
+        """Return whether no other thread owns a partition of the task.
 
-        A task is told whole or not at all.
+        A task is assigned with all its partitions or not at all.
         """
         return all(
             partition not in self._group.owned or client.owner_of.get(partition) == name
@@ -330,7 +312,7 @@ class _Announcement:
 
     def _encoded(
         self, active: Iterable[TaskId], standby: Iterable[TaskId], next_rebalance_ms: int
-    ) -> ConsumerAssignment:
+    ) -> MemberAssignment:
         owned = sorted(
             (partition, task_id)
             for task_id in active
@@ -344,27 +326,77 @@ class _Announcement:
             common_version=min(self._group.common_version, LATEST_VERSION),
         )
         data = info.encode(self._encoded_hosts)
-        return ConsumerAssignment(tuple(partition for partition, _ in owned), data)
+        return MemberAssignment(tuple(partition for partition, _ in owned), data)
 
     def _partitions_of(self, task_ids: Iterable[TaskId]) -> Iterable[TopicPartition]:
         return (tp for task_id in task_ids for tp in self._tasks[task_id].partitions)
 
 
-def _warn_if_large(given: Mapping[str, ConsumerAssignment], told: int) -> None:
-    """Warn before the broker cannot keep the group any more: its members would end with an error
-    that says nothing.
+def spread_over_threads(
+    tasks: Iterable[TaskId],
+    consumers: Iterable[str],
+    previous: Mapping[str, Sequence[TaskId]],
+    loads: MutableMapping[str, int],
+) -> dict[str, list[TaskId]]:
+    """Return the tasks of each thread. The numbers of tasks differ by one at most.
 
-    Args:
-        given: what each member gets.
-        told: how many bytes the members sent.
+    Source of the semantics: Kafka Streams' `StreamsPartitionAssignor.assignTasksToThreads`.
+
+    Each thread first keeps its previous tasks, up to its fair share. Then threads below their share
+    are filled up in turn. Each of the few remaining tasks goes to its previous thread if that
+    thread has no more than its share yet, else to the next such thread. `previous` has the tasks to
+    keep first. `loads` is the number of tasks of other kinds that each thread has already; it is
+    updated, so that the next kind evens out the differences of this one.
     """
-    size = told + sum(len(each.user_data) + 4 * len(each.partitions) for each in given.values())
-    if size > _LARGE_BYTES:
+    names = sorted(consumers)
+    given: dict[str, list[TaskId]] = {name: [] for name in names}
+    left = dict.fromkeys(sorted(tasks))
+    share = (sum(loads.values()) + len(left)) // len(names)
+    room = {name: share - loads.get(name, 0) for name in names}
+    wanted: dict[TaskId, str] = {}
+    for name in names:
+        for task_id in previous.get(name, ()):
+            if task_id not in left:
+                continue
+            if len(given[name]) < room[name]:
+                given[name].append(task_id)
+                del left[task_id]
+            else:
+                wanted[task_id] = name
+    below_share = deque(name for name in names if len(given[name]) < room[name])
+    while below_share:
+        name = below_share.popleft()
+        task_id = next(iter(left))
+        given[name].append(task_id)
+        del left[task_id]
+        if len(given[name]) < room[name]:
+            below_share.append(name)
+    at_share = dict.fromkeys(name for name in names if len(given[name]) == room[name])
+    for task_id, name in sorted(wanted.items()):
+        if task_id in left and name in at_share:
+            given[name].append(task_id)
+            del left[task_id]
+            del at_share[name]
+    assert len(left) <= len(at_share), f"no thread has room for {sorted(left)}"
+    # Kafka Streams assigns these in the order of a heap; here they are ordered.
+    for task_id, name in zip(left, at_share, strict=False):
+        given[name].append(task_id)
+    for name in names:
+        loads[name] = loads.get(name, 0) + len(given[name])
+    return given
+
+
+def _warn_if_large(given: Mapping[str, MemberAssignment], subscription_bytes: int) -> None:
+    """Warn before the broker rejects the group because of its size, with an unspecific error."""
+    size = subscription_bytes + sum(
+        len(each.user_data) + 4 * len(each.partitions) for each in given.values()
+    )
+    if size > _WARNING_BYTES:
         log.warning(
-            "the subscriptions and assignments of the %d members take %d bytes. The broker keeps "
-            "them as one record and refuses the group above its message.max.bytes (1 MB by "
-            "default) with an unknown error. Raise message.max.bytes on the brokers, set "
-            "offsets.topic.compression.codec=4 there, or have fewer threads, standbys, or "
+            "the subscriptions and assignments of the %d members take %d bytes. The broker stores "
+            "them in one record, and rejects the group with an unknown error if they exceed "
+            "message.max.bytes (1 MB by default). Raise message.max.bytes on the brokers, set "
+            "offsets.topic.compression.codec=4 there, or use fewer threads, standbys, or "
             "instances with an application_server",
             len(given),
             size,
@@ -372,14 +404,11 @@ def _warn_if_large(given: Mapping[str, ConsumerAssignment], told: int) -> None:
 
 
 def _error_for_all(
-    members: Iterable[str],
-    code: AssignorError,
-    version: int,
-    asked_by: Iterable[str] = (),
-) -> dict[str, ConsumerAssignment]:
-    # Kafka Streams' members look at the code alone; in ours, what stands in the place of hosts says
-    # whose wish it was.
-    hosts = {HostInfo(name, 0): frozenset[TopicPartition]() for name in asked_by}
+    members: Iterable[str], code: AssignorError, version: int, requested_by: Iterable[str] = ()
+) -> dict[str, MemberAssignment]:
+    # Kafka Streams' members only use the code; our members read the requesting members from the
+    # hosts.
+    hosts = {HostInfo(name, 0): frozenset[TopicPartition]() for name in requested_by}
     info = AssignmentInfo(error_code=code, version=version, partitions_by_host=hosts)
     data = info.encode()
-    return {name: ConsumerAssignment((), data) for name in members}
+    return {name: MemberAssignment((), data) for name in members}

@@ -1,6 +1,6 @@
-"""Members of the group that run another topology under the same application id.
+"""Detects group members that run a different topology under the same application id.
 
-Kafka Streams asks that all instances run the same one, and does not check it.
+Kafka Streams requires the same topology in all instances, but does not check it.
 """
 
 from __future__ import annotations
@@ -8,40 +8,35 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from millstream.assignment.task_assignment import TaskAssignment
-from millstream.assignment.topics import TopologyTopics
-from millstream.assignment.wire.assignment_info import AssignmentInfo
-from millstream.assignment.wire.protocol import AssignorError
+from millstream.assignment.topic_metadata import TopologyTopics
+from millstream.assignment.wire_format import AssignmentInfo, AssignorError
 from millstream.errors import TopologyError
 from millstream.record import TaskId, TopicPartition
 
 
-def strangers_among(
+def mismatched_members(
     topics: TopologyTopics, subscribed: Mapping[str, Collection[str]]
 ) -> dict[str, str]:
-    """The members that subscribe to other topics than the leader, each with how they differ.
+    """Return the members whose topics differ from the leader's, and describe the difference.
 
-    What a pattern matches is found out by each member for itself, and not always at the same time:
-    with patterns nobody is a stranger.
-
-    Args:
-        topics: of the leader's topology.
-        subscribed: what each member subscribes to, by member id.
+    If a source has a topic pattern, no member is rejected: each member resolves the pattern itself,
+    and not always at the same time. `subscribed` maps the id of each member to its topics.
     """
     if any(group.source_patterns for group in topics.groups):
         return {}
     ours = {topic for group in topics.groups for topic in group.source_topics}
     return {
-        name: difference(theirs, ours)
+        name: describe_difference(theirs, ours)
         for name, theirs in subscribed.items()
         if theirs and set(theirs) != ours
     }
 
 
-def refusal(topics: TopologyTopics, version: int) -> bytes:
-    """What the leader tells a stranger: an error, and with it what is read here."""
+def encode_mismatch(topics: TopologyTopics, version: int) -> bytes:
+    """Encode the assignment for a mismatched member: an error and the leader's source topics."""
     return AssignmentInfo(
         error_code=AssignorError.ASSIGNMENT_ERROR,
-        # Members that do not expect it look at the error alone.
+        # Members that do not support this field only read the error.
         standby_tasks={
             TaskId(group.subtopology_id, 0): frozenset(
                 TopicPartition(topic, 0) for topic in group.source_topics
@@ -55,50 +50,55 @@ def refusal(topics: TopologyTopics, version: int) -> bytes:
 def check_same_topology(
     topics: TopologyTopics, assignment: TaskAssignment, application_id: str
 ) -> None:
-    """See that what the leader says fits the topology that runs here.
+    """Check that an assignment matches the topology of this instance.
 
-    Raises:
-        TopologyError: the leader runs another one.
+    Raises TopologyError if the leader has a different topology.
     """
-    told = {**assignment.active, **assignment.standby}
-    read = {
+    assigned = {**assignment.active, **assignment.standby}
+    sources = {
         group.subtopology_id: (set(group.source_topics), group.source_patterns)
         for group in topics.groups
     }
     if assignment.error is AssignorError.NONE:
         unknown = sorted(
-            f"{place} as task {task_id}"
-            for task_id, places in told.items()
-            for place in places
-            if task_id.subtopology not in read
+            f"{partition} as task {task_id}"
+            for task_id, partitions in assigned.items()
+            for partition in partitions
+            if task_id.subtopology not in sources
             or not (
-                place.topic in read[task_id.subtopology][0]
-                or any(each.fullmatch(place.topic) for each in read[task_id.subtopology][1])
+                partition.topic in sources[task_id.subtopology][0]
+                or any(each.fullmatch(partition.topic) for each in sources[task_id.subtopology][1])
             )
         )
         if not unknown:
             return
-        why = f"it hands out {', '.join(unknown[:3])}, which does not exist here"
-    elif assignment.error is AssignorError.ASSIGNMENT_ERROR and told:
-        theirs = {place.topic for places in told.values() for place in places}
-        why = difference(theirs, {topic for sources, _ in read.values() for topic in sources})
+        why = (
+            f"the leader assigns {', '.join(unknown[:3])}, which the topology of this instance "
+            "does not contain"
+        )
+    elif assignment.error is AssignorError.ASSIGNMENT_ERROR and assigned:
+        theirs = {partition.topic for partitions in assigned.values() for partition in partitions}
+        why = describe_difference(
+            theirs, {topic for own_topics, _ in sources.values() for topic in own_topics}
+        )
     else:
         return
     raise TopologyError(
-        f"Other instances run another topology under the application id {application_id!r}: {why}. "
-        "Give this program an application_id of its own; or, if it is a new version of the same "
-        "application, close all instances of the old one before the first of the new one starts."
+        f"Other instances run a different topology under the application id {application_id!r}: "
+        f"{why}. "
+        "Use a separate application_id for this program; or, if this is a new version of the same "
+        "application, close all instances of the old version before starting the new one."
     )
 
 
-def difference(theirs: Iterable[str], ours: Iterable[str]) -> str:
-    """In which topics two topologies differ, in words."""
+def describe_difference(theirs: Iterable[str], ours: Iterable[str]) -> str:
     only_theirs, only_ours = sorted({*theirs} - {*ours}), sorted({*ours} - {*theirs})
     parts = [
-        f"{who} read {', '.join(map(repr, topics))}"
-        for who, topics in (("they alone", only_theirs), ("this one alone", only_ours))
+        f"{reader} {', '.join(map(repr, topics))}"
+        for reader, topics in (
+            ("only they read", only_theirs),
+            ("only this instance reads", only_ours),
+        )
         if topics
     ]
-    return " and ".join(parts).replace("this one alone read", "this one alone reads") or (
-        "they read the same topics in other sub-topologies"
-    )
+    return " and ".join(parts) or "they read the same topics in different sub-topologies"

@@ -1,7 +1,7 @@
-"""The last of the four assignors, which can be swapped: which process gets which tasks.
+"""The last of the four assignors, which can be replaced: assigns tasks to processes.
 
-Follows Kafka Streams' `TaskAssignor` (KIP-924): the state of the application goes in, the tasks
-of each process come out. Topics, threads and the bytes on the wire are the business of others.
+Follows Kafka Streams' `TaskAssignor` (KIP-924): a function from the state of the application to the
+tasks of each process. Topics, threads and the wire format are handled elsewhere.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from millstream.record import TaskId, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """A task that is to be given to a process.
+    """A task to be assigned.
 
     Args:
-        partitions: its source partitions.
-        is_stateful: whether it has state to restore.
-        changelogs: the partitions that its state is restored from.
+        partitions: the source partitions.
+        is_stateful: whether the task has state to restore.
+        changelogs: the partitions from which the state is restored.
 
     Example:
         >>> TaskInfo(frozenset({TopicPartition("clicks", 3)}), is_stateful=True).is_stateful
@@ -35,17 +35,16 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """A process of the application: threads which share a state directory.
+    """A process of the application: threads that share a state directory.
 
     Args:
-        threads: how many of its threads are in the group, at least one.
-        previous_active: the tasks that it worked on before this rebalance.
-        previous_standby: the other tasks that it has state of.
-        client_tags: its `client.tag.*` settings.
-        lags: how many changelog records it would have to restore for each stateful task;
-            `LATEST_OFFSET` for a task that it runs. A task of which nothing is said is one of which
-            it has nothing.
-        rack: its `client.rack`; None if a thread has none, or another one.
+        threads: the number of its threads in the group, at least one.
+        previous_active: the active tasks before this rebalance.
+        previous_standby: the other tasks with state on the process.
+        client_tags: the `client.tag.*` settings.
+        lags: the number of changelog records to restore for each stateful task; `LATEST_OFFSET` for
+            a running task. The process has no state of other tasks.
+        rack: the `client.rack`; None if the threads have none or different ones.
 
     Example:
         >>> ProcessState(threads=2, previous_active=frozenset({TaskId(0, 3)})).threads
@@ -62,23 +61,23 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentConfig:
-    """The settings that an assignor may look at, by the names of Kafka Streams.
+    """The settings for assignors, by the names of Kafka Streams.
 
     Args:
-        num_standby_replicas: how many copies of each task's state are kept beside the task itself.
-        max_warmup_replicas: how many further copies may be on their way to where a task should be.
-        acceptable_recovery_lag: with so few changelog records to restore, a process counts as
-            caught up.
-        probing_rebalance_interval_ms: how long to wait before looking whether copies have caught
-            up.
-        rack_aware_assignment_tags: the client tags in which the copies of a task should differ.
-        rack_aware_assignment_strategy: whether tasks are placed near the replicas of their
-            partitions: `none`, `min_traffic`, or `balance_subtopology`, which also keeps the tasks
-            of each sub-topology spread.
-        rack_aware_traffic_cost: what a partition costs that is read from another rack; None leaves
-            it to the assignor.
-        rack_aware_non_overlap_cost: what moving a task for the sake of racks costs; None leaves it
-            to the assignor.
+        max_warmup_replicas: the maximum number of warm-up replicas, which prepare the move of a
+            task.
+        acceptable_recovery_lag: the number of changelog records to restore up to which a process
+            counts as caught up.
+        probing_rebalance_interval_ms: the time before a probing rebalance checks whether warm-up
+            replicas have caught up.
+        rack_aware_assignment_tags: the client tags in which the replicas of a task should differ.
+        rack_aware_assignment_strategy: whether to place tasks near the replicas of their
+            partitions: `none`, `min_traffic`, or `balance_subtopology`, which also spreads the
+            tasks of each sub-topology.
+        rack_aware_traffic_cost: the cost of reading a partition from another rack; None for the
+            assignor's default.
+        rack_aware_non_overlap_cost: the cost of moving a task because of racks; None for the
+            assignor's default.
 
     Example:
         >>> AssignmentConfig(num_standby_replicas=1).acceptable_recovery_lag
@@ -97,16 +96,17 @@ class AssignmentConfig:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationState:
-    """All that a decision can be based on.
+    """The input of a task assignor.
 
     Args:
-        tasks: every task, in the order of the task ids.
-        processes: every process of the group, in the order of the process ids.
+        tasks: every task, ordered by task id.
+        processes: every process of the group, ordered by process id.
         config: the leader's settings.
-        leader: the process of the leader, which asks for probing rebalances.
+        leader: the process of the leader, which requests probing rebalances.
         now_ms: the leader's time, in milliseconds since the epoch.
-        replica_racks: the racks of each partition's replicas, where a rack-aware strategy is set;
-            partitions are left out of which a broker has no rack, and changelogs without standbys.
+        replica_racks: the racks of each partition's replicas, if a rack-aware strategy is set. Does
+            not contain partitions with a broker without a rack, nor changelogs if there are no
+            standbys.
 
     Example:
         >>> import uuid
@@ -126,14 +126,14 @@ class ApplicationState:
 
     @property
     def order(self) -> list[uuid.UUID]:
-        """The process ids in the order in which the assignors go through them."""
+        """The process ids in the order in which assignors iterate over them."""
         return sorted(self.processes, key=process_order)
 
 
 def process_order(process_id: uuid.UUID) -> tuple[int, int]:
-    """What process ids are sorted by: their halves as signed numbers.
+    """Return the sort key of process ids: their halves as signed numbers, as in Java.
 
-    So does Java, and where several processes would do, the first one is taken.
+    The order decides among processes that are equally suitable.
     """
     upper, lower = process_id.int >> 64, process_id.int & (1 << 64) - 1
     return _signed(upper), _signed(lower)
@@ -145,12 +145,11 @@ def _signed(bits: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProcessAssignment:
-    """What a process gets.
+    """The tasks of a process.
 
     Args:
-        active: the tasks it works on.
-        standby: the tasks it keeps a copy of the state of, warm-ups included.
-        follow_up_ms: when one of its threads is to ask for another rebalance, in milliseconds since
+        standby: the standby tasks, including warm-up replicas.
+        follow_up_ms: when one of its threads must request another rebalance, in milliseconds since
             the epoch; None for never.
 
     Example:
@@ -178,43 +177,43 @@ TaskAssignor = Callable[[ApplicationState], Mapping[uuid.UUID, ProcessAssignment
 def check_assignment(
     state: ApplicationState, assignment: Mapping[uuid.UUID, ProcessAssignment]
 ) -> None:
-    """Refuse an assignment that would leave work undone or have it done twice.
+    """Reject an assignment with unassigned or duplicate tasks.
 
-    Raises:
-        TaskAssignmentError: it says which rule is broken, with Kafka Streams' name for it.
+    Raises TaskAssignmentError if the assignment is invalid; the message contains Kafka Streams'
+    name of the violated rule.
     """
     unknown = sorted(set(assignment) - set(state.processes))
     if unknown:
-        raise _broken("UNKNOWN_PROCESS_ID", f"there is no process {unknown[0]} in the group")
+        raise _invalid("UNKNOWN_PROCESS_ID", f"there is no process {unknown[0]} in the group")
     missing = sorted(set(state.processes) - set(assignment))
     if missing:
-        raise _broken("MISSING_PROCESS_ID", f"nothing is said of process {missing[0]}")
+        raise _invalid("MISSING_PROCESS_ID", f"there is no entry for process {missing[0]}")
     owner: dict[TaskId, uuid.UUID] = {}
     for process_id, given in assignment.items():
         for task_id in sorted(given.active | given.standby):
             if task_id not in state.tasks:
-                raise _broken("UNKNOWN_TASK_ID", f"there is no task {task_id}")
+                raise _invalid("UNKNOWN_TASK_ID", f"there is no task {task_id}")
         for task_id in sorted(given.active):
             if owner.setdefault(task_id, process_id) != process_id:
-                raise _broken(
+                raise _invalid(
                     "ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES",
                     f"processes {owner[task_id]} and {process_id} both get task {task_id}",
                 )
         for task_id in sorted(given.standby):
             if task_id in given.active or not state.tasks[task_id].is_stateful:
-                raise _broken(
+                raise _invalid(
                     "INVALID_STANDBY_TASK",
                     f"process {process_id} gets task {task_id} as a standby, although it "
                     "is stateless or active there",
                 )
     left = sorted(set(state.tasks) - set(owner))
     if left:
-        # Kafka Streams lets this pass; a partition that nobody reads must not go unnoticed.
-        raise _broken("UNASSIGNED_ACTIVE_TASK", f"no process gets task {left[0]}")
+        # Kafka Streams accepts this, but an unread partition must not go unnoticed.
+        raise _invalid("UNASSIGNED_ACTIVE_TASK", f"no process gets task {left[0]}")
 
 
-def _broken(rule: str, what: str) -> TaskAssignmentError:
+def _invalid(rule: str, what: str) -> TaskAssignmentError:
     return TaskAssignmentError(
         f"The task assignor made an invalid assignment ({rule}): {what}. "
-        "If the task assignor is your own, correct it."
+        "If it is your own task assignor, fix it."
     )

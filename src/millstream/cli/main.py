@@ -1,4 +1,4 @@
-"""From the command line's words to a subcommand, and from its errors to an exit code."""
+"""The entry point of the command line: subcommands, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -27,38 +27,25 @@ from millstream.cli.commands import (
     upgrade_check,
 )
 from millstream.cli.output import printable
-from millstream.config_fields import did_you_mean
+from millstream.config.fields import did_you_mean
 from millstream.errors import StreamsError
 
-#: What shells report for a program that Ctrl-C ended.
+#: The exit code that shells report for a program ended by Ctrl-C.
 _INTERRUPTED: Final = 130
 
-#: The subcommands, in the order of the overview and under its headings.
+#: The subcommands by heading, in the order of the help.
 COMMANDS: Final[Mapping[str, tuple[click.Command, ...]]] = {
-    "Develop": (
-        init.command,
-        run.command,
-        broker.command,
-        demo.command,
-        doctor.command,
-    ),
-    "Look": (
-        describe.command,
-        topics.command,
-        lag.command,
-        query.command,
-        console.command,
-    ),
-    "Change": (upgrade_check.command, reset.command),
+    "Develop": (init.command, run.command, broker.command, demo.command, doctor.command),
+    "Inspect": (describe.command, topics.command, lag.command, query.command, console.command),
+    "Maintain": (upgrade_check.command, reset.command),
     "Shell": (completion.command,),
 }
 
 
-class _Overview(click.Group):
-    """The commands under headings, and a hint for a word that is none of them."""
+class _CommandGroup(click.Group):
+    """A command group that lists its commands under headings and suggests corrections."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the overview."""
         longest = max(len(name) for name in self.commands)
         room = formatter.width - 6 - longest
         for heading, commands in COMMANDS.items():
@@ -69,14 +56,15 @@ class _Overview(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first word means."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             hint = did_you_mean(args[0], self.commands)
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
-@click.group("millstream", cls=_Overview, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    "millstream", cls=_CommandGroup, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(version("millstream"), message="millstream %(version)s")
 def millstream() -> None:
     """Kafka Streams and Decaton for Python, on Spark."""
@@ -90,21 +78,17 @@ for _commands in COMMANDS.values():
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Args:
-        argv: the words after the program's name; None takes those of this process.
-
-    Returns:
-        The exit code: 0 for success, 1 for an error that was printed or a check that found
-        something, 2 for wrong arguments, 130 after Ctrl-C.
+    Returns the exit code: 0 for success, 1 for a printed error or a failed check, 2 for wrong
+    arguments, 130 after Ctrl-C.
     """
     words = None if argv is None else list(argv)
     try:
         code = millstream.main(words, prog_name="millstream", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        said = io.StringIO()
-        error.show(said)
-        click.echo(printable(said.getvalue(), lines=True), err=True, nl=False)
+        message = io.StringIO()
+        error.show(message)
+        click.echo(printable(message.getvalue(), lines=True), err=True, nl=False)
         return error.exit_code
     except StreamsError as error:
         click.echo(f"millstream: {printable(str(error), lines=True)}", err=True)
@@ -112,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever reads has seen enough, such as `head`; nothing is left to flush at the end.
+        # The reader has closed the pipe, such as `head`. Discard further output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code if isinstance(code, int) else 0

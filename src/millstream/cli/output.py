@@ -1,5 +1,4 @@
-"""What commands write: results to stdout, as tables for people or JSON for programs, and whatever
-else is to be said to stderr."""
+"""The output of commands: tables or JSON on stdout, messages on stderr."""
 
 from __future__ import annotations
 
@@ -15,17 +14,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-#: Where the output is no terminal, nothing is cut off.
-_ENDLESS: Final = 10_000
+#: The width if the output is not a terminal: nothing is cut off.
+_UNLIMITED_WIDTH: Final = 10_000
 
-#: How rows are marked; the word before the colon of a cell's style.
+#: Styles of cells and messages.
 GOOD: Final = "green"
 WARNING: Final = "yellow"
 BAD: Final = "bold red"
 FAINT: Final = "dim"
 
-#: What a terminal obeys, or what turns the order of a line around, instead of being shown.
-_OBEYED: Final = re.compile(
+#: Characters that control a terminal or change the direction of text.
+_UNSAFE_CHARACTERS: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
@@ -33,21 +32,17 @@ Cell = str | int | float | None | Text
 
 
 def console(*, to_stderr: bool = False) -> Console:
-    """A console that writes as wide as it is told: cut to a terminal, uncut to a file."""
+    """Return a console that cuts lines to the width of a terminal, but not in files."""
     file = sys.stderr if to_stderr else sys.stdout
-    width = None if file.isatty() else _ENDLESS
+    width = None if file.isatty() else _UNLIMITED_WIDTH
     return Console(file=file, width=width, highlight=False, emoji=False, markup=False)
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """A text as a terminal may be given it: what it would obey is written as an escape.
+    """Escape the control characters of a text for a terminal.
 
-    Keys, values and names come from whoever writes to a topic, and must not set a clipboard or a
-    title, or draw over what else is shown.
-
-    Args:
-        text: from wherever.
-        lines: whether it may have several.
+    Keys, values and names come from topics. They must not change the clipboard or the title, or
+    overwrite other output.
     """
 
     def escaped(found: re.Match[str]) -> str:
@@ -55,32 +50,26 @@ def printable(text: str, *, lines: bool = False) -> str:
             return "\n"
         return found.group().encode("unicode_escape").decode()
 
-    return _OBEYED.sub(escaped, text)
+    return _UNSAFE_CHARACTERS.sub(escaped, text)
 
 
 def json_text(data: Any, *, indented: bool = False) -> str:
-    """A document as JSON, with everything escaped that a terminal would obey."""
+    """Return a document as JSON, with control characters escaped."""
     text = orjson.dumps(data, option=orjson.OPT_INDENT_2 if indented else None).decode()
-    return _OBEYED.sub(
+    return _UNSAFE_CHARACTERS.sub(
         lambda found: "\n" if found.group() == "\n" else f"\\u{ord(found.group()):04x}", text
     )
 
 
 def print_json(data: Any) -> None:
-    """Write a document to stdout, in two-space indentation, keys in their order."""
+    """Write a document to stdout as indented JSON."""
     click.echo(json_text(data, indented=True))
 
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str | None = None
 ) -> None:
-    """Write a table to stdout. Columns of numbers are aligned to the right.
-
-    Args:
-        columns: their headings.
-        rows: the cells; None is shown as a dash.
-        title: a line above it.
-    """
+    """Write a table to stdout. Columns of numbers are right-aligned. None is shown as a dash."""
     listed = [list(row) for row in rows]
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for position, heading in enumerate(columns):
@@ -99,12 +88,11 @@ def print_table(
 
 
 def styled(text: str, style: str) -> Text:
-    """A cell in a colour."""
     return Text(printable(text), style=style)
 
 
-def say(text: str, style: str | None = None) -> None:
-    """Write a line for the reader to stderr."""
+def print_message(text: str, style: str | None = None) -> None:
+    """Write a message to stderr."""
     console(to_stderr=True).print(
         Text(printable(text, lines=True), style=style or ""), soft_wrap=True
     )

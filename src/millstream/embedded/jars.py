@@ -1,79 +1,74 @@
-"""Jars from Maven, the embedded broker's and others: fetched once, checked at every use.
+"""Jars from Maven for the embedded broker and others: downloaded once, verified at every use.
 
-Spark's Python package brings Ivy, the tool that resolves Maven artifacts, so nothing but Java is
-needed to get Apache Kafka's own broker. The jars are kept in a cache folder,
-`~/.cache/millstream/kafka-4.3.1` unless the environment variable MILLSTREAM_CACHE names another
-parent, and compared with the SHA-256 sums that ship with this package before each start (50 ms).
-A cache that is incomplete or damaged is fetched again.
-
-Where the jars come from is Ivy's default (Maven Central), or what is configured: see
-`maven_settings`.
+Spark's Python package includes Ivy, which resolves Maven artifacts, so only Java is needed to get
+Apache Kafka's own broker. The jars are kept in a cache folder and verified against the SHA-256 sums
+in this package before each start (50 ms). A damaged cache is downloaded again.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources, util
 from pathlib import Path
+from typing import Final, TextIO
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+from xml.sax.saxutils import quoteattr
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from millstream.clock import Clock, Deadline, SystemClock
-from millstream.embedded.fetch_bar import showing
 from millstream.embedded.java import Java
-from millstream.embedded.maven_settings import jvm_proxy_options, mirror_settings
 from millstream.embedded.system_user import home_folder
 from millstream.errors import EmbeddedKafkaError
 
-#: The version of Apache Kafka whose broker is run.
+#: The Apache Kafka version of the broker.
 KAFKA_VERSION = "4.3.1"
 
 _FETCH_TIMEOUT_MS = 600_000
 _FETCH_ATTEMPTS = 3
 _LOCK_POLL_S = 0.1
 
+logger = logging.getLogger(__name__)
+
+_LOOK_S: Final = 0.2
+
+# The values of <mirrorOf> that include Maven Central.
+_MIRRORS_CENTRAL = frozenset({"*", "central", "external:*"})
+
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """Jars that are kept in one folder.
-
-    Args:
-        folder: where they are kept.
-        sums: the SHA-256 of every jar by file name, None where it is not known: then Ivy alone
-            compares what it fetches with the sums of where it comes from.
-        dependencies: the `ivy.xml` that leads to them.
-        what: whose jars they are, for messages.
-    """
+    """A set of jars in one folder."""
 
     folder: Path
+    #: The SHA-256 of every jar by file name, or None if unknown: then only Ivy compares the
+    #: download with the sums of its source.
     sums: Mapping[str, str | None]
+    #: The `ivy.xml` with the dependencies.
     dependencies: str
+    #: The name of the jars, for messages.
     what: str
 
 
 def broker_jars(
     java: Java, *, environ: Mapping[str, str] = os.environ, clock: Clock | None = None
 ) -> list[Path]:
-    """The broker's class path, in a fixed order; fetches what is missing.
-
-    Processes that ask at the same time wait for the one that fetches.
-
-    Args:
-        java: runs Ivy when something has to be fetched.
-        environ: where MILLSTREAM_CACHE and MILLSTREAM_IVY_SETTINGS are looked up.
-        clock: measures how long is waited.
-
-    Raises:
-        EmbeddedKafkaError: the jars could not be fetched, or are not what they should be.
-    """
+    """Return the broker's class path. Raises as `fetched_jars`."""
     dependencies = _package_data(f"kafka-{KAFKA_VERSION}.ivy.xml")
     what = f"Apache Kafka {KAFKA_VERSION}"
     jars = JarSet(cache_folder(environ), expected_sums(), dependencies, what)
@@ -81,41 +76,35 @@ def broker_jars(
 
 
 def fetched_jars(
-    jars: JarSet,
-    java: Java,
-    environ: Mapping[str, str] = os.environ,
-    clock: Clock | None = None,
+    jars: JarSet, java: Java, environ: Mapping[str, str] = os.environ, clock: Clock | None = None
 ) -> list[Path]:
-    """The jars of a cache folder, in a fixed order; fetches what is missing.
+    """Return the jars of a cache folder, in a fixed order; downloads missing ones.
 
-    Args:
-        jars: which, and where they are kept.
-        java: runs Ivy when something has to be fetched.
-        environ: where MILLSTREAM_IVY_SETTINGS and proxies are looked up.
-        clock: measures how long is waited.
+    Concurrent processes wait for the one that downloads. The environment has MILLSTREAM_CACHE,
+    MILLSTREAM_IVY_SETTINGS and proxies.
 
     Raises:
-        EmbeddedKafkaError: the jars could not be fetched, or are not what they should be.
+        EmbeddedKafkaError: the jars could not be downloaded, or do not match their sums.
     """
-    there = [jars.folder / name for name in jars.sums]
+    paths = [jars.folder / name for name in jars.sums]
     if not damaged_jars(jars.folder, jars.sums):
-        return there
+        return paths
     deadline = Deadline(clock or SystemClock(), _FETCH_TIMEOUT_MS)
     with locked(jars.folder, jars.what, deadline):
         if damaged_jars(jars.folder, jars.sums):
             _fetch(jars, java, environ, deadline)
-    return there
+    return paths
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ, what: str = "kafka") -> Path:
-    """Where the jars of this Kafka version are kept: the broker's, or others named by `what`."""
+    """Return the folder for jars of this Kafka version: the broker's, or others named by `what`."""
     return cache_parent(environ) / f"{what}-{KAFKA_VERSION}"
 
 
 def cache_parent(environ: Mapping[str, str] = os.environ) -> Path:
-    """The parent of all folders of jars: MILLSTREAM_CACHE, or `~/.cache/millstream`.
+    """Return the parent of all jar folders: MILLSTREAM_CACHE, or `~/.cache/millstream`.
 
-    A user without any home, as in containers, has one in the folder for temporary files.
+    For a user without a home, as in containers, it is in the folder for temporary files.
     """
     parent = environ.get("MILLSTREAM_CACHE")
     if parent:
@@ -128,14 +117,14 @@ def cache_parent(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def expected_sums() -> dict[str, str]:
-    """The SHA-256 of every jar by file name, as shipped with this package."""
+    """Return the SHA-256 of every jar by file name, as shipped with this package."""
     lines = _package_data(f"kafka-{KAFKA_VERSION}.sha256").split("\n")
     pairs = (line.split() for line in lines if line)
     return {name: digest for digest, name in pairs}
 
 
 def damaged_jars(folder: Path, sums: Mapping[str, str | None]) -> list[str]:
-    """The names of the jars that are missing from `folder` or differ from what was expected."""
+    """Return the names of the jars that are missing from `folder` or do not match their sums."""
     return [name for name, digest in sums.items() if _is_damaged(folder / name, digest)]
 
 
@@ -153,23 +142,14 @@ def _sum_of(path: Path) -> str | None:
 
 @contextmanager
 def locked(folder: Path, what: str, deadline: Deadline) -> Iterator[None]:
-    """While nobody else fetches into a cache folder.
-
-    Args:
-        folder: which one; its parent is created.
-        what: is fetched, for messages.
-        deadline: how long is waited for who fetches.
-
-    Raises:
-        EmbeddedKafkaError: somebody fetches for too long, or the cache cannot be written.
-    """
+    """Lock a cache folder for downloads and create its parent, or raise EmbeddedKafkaError."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = (folder.parent / f"{folder.name}.lock").open("w")
     except OSError as error:
         raise EmbeddedKafkaError(
             f"The cache folder {folder.parent} cannot be written ({error.strerror}): set "
-            "MILLSTREAM_CACHE to a folder that can."
+            "MILLSTREAM_CACHE to a writable folder."
         ) from error
     with lock:
         while True:
@@ -179,8 +159,8 @@ def locked(folder: Path, what: str, deadline: Deadline) -> Iterator[None]:
             except BlockingIOError:
                 if deadline.passed:
                     raise EmbeddedKafkaError(
-                        f"Another process has been fetching {what} into {folder} for too "
-                        "long: end it, then try again."
+                        f"Another process has been downloading {what} to {folder} for too "
+                        "long: end that process, then try again."
                     ) from None
                 time.sleep(_LOCK_POLL_S)
         yield
@@ -190,26 +170,22 @@ def _fetch(jars: JarSet, java: Java, environ: Mapping[str, str], deadline: Deadl
     folder = jars.folder
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
         work = Path(name)
-        with showing(work / "cache", len(jars.sums), f"fetching {jars.what}"):
+        with download_progress(work / "cache", len(jars.sums), f"downloading {jars.what}"):
             _run_ivy(work, jars, java, environ, deadline)
         fetched = work / "jars"
         damaged = damaged_jars(fetched, jars.sums)
         if damaged:
             raise EmbeddedKafkaError(
-                f"The fetched {', '.join(damaged)} differ from what {jars.what} was published "
-                "with, so they are not used: check the Maven mirror in between."
+                f"The downloaded {', '.join(damaged)} do not match the checksums of {jars.what}, "
+                "so they are not used: check the Maven mirror."
             )
-        # Nothing but complete folders ever stands under the final name.
+        # Renamed at the end, so that only complete folders have the final name.
         shutil.rmtree(folder, ignore_errors=True)
         fetched.rename(folder)
 
 
 def _run_ivy(
-    work: Path,
-    jars: JarSet,
-    java: Java,
-    environ: Mapping[str, str],
-    deadline: Deadline,
+    work: Path, jars: JarSet, java: Java, environ: Mapping[str, str], deadline: Deadline
 ) -> None:
     ivy_xml = work / "ivy.xml"
     ivy_xml.write_text(jars.dependencies)
@@ -218,11 +194,11 @@ def _run_ivy(
         *jvm_proxy_options(environ),
         *("-cp", str(ivy_jar()), "org.apache.ivy.Main", "-warn"),
         *mirror_settings(work, environ),
-        # Ivy's own cache is thrown away too: a damaged one would stay in the way of every retry.
+        # Ivy's own cache is temporary, too: a damaged one would break every retry.
         *("-cache", str(work / "cache"), "-ivy", str(ivy_xml), "-confs", "default"),
         *("-retrieve", str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")),
     ]
-    said = ""
+    reason = ""
     for _ in range(_FETCH_ATTEMPTS):
         seconds = deadline.remaining_ms(_FETCH_TIMEOUT_MS) / 1000
         try:
@@ -237,47 +213,135 @@ def _run_ivy(
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            said = f"no end after {_FETCH_TIMEOUT_MS // 60_000} minutes"
+            reason = f"timeout after {_FETCH_TIMEOUT_MS // 60_000} minutes"
             break
         if done.returncode == 0:
             return
-        said = _reason_in(done.stdout)
+        reason = _reason_in(done.stdout)
     raise EmbeddedKafkaError(
-        f"The jars of {jars.what} could not be fetched: {said}. Without a way to Maven Central, "
-        "let MILLSTREAM_IVY_SETTINGS name an ivysettings.xml for your mirror, or copy "
+        f"The jars of {jars.what} could not be downloaded: {reason}. Without access to Maven "
+        "Central, set MILLSTREAM_IVY_SETTINGS to an ivysettings.xml for your mirror, or copy "
         f"{jars.folder} from a machine that has it."
     )
 
 
 def _reason_in(ivy_output: str) -> str:
     lines = [line.strip() for line in ivy_output.splitlines() if line.strip()]
-    for telling in (r"server access error", r"\[FAILED", r"^:: .*#.*: ", r"exception|error"):
+    for pattern in (r"server access error", r"\[FAILED", r"^:: .*#.*: ", r"exception|error"):
         for line in lines:
-            if re.search(telling, line, re.IGNORECASE):
+            if re.search(pattern, line, re.IGNORECASE):
                 return line.removeprefix(":: ")
-    return lines[-1] if lines else "Ivy said nothing"
+    return lines[-1] if lines else "Ivy printed no error"
 
 
 def ivy_jar() -> Path:
-    """The Ivy that pyspark brings.
-
-    Raises:
-        EmbeddedKafkaError: pyspark is not installed, or has none.
-    """
+    """Return the Ivy jar of pyspark. Raises EmbeddedKafkaError without one."""
     spec = util.find_spec("pyspark")
     if spec is None:
         raise EmbeddedKafkaError(
-            "The broker is fetched with what Spark's Python package brings, and that is not "
-            "installed here: pip install 'millstream[spark]'"
+            "The broker is downloaded with the Ivy of pyspark, which is not installed here: "
+            "pip install 'millstream[spark]'"
         )
     for place in spec.submodule_search_locations or []:
         for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
             return jar
     raise EmbeddedKafkaError(
         "The installed pyspark has no jars (pyspark-client, perhaps): install the package "
-        "`pyspark`, whose Ivy fetches the broker."
+        "`pyspark`, whose Ivy downloads the broker."
     )
 
 
 def _package_data(name: str) -> str:
     return resources.files("millstream.embedded").joinpath(name).read_text()
+
+
+@contextmanager
+def download_progress(
+    folder: Path, number: int, what: str, file: TextIO | None = None
+) -> Iterator[None]:
+    """Show a progress bar for a download of jars to `folder`, on a terminal, after a log line."""
+    target = file or sys.stderr
+    logger.info("%s (%s jars)", what, number)
+    if not target.isatty():
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    ended = threading.Event()
+    with Progress(*columns, console=Console(file=target), transient=True) as progress:
+        bar = progress.add_task(what, total=number)
+
+        def follow() -> None:
+            while not ended.wait(_LOOK_S):
+                fetched = sum(1 for _ in folder.rglob("*.jar"))
+                progress.update(bar, completed=min(fetched, number))
+
+        watcher = threading.Thread(target=follow, name="millstream-fetch-bar", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+
+
+def mirror_settings(work: Path, environ: Mapping[str, str]) -> list[str]:
+    """Return Ivy's arguments for its source; may write a settings file to `work`.
+
+    The source is, in this order: the ivysettings.xml in MILLSTREAM_IVY_SETTINGS, which mirrors or
+    proxies with a password need; a mirror of Maven Central in `~/.m2/settings.xml`; Ivy's default.
+    """
+    named = environ.get("MILLSTREAM_IVY_SETTINGS")
+    if named:
+        settings = Path(named).expanduser()
+        if not settings.is_file():
+            raise EmbeddedKafkaError(
+                f"MILLSTREAM_IVY_SETTINGS names {settings}, which is not a file: correct it or "
+                "unset it."
+            )
+        return ["-settings", str(settings)]
+    home = environ.get("HOME")
+    url = _mirror_in(Path(home) / ".m2" / "settings.xml") if home else None
+    if url is None:
+        return []
+    settings = work / "ivysettings.xml"
+    settings.write_text(
+        "<ivysettings><settings defaultResolver='mirror'/><resolvers>"
+        f"<ibiblio name='mirror' m2compatible='true' root={quoteattr(url)}/>"
+        "</resolvers></ivysettings>"
+    )
+    return ["-settings", str(settings)]
+
+
+def _mirror_in(settings: Path) -> str | None:
+    try:
+        root = ElementTree.parse(settings).getroot()
+    except (OSError, ElementTree.ParseError):
+        # No Maven settings, or invalid ones, which Maven cannot read either.
+        return None
+    for mirror in root.iterfind(".//{*}mirror"):
+        of = (mirror.findtext("{*}mirrorOf") or "").replace(" ", "").split(",")
+        url = (mirror.findtext("{*}url") or "").strip()
+        blocked = (mirror.findtext("{*}blocked") or "").strip() == "true"
+        if url and not blocked and _MIRRORS_CENTRAL.intersection(of) and "!central" not in of:
+            return url
+    return None
+
+
+def jvm_proxy_options(environ: Mapping[str, str]) -> list[str]:
+    """Return Java's options for HTTPS_PROXY, HTTP_PROXY and NO_PROXY, which Java does not read
+    itself."""
+    options: list[str] = []
+    for scheme in ("http", "https"):
+        value = environ.get(f"{scheme}_proxy") or environ.get(f"{scheme.upper()}_PROXY")
+        if not value:
+            continue
+        proxy = urlsplit(value if "//" in value else f"//{value}")
+        if proxy.hostname:
+            options.append(f"-D{scheme}.proxyHost={proxy.hostname}")
+            options.append(f"-D{scheme}.proxyPort={proxy.port or 80}")
+    direct = environ.get("no_proxy") or environ.get("NO_PROXY")
+    if options and direct:
+        hosts = [host.strip() for host in direct.split(",") if host.strip()]
+        patterns = [f"*{host}" if host.startswith(".") else host for host in hosts]
+        options.append(f"-Dhttp.nonProxyHosts={'|'.join(patterns)}")
+    return options

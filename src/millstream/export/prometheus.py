@@ -1,17 +1,18 @@
-"""Metrics as Prometheus reads them; needs the extra `millstream[prometheus]`."""
+"""A Prometheus exporter. Requires the extra `millstream[prometheus]`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from millstream.errors import ConfigError
-from millstream.export.kinds import is_counter
-from millstream.export.prometheus_names import TEXT_LABEL, NamesGiven, label_names
 from millstream.export.scrape_server import ScrapeServer
-from millstream.metrics.values import Metric, Metrics
+from millstream.metrics.values import Metric, Metrics, is_counter
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
@@ -20,21 +21,85 @@ with suppress(ImportError):
     from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+_INVALID: Final = re.compile(r"[^a-zA-Z0-9_]")
+_TOTAL: Final = "_total"
+#: The label that contains a string value.
+TEXT_LABEL: Final = "value"
 #: The content type of `prometheus_text`.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+#: String metrics that are not useful as labels.
+_EXCLUDED: Final = frozenset({"topology-description"})
 
-#: Texts that say nothing as a label.
-_LEFT_OUT: Final = frozenset({"topology-description"})
+
+def prometheus_name(metric: Metric) -> str:
+    """Return the Prometheus name of a metric.
+
+    Kafka Streams' metrics are named as by Prometheus' JMX exporter with its usual rules, so that
+    existing dashboards work: `process-total` of `stream-thread-metrics` is
+    `kafka_streams_stream_thread_metrics_process_total`. Decaton's are named as by Micrometer.
+    String metrics are `…_info` with the value 1 and the string in the label `value`.
+    """
+    if metric.group == "subscription-metrics":
+        return _INVALID.sub("_", f"decaton_{metric.name}")
+    text = "_info" if isinstance(metric.value, str) else ""
+    return _INVALID.sub("_", f"kafka_streams_{metric.group}_{metric.name}") + text
+
+
+class PrometheusNames:
+    """Assigns unique names: if two metrics have the same name, the later one gets a number.
+
+    `a-b` and `a_b` would be samples of one series, of which Prometheus takes the first. Names are
+    stable for the lifetime of this object. Thread-safe, for concurrent scrapes.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names: dict[tuple[str, str, bool], str] = {}
+        self._taken: set[str] = set()
+
+    def name_of(self, metric: Metric) -> str:
+        key = (metric.group, metric.name, isinstance(metric.value, str))
+        with self._lock:
+            name = self._names.get(key)
+            if name is None:
+                wanted = prometheus_name(metric)
+                # A counter and a metric with the same name but for "total" would be one family.
+                family = wanted.removesuffix(_TOTAL)
+                unique = _unique(family, self._taken)
+                self._taken.add(unique)
+                name = self._names[key] = unique + wanted[len(family) :]
+            return name
+
+
+def label_names(labels: Iterable[str], *, with_text: bool) -> dict[str, str]:
+    """Return unique Prometheus names of labels; `with_text` reserves `TEXT_LABEL`."""
+    taken = {TEXT_LABEL} if with_text else set()
+    names = {}
+    for label in sorted(labels):
+        name = _INVALID.sub("_", label)
+        if not name or name[0].isdigit():
+            name = f"_{name}"
+        # Names that start with two underscores are reserved by Prometheus.
+        name = re.sub(r"\A__+", "_", name)
+        names[label] = _unique(name, taken)
+        taken.add(names[label])
+    return names
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    if name not in taken:
+        return name
+    return next(other for n in count(2) if (other := f"{name}_{n}") not in taken)
 
 
 def prometheus_text(metrics: Metrics) -> str:
-    """The text that a scrape gets.
+    """Return the metrics in Prometheus' text format.
 
     Args:
-        metrics: what to tell, for example `streams.metrics()`.
+        metrics: the metrics, for example `streams.metrics()`.
 
     Raises:
-        ConfigError: the extra is not installed.
+        ConfigError: the extra `prometheus` is not installed.
 
     Example:
         >>> one = Metric("process-total", {"thread-id": "t"}, 3.0, "stream-thread-metrics")
@@ -47,13 +112,13 @@ def prometheus_text(metrics: Metrics) -> str:
 
 
 def prometheus_registry(metrics: Callable[[], Metrics]) -> CollectorRegistry:
-    """A registry of `prometheus-client` that asks at each scrape, for an exporter of your own.
+    """Return a `prometheus-client` registry that collects the metrics on each scrape.
 
     Args:
-        metrics: gives them, for example `streams.metrics`.
+        metrics: returns the metrics, for example `streams.metrics`.
 
     Raises:
-        ConfigError: the extra is not installed.
+        ConfigError: the extra `prometheus` is not installed.
 
     Example:
         >>> one = Metric("put-rate", {}, 2.0, "stream-state-metrics")
@@ -68,28 +133,16 @@ def prometheus_registry(metrics: Callable[[], Metrics]) -> CollectorRegistry:
 
 
 class PrometheusPort:
-    """A port where Prometheus reads metrics, at any path. Without a password and unencrypted: who
-    may connect may read.
+    """A server for Prometheus, which answers at any path.
 
-    Args:
-        host: the address to listen at.
-        port: the port; 0 for any free one.
-        metrics: gives what is told, on a thread of its own.
-
-    Raises:
-        ConfigError: the extra is not installed.
-        OSError: the port is taken.
-
-    Example:
-        >>> with PrometheusPort("127.0.0.1", 0, lambda: Metrics([])) as prometheus:
-        ...     prometheus.port > 0
-        True
+    It has neither authentication nor encryption: anyone who can connect can read the metrics.
+    `metrics` is called on a server thread. Raises OSError if the port is in use.
     """
 
     def __init__(self, host: str, port: int, metrics: Callable[[], Metrics]) -> None:
         registry = prometheus_registry(metrics)
         self._server = ScrapeServer(host, port, make_wsgi_app(registry))
-        #: The port that it listens at.
+        #: The port that the server listens on.
         self.port: int = self._server.server_port
 
     def __enter__(self) -> PrometheusPort:
@@ -99,31 +152,23 @@ class PrometheusPort:
         self.close()
 
     def close(self) -> None:
-        """Listen no more. Does nothing the second time.
-
-        Example:
-            >>> PrometheusPort("127.0.0.1", 0, lambda: Metrics([])).close()
-        """
         self._server.close()
 
 
 class _Collector:
-    """Asks for the metrics at each scrape."""
-
     def __init__(self, metrics: Callable[[], Metrics]) -> None:
         self._metrics = metrics
-        self._names = NamesGiven()
+        self._names = PrometheusNames()
 
     def describe(self) -> list[Family]:
-        """Which there will be nobody knows: they come and go with tasks."""
+        """Return nothing: metrics come and go with tasks."""
         return []
 
     def collect(self) -> Iterator[Family]:
-        """All of them, by name."""
         families: dict[str, list[Metric]] = {}
         for metric in self._metrics():
-            if metric.name not in _LEFT_OUT:
-                families.setdefault(self._names.of(metric), []).append(metric)
+            if metric.name not in _EXCLUDED:
+                families.setdefault(self._names.name_of(metric), []).append(metric)
         for name, metrics in families.items():
             yield _family(name, metrics)
 
@@ -131,13 +176,13 @@ class _Collector:
 def _family(name: str, metrics: list[Metric]) -> Family:
     is_text = any(isinstance(metric.value, str) for metric in metrics)
     labels = label_names({each for metric in metrics for each in metric.labels}, with_text=is_text)
-    described = f"{metrics[0].name} of {metrics[0].group}"
+    description = f"{metrics[0].name} of {metrics[0].group}"
     names = [*labels.values(), *([TEXT_LABEL] if is_text else [])]
     family: CounterMetricFamily | GaugeMetricFamily
     if is_counter(metrics[0].name):
-        family = CounterMetricFamily(name.removesuffix("_total"), described, labels=names)
+        family = CounterMetricFamily(name.removesuffix("_total"), description, labels=names)
     else:
-        family = GaugeMetricFamily(name, described, labels=names)
+        family = GaugeMetricFamily(name, description, labels=names)
     for metric in metrics:
         at = [metric.labels.get(label, "") for label in labels]
         if isinstance(metric.value, str):

@@ -1,10 +1,14 @@
-"""The edge to Kafka: everything that speaks to a broker.
+"""Kafka: the clients, group membership and administration.
 
-Two libraries share the work. librdkafka (confluent-kafka) carries the records (`data`) and asks and
-changes the cluster (`cluster`). kafka-python is the `member` of the consumer group, because only
-there can the assignor be ours; `kafka_python` is all that knows it from within. `settings` tells
-both libraries what the user set. The processing loop knows all of them by `protocols` only, and
-nothing above this package knows which library answers; import the modules by name.
+Two libraries share the work. librdkafka (confluent-kafka) carries the records (`clients`) and
+queries and changes the cluster (`cluster`). kafka-python is the member of the consumer group
+(`membership`), because only it supports a custom assignor; only `kafka_python` uses its internals,
+which `kafka_python_compat` checks. `settings` translates the user's settings for both libraries.
+
+The processing loop depends on `protocols` only, so that it runs unchanged on a simulated cluster,
+and nothing above this package depends on the library in use; import the modules by name. Errors of
+the libraries become Millstream's in `librdkafka_errors`, `clients.producer_errors` and
+`membership.member_errors`, with the commands that grant missing permissions (`user_permissions`).
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import warnings
 
 with warnings.catch_warnings():
-    # kafka-python reads its schemas by functions that are deprecated: 218 warnings at each start,
-    # in every test run of the user's.
+    # kafka-python loads its schemas with deprecated functions: 218 warnings at each start, in every
+    # test run of users.
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka  # noqa: F401

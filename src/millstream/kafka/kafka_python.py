@@ -1,10 +1,8 @@
-"""The only place that knows kafka-python from within: what is not public there, under our names.
+"""Adapter for kafka-python: its private classes under names of our own.
 
-Its consumer hides the group protocol; a member of our own is built on the parts below the consumer.
-`ClientConnections` is its connection manager with its event loop, `ClientCoordinator` its side of
-the group protocol with hooks to fill in. Nobody else reaches for a name with an underscore, or
-imports more of kafka-python than its public classes and `errors`. `kafka_python_parts` lists what
-is used here, and checks that the installed release has it.
+kafka-python's consumer hides the group protocol, so the group member is built on the parts below
+the consumer. No other module uses private names of kafka-python, or imports more than its public
+classes and `errors`. `kafka_python_compat` lists the names in use.
 """
 
 from __future__ import annotations
@@ -16,29 +14,29 @@ from typing import Any, Protocol
 
 from kafka import errors as client_errors
 
-from millstream.kafka.kafka_python_parts import check_kafka_python, part
+from millstream.kafka.kafka_python_compat import check_kafka_python, private_class
 
-log = logging.getLogger("millstream.kafka.member.group_member")
+log = logging.getLogger("millstream.kafka.membership.group_member")
 
-_MemberState = part("MemberState")
-_KafkaNetClient = part("KafkaNetClient")
-_WakeupNotifier = part("WakeupNotifier")
-_Future = part("Future")
+_MemberState = private_class("MemberState")
+_KafkaNetClient = private_class("KafkaNetClient")
+_WakeupNotifier = private_class("WakeupNotifier")
+_Future = private_class("Future")
 
-#: What a login with tokens must be derived from.
-AbstractTokenProvider = part("AbstractTokenProvider")
+#: Base class of token providers.
+AbstractTokenProvider = private_class("AbstractTokenProvider")
 
-JoinGroupRequest = part("JoinGroupRequest")
-SyncGroupRequest = part("SyncGroupRequest")
-HeartbeatRequest = part("HeartbeatRequest")
-LeaveGroupRequest = part("LeaveGroupRequest")
-OffsetCommitRequest = part("OffsetCommitRequest")
-OffsetFetchRequest = part("OffsetFetchRequest")
-MetadataRequest = part("MetadataRequest")
+JoinGroupRequest = private_class("JoinGroupRequest")
+SyncGroupRequest = private_class("SyncGroupRequest")
+HeartbeatRequest = private_class("HeartbeatRequest")
+LeaveGroupRequest = private_class("LeaveGroupRequest")
+OffsetCommitRequest = private_class("OffsetCommitRequest")
+OffsetFetchRequest = private_class("OffsetFetchRequest")
+MetadataRequest = private_class("MetadataRequest")
 
 
 class ClientFuture(Protocol):
-    """An answer that is to come, on the event loop. It can be awaited there."""
+    """The pending result of a call on the event loop, where it can be awaited."""
 
     is_done: bool
     exception: BaseException | None
@@ -50,43 +48,33 @@ class ClientFuture(Protocol):
 
 
 def new_future() -> ClientFuture:
-    """A future that nobody has resolved."""
     future: ClientFuture = _Future()
     return future
 
 
 class Wakeup:
-    """Lets a coroutine sleep until somebody calls for it.
-
-    Args:
-        notifier: kafka-python's.
-    """
+    """An interruptible sleep of a coroutine."""
 
     def __init__(self, notifier: Any) -> None:
         self._notifier = notifier
 
     def notify(self) -> None:
-        """Wake the coroutine, now or when it next wants to sleep. From any thread.
+        """Wake the coroutine, or end its next sleep, from any thread.
 
-        Raises:
-            Exception: the event loop has ended.
+        Raises if the event loop ended.
         """
         self._notifier.notify()
 
-    async def sleep(self, most_s: float) -> None:
-        """Sleep until `notify` is called, but no longer than `most_s`."""
-        await self._notifier(most_s)
+    async def sleep(self, max_s: float) -> None:
+        """Sleep until `notify` is called, at most `max_s` seconds."""
+        await self._notifier(max_s)
 
 
 class ClientConnections:
-    """Connections to the brokers of a cluster, and the event loop that serves them on its thread.
+    """Connections to the brokers of a cluster, with the thread of their event loop.
 
-    Args:
-        config: kafka-python's settings, defaults included.
-
-    Raises:
-        ConfigError: the installed kafka-python cannot be used.
-        KafkaError: of the client, as ValueError and TypeError: it refuses a setting.
+    Raises ConfigError if the installed kafka-python is not supported; KafkaError, ValueError or
+    TypeError if it rejects a setting.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -96,117 +84,103 @@ class ClientConnections:
         self._manager = self.client._manager
         self._cluster = self._manager.cluster
         self._net = self._manager._net
-        _keep_last_answers(self._manager)
+        _deliver_last_data(self._manager)
 
     def start(self) -> None:
-        """Start the event loop's thread."""
         self._net.start()
 
     def bootstrap(self) -> ClientFuture:
-        """Look for a broker until one answers."""
-        # Without the client's own bound: it would also be that of each attempt to connect, so that
-        # one server that is silent took all the time.
+        """Connect to bootstrap servers until one responds."""
+        # Without a timeout of the client: it would also apply to each connection attempt, so that
+        # one silent server could use up all the time.
         future: ClientFuture = self._manager.bootstrap_async(None, False)
         return future
 
     def close(self, timeout_ms: int) -> None:
-        """Close all connections and end the event loop, waiting for it up to `timeout_ms`."""
+        """Close all connections and stop the event loop, within `timeout_ms`."""
         thread = self._net._io_thread
         try:
             self._manager.call_soon(self._manager.close)
-            # First with a bound: the client's own close waits for its thread without one.
+            # With a timeout first: the client's own close waits for its thread without one.
             self._net.stop(timeout_ms)
             if thread is not None and thread.is_alive():
-                log.warning("%s: left a stuck event loop behind", self.config["client_id"])
+                log.warning(
+                    "%s: the event loop is stuck and was abandoned", self.config["client_id"]
+                )
                 return
             self.client.close()
         except Exception:
-            # An event loop that crashed refuses further work; there is nothing left to close then.
-            log.debug("The member's event loop had ended before it was closed", exc_info=True)
+            # An event loop that crashed rejects calls; nothing is left to close then.
+            log.debug("The member's event loop had ended before the close", exc_info=True)
 
-    # How it stands.
+    # State.
 
     @property
     def alive(self) -> bool:
-        """Whether the event loop still runs."""
         thread = self._net._io_thread
         return thread is not None and thread.is_alive()
 
     @property
     def crash(self) -> BaseException | None:
-        """What the event loop ended with, if it crashed."""
         error: BaseException | None = self._net._exception
         return error
 
     @property
     def broker_version(self) -> tuple[int, ...] | None:
-        """What the broker that answered first can do; None before."""
+        """The API version of the first broker that responded; None before."""
         version: tuple[int, ...] | None = self._manager.broker_version
         return version
 
     @property
-    def has_met_brokers(self) -> bool:
-        """Whether a broker has told of the cluster."""
+    def has_metadata(self) -> bool:
         return bool(self._cluster._last_successful_refresh_ms)
 
     @property
-    def advertised(self) -> list[str]:
-        """`host:port` of each broker, sorted, as the brokers tell it."""
+    def advertised_brokers(self) -> list[str]:
+        """The advertised `host:port` of each broker, sorted."""
         return sorted(f"{each.host}:{each.port}" for each in self._cluster.brokers())
 
     def connected(self, node_id: Any) -> bool:
-        """Whether there is a connection to that broker."""
         return bool(self.client.connected(node_id))
 
-    def same_broker(self, node_id: Any) -> Any:
-        """The id under which another connection goes to the same broker; `node_id` if none does."""
-        wanted = self._cluster.broker_metadata(node_id)
-        if wanted is not None:
+    def alternate_node_id(self, node_id: Any) -> Any:
+        """Return a node id for another connection to the same broker, else `node_id`."""
+        metadata = self._cluster.broker_metadata(node_id)
+        if metadata is not None:
             for broker in self._cluster.brokers():
-                if (broker.host, broker.port) == (wanted.host, wanted.port):
+                if (broker.host, broker.port) == (metadata.host, metadata.port):
                     return broker.node_id
         return node_id
 
-    # Work on the event loop.
+    # Calls on the event loop.
 
     def call_soon(self, call: Callable[..., Any], *args: Any) -> ClientFuture:
-        """Call a function or a coroutine function on the event loop. From any thread."""
+        """Call a function or a coroutine function on the event loop. Callable from any thread."""
         future: ClientFuture = self._manager.call_soon(call, *args)
         return future
 
     def run_soon(self, call: Callable[[], Any]) -> None:
-        """The same, where nobody wants to know how it ended.
-
-        Raises:
-            Exception: the event loop has ended.
-        """
+        """Call a function on the event loop and ignore its outcome. Raises as `Wakeup.notify`."""
         self._net.call_soon_threadsafe(call)
 
     def send(self, request: Any, node_id: Any = None, request_timeout_ms: int | None = None) -> Any:
-        """Send a request to a broker, by default to the least busy; its response is awaited."""
+        """Send a request to a broker, by default the least busy one; await the response."""
         return self._manager.send(request, node_id=node_id, request_timeout_ms=request_timeout_ms)
 
     async def wait_for(self, future: Any, timeout_ms: float) -> Any:
-        """What a future comes to, which goes on if that takes longer.
-
-        Raises:
-            KafkaTimeoutError: of the client; it takes longer.
-        """
+        """Return the result of a future. A KafkaTimeoutError does not cancel it."""
         return await self._manager.wait_for(future, timeout_ms)
 
     async def sleep(self, seconds: float) -> None:
-        """Let others work on the event loop."""
         await self._net.sleep(seconds)
 
     def wakeup(self) -> Wakeup:
-        """A place for a coroutine to sleep at."""
         return Wakeup(_WakeupNotifier(self._net))
 
-    def note_failures(self, note: Callable[[BaseException], None]) -> Callable[[], None]:
-        """Tell how each attempt to connect fails, which the client tells its log only.
+    def on_connection_error(self, note: Callable[[BaseException], None]) -> Callable[[], None]:
+        """Report the error of each failed connection attempt, which the client only logs.
 
-        Returns:
-            Ends it, for connections that are made from then on.
+        Returns a function that ends the reports for later connections.
         """
         connect = self._manager.get_connection
 
@@ -223,12 +197,12 @@ class ClientConnections:
         return end
 
 
-def _keep_last_answers(manager: Any) -> None:
-    """Let connections hear what a broker says right before it hangs up.
+def _deliver_last_data(manager: Any) -> None:
+    """Deliver the last data that a broker sends before it closes a connection.
 
-    kafka-python throws away what it reads together with the end of a connection. The answer that a
-    login is refused comes like that whenever the event loop is a tenth of a second late, so a wrong
-    password would look like a broker that is away.
+    kafka-python discards data that it reads together with the end of a connection. The response to
+    a rejected login arrives like that whenever the event loop is a tenth of a second late, so a
+    wrong password would look like an unavailable broker.
     """
     build = manager._build_transport
 
@@ -240,9 +214,7 @@ def _keep_last_answers(manager: Any) -> None:
     manager._build_transport = build_transport
 
 
-def _data_before_end(
-    receive: Callable[[], tuple[bytes, Any]],
-) -> Callable[[], tuple[bytes, Any]]:
+def _data_before_end(receive: Callable[[], tuple[bytes, Any]]) -> Callable[[], tuple[bytes, Any]]:
     end: list[Any] = []
 
     def receive_in_turn() -> tuple[bytes, Any]:
@@ -257,39 +229,35 @@ def _data_before_end(
     return receive_in_turn
 
 
-class ClientCoordinator(part("BaseCoordinator")):  # type: ignore[misc]  # it has no types
-    """kafka-python's side of the group protocol, with hooks to fill in.
+class ClientCoordinator(private_class("BaseCoordinator")):  # type: ignore[misc]  # it has no types
+    """kafka-python's group coordinator client, with hooks to implement.
 
-    It finds the coordinator, retries, heartbeats and keeps the generation. Everything here runs on
-    the event loop.
-
-    Args:
-        connections: to the brokers.
+    Finds the coordinator, retries, sends heartbeats and tracks the generation, on the event loop.
     """
 
     def __init__(self, connections: ClientConnections) -> None:
         super().__init__(connections.client, **connections.config)
         self.connections = connections
 
-    # The hooks.
+    # Hooks.
 
     @abstractmethod
     async def prepare_join(self) -> None:
-        """Before the first attempt of a rebalance, while heartbeats go on."""
+        """Called before the first join attempt of a rebalance, while heartbeats continue."""
 
     @abstractmethod
     async def join_and_sync(self) -> bytes:
-        """One attempt to join; what it comes to is this member's assignment."""
+        """Make one join attempt. Returns this member's assignment."""
 
     @abstractmethod
     async def join_completed(self, assignment: bytes) -> None:
-        """The rebalance is complete."""
+        """Called when the rebalance is complete."""
 
     @abstractmethod
-    def heartbeat_refused(self, error: Exception) -> None:
-        """A heartbeat was answered with an error that does not pass."""
+    def rejected_permanently(self, error: Exception) -> None:
+        """Called when a heartbeat response is a permanent error."""
 
-    # What kafka-python calls instead.
+    # Overrides of kafka-python's methods.
 
     async def _on_join_prepare_async(
         self, generation: int, member_id: str, timeout_ms: float | None = None
@@ -311,69 +279,66 @@ class ClientCoordinator(part("BaseCoordinator")):  # type: ignore[misc]  # it ha
             client_errors.FencedInstanceIdError,
             client_errors.GroupAuthorizationFailedError,
         ) as error:
-            self.heartbeat_refused(error)
+            self.rejected_permanently(error)
             raise
 
     def group_protocols(self) -> list[tuple[str, bytes]]:
-        raise NotImplementedError("A member's subscription is built where it joins.")
+        raise NotImplementedError("The subscription is built by join_and_sync().")
 
     def _perform_assignment(self, leader_id: str, protocol: str, members: Any) -> Any:
-        raise NotImplementedError("A member assigns where it joins, on another thread.")
+        raise NotImplementedError("The assignment is made by join_and_sync(), on another thread.")
 
     # Membership.
 
     @property
     def member_id(self) -> str:
-        """The id that the broker gave; empty without one."""
+        """The member id that the broker assigned; empty without one."""
         return str(self._generation.member_id)
 
     @property
     def generation_id(self) -> int:
-        """The rebalance that the member took part in last; -1 if it is in none."""
+        """The current generation; -1 if the member is in none."""
         return int(self._generation.generation_id)
 
     @property
     def generation_protocol(self) -> str | None:
-        """The protocol that the group agreed on in that rebalance."""
+        """The protocol that the group selected in the current generation."""
         protocol: str | None = self._generation.protocol
         return protocol
 
     @property
-    def fallen_out(self) -> bool:
-        """Whether the broker no longer counts this member in: what it owned may be another's."""
+    def membership_lost(self) -> bool:
+        """Whether others may own this member's partitions."""
         return bool(self._generation.is_lost())
 
     @property
     def joining(self) -> bool:
-        """Whether a join is on its way."""
         return self.state is _MemberState.REBALANCING
 
-    def prepare_again(self) -> None:
-        """Have the next attempt to join begin with its preparation, even within a rebalance."""
+    def reset_join_preparation(self) -> None:
+        """Make the next join attempt call `prepare_join` again, even within a rebalance."""
         self.rejoining = False
 
-    def begin_to_join(self) -> None:
-        """From now on a join is on its way."""
+    def start_join(self) -> None:
         with self._lock:
             self.state = _MemberState.REBALANCING
 
-    def take_join_response(self, response: Any, asked_at_s: float) -> None:
-        """Note the generation of a join, or raise the error that it was answered with."""
-        self._process_join_group_response(response, asked_at_s)
+    def process_join_response(self, response: Any, sent_at_s: float) -> None:
+        """Apply the generation of a join response, or raise its error."""
+        self._process_join_group_response(response, sent_at_s)
 
-    def take_sync_response(self, response: Any, asked_at_s: float) -> bytes:
-        """The assignment, or raise the error that the sync was answered with."""
-        return bytes(self._process_sync_group_response(response, asked_at_s))
+    def process_sync_response(self, response: Any, sent_at_s: float) -> bytes:
+        """Return the assignment of a sync response, or raise its error."""
+        return bytes(self._process_sync_group_response(response, sent_at_s))
 
     # Heartbeats.
 
-    def keep_heartbeating(self) -> None:
-        """Say that this member is alive, and start the heartbeats anew should they have ended."""
+    def ensure_heartbeats(self) -> None:
+        """Record that this member is alive, and restart the heartbeats if they have ended."""
         try:
             self.poll_heartbeat()
         finally:
             self._maybe_start_heartbeat_loop()
 
-    def stop_heartbeating(self) -> None:
-        """For good."""
+    def stop_heartbeats(self) -> None:
         self._close_heartbeat()

@@ -1,5 +1,4 @@
-"""What librdkafka reports, told in Millstream's words: what failed, where, why probably, what to
-do."""
+"""Translation of librdkafka's errors to Millstream's: what failed, where, why, what to do."""
 
 from __future__ import annotations
 
@@ -16,10 +15,15 @@ from millstream.errors import (
     TopologyError,
     UnknownTopicError,
 )
-from millstream.kafka.rights import NOTHING_KNOWN, Needs, missing_right, told
 from millstream.kafka.settings.tokens import LibrdkafkaTokens
+from millstream.kafka.user_permissions import (
+    NO_ACCESS_CONTEXT,
+    AccessContext,
+    missing_permission,
+    permission_advice,
+)
 
-#: librdkafka deals with these itself by trying again; they are worth a line in the log.
+#: Errors that librdkafka retries; they are only logged.
 TRANSIENT: Final = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -37,13 +41,13 @@ TRANSIENT: Final = frozenset(
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.OFFSET_NOT_AVAILABLE,
-        # A partition without leader; partitions that do not exist are sorted out before.
+        # A partition without a leader; nonexistent partitions are detected before.
         KafkaError._NOENT,
         KafkaError.KAFKA_STORAGE_ERROR,
     }
 )
 
-#: The topic or partition does not exist; of an illegal name there can be none.
+#: The topic or partition does not exist, or has an illegal name.
 UNKNOWN_TOPIC: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -61,7 +65,7 @@ _RETRIED_CREATION: Final = TRANSIENT | {
     KafkaError.INVALID_REPLICATION_FACTOR,
 }
 
-#: The login is refused, or what the user may not do.
+#: The login was rejected, or the user lacks a permission.
 ACCESS: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -73,58 +77,53 @@ ACCESS: Final = frozenset(
     }
 )
 
-#: What a broker answers to a login that follows within a second of another on the same connection,
-#: as it may while a token is about to run out. librdkafka connects anew.
-_TOO_SOON: Final = "Request not valid in current SASL state"
+#: A broker's response to a login within a second of another login on the same connection, which
+#: happens when a token is about to expire. librdkafka reconnects.
+_LOGIN_TOO_SOON: Final = "Request not valid in current SASL state"
 
-#: How TLS says that the other end does not like our certificate, or wants one (RFC 8446, 6.2).
+#: The TLS alerts by which the peer rejects or requires our certificate (RFC 8446, 6.2).
 _CERTIFICATE_ALERT: Final = re.compile(r"SSL alert number (4[2-68]|116)\b")
 
 
 def client_error(
     error: KafkaError,
-    what: str,
+    action: str,
     *,
     topic: str | None = None,
     partition: int | None = None,
     offset: int | None = None,
-    needs: Needs = NOTHING_KNOWN,
+    access: AccessContext = NO_ACCESS_CONTEXT,
 ) -> StreamsError:
-    """The error to raise for one that librdkafka reported.
+    """Convert an error of librdkafka to the error to raise.
 
-    Args:
-        error: what it reported.
-        what: what was being done, as the start of a sentence: "Reading records".
-        topic: the topic concerned, if any.
-        partition: its partition.
-        offset: the offset there.
-        needs: which right it takes, and who asks.
+    `action` is the failed action, as the start of a sentence: "Reading records". `access` has the
+    user and the operation, for missing permissions.
     """
     code, reason = error.code(), error.str().rstrip(".")
     if code in UNKNOWN_TOPIC:
         return UnknownTopicError(
-            f"{what} failed, because the topic or partition does not exist (any more): {reason}. "
+            f"{action} failed, because the topic or partition does not exist: {reason}. "
             "Create it, or correct its name.",
             topic=topic,
             partition=partition,
         )
-    right = missing_right(code, topic, needs)
-    if right is not None:
+    permission = missing_permission(code, topic, access)
+    if permission is not None:
         return AccessDeniedError(
-            f"{what} was refused by the broker: {told([right], needs.user)}",
+            f"{action} was rejected by the broker: {permission_advice([permission], access.user)}",
             topic=topic,
             partition=partition,
         )
     if is_access_error(error):
-        return AccessDeniedError(f"{what} {_refusal(error)}.", topic=topic, partition=partition)
+        return AccessDeniedError(f"{action} {_rejection(error)}.", topic=topic, partition=partition)
     if code in TRANSIENT:
         return BrokerUnavailableError(
-            f"{what} failed: {reason}. Check that the brokers run and can be reached.",
+            f"{action} failed: {reason}. Check that the brokers run and can be reached.",
             topic=topic,
             partition=partition,
         )
     return StreamsError(
-        f"{what} failed: {reason} ({error.name()}).",
+        f"{action} failed: {reason} ({error.name()}).",
         topic=topic,
         partition=partition,
         offset=offset,
@@ -132,76 +131,67 @@ def client_error(
 
 
 def creation_problem(topic: str, error: KafkaError, user: str = "") -> str:
-    """Why a topic is not there yet, where waiting may help.
+    """Return the reason why a topic does not exist yet, if waiting may help.
 
-    Args:
-        topic: the topic.
-        error: what librdkafka reported.
-        user: who wants it created, if that is known.
-
-    Raises:
-        TopologyError: the broker will not create it like this.
-        AccessDeniedError: the user may not create topics.
+    Raises TopologyError if the broker rejects the topic, and AccessDeniedError if the user may not
+    create topics.
     """
     code, reason = error.code(), error.str().rstrip(".")
     if code == KafkaError.TOPIC_ALREADY_EXISTS:
-        # Either it is fine, or it is still being deleted; whether it can be seen tells.
+        # The topic is either complete or still being deleted; its visibility shows which.
         return f"Topic {topic} is being deleted"
     if code == KafkaError.INVALID_REPLICATION_FACTOR:
         return f"{reason}. Start more brokers, or lower replication_factor"
     if code in _RETRIED_CREATION:
         return f"Topic {topic}: {reason}"
     if is_access_error(error):
-        raise client_error(error, "Creating a topic", topic=topic, needs=Needs(user, "Create"))
-    raise TopologyError(f"The broker does not create the topic: {reason}.", topic=topic)
+        raise client_error(
+            error, "Creating a topic", topic=topic, access=AccessContext(user, "Create")
+        )
+    raise TopologyError(f"The broker rejects the topic: {reason}.", topic=topic)
 
 
 def login_error(error: KafkaError, settings: Mapping[str, Any]) -> StreamsError:
-    """The error to raise when it is a connection that `is_access_error` speaks of.
-
-    Args:
-        error: what librdkafka reported.
-        settings: the client's.
-    """
+    """Convert an `is_access_error` of a connection to the error to raise."""
     tokens = settings.get("oauth_cb")
     why = tokens.supply.failure if isinstance(tokens, LibrdkafkaTokens) else None
-    # librdkafka only knows that its callback raised.
+    # librdkafka does not report the exception of its callback.
     return why or AccessDeniedError(
-        f"Connecting to {settings['bootstrap.servers']} {_refusal(error)}."
+        f"Connecting to {settings['bootstrap.servers']} {_rejection(error)}."
     )
 
 
 def is_access_error(error: KafkaError) -> bool:
-    """Whether one side refused the other, or the operation; trying again will not help."""
-    if _TOO_SOON in error.str():
+    """Whether the client, the broker or an operation was rejected; retries do not help."""
+    if _LOGIN_TOO_SOON in error.str():
         return False
-    return error.code() in ACCESS or _is_untrusted(error) or _wants_another_certificate(error)
+    return error.code() in ACCESS or _is_untrusted(error) or _is_certificate_rejected(error)
 
 
 def _is_untrusted(error: KafkaError) -> bool:
-    # Other failures of a handshake may pass, for example when a broker ends in the midst of it.
+    # Other handshake failures may be temporary, for example when the broker ends during it.
     return error.code() == KafkaError._SSL and "certificate verify failed" in error.str()
 
 
-def _wants_another_certificate(error: KafkaError) -> bool:
+def _is_certificate_rejected(error: KafkaError) -> bool:
     return _CERTIFICATE_ALERT.search(error.str()) is not None
 
 
-def _refusal(error: KafkaError) -> str:
+def _rejection(error: KafkaError) -> str:
     reason = error.str().rstrip(".")
     if _is_untrusted(error):
         return (
-            f"failed, because the broker's certificate is not trusted: {reason}. Let "
-            "ssl.truststore.location (or ssl.ca.location) name a PEM file with the authority that "
-            "signed it, and connect to a host name that it is made out to"
+            f"failed, because the broker's certificate is not trusted: {reason}. Set "
+            "ssl.truststore.location (or ssl.ca.location) to a PEM file with the certificate of "
+            "the authority that signed it, and connect to a host name that is in the certificate"
         )
-    if _wants_another_certificate(error):
+    if _is_certificate_rejected(error):
         return (
-            f"failed, because the broker does not accept this client's certificate, or wants one: "
-            f"{reason}. Let ssl.keystore.location (or ssl.certificate.location and "
-            "ssl.key.location) name a PEM file with a key and a certificate that the broker trusts"
+            f"failed, because the broker rejects the client's certificate, or requires one: "
+            f"{reason}. Set ssl.keystore.location (or ssl.certificate.location and "
+            "ssl.key.location) to a PEM file with a key and a certificate that the broker trusts"
         )
     return (
-        f"was refused by the broker: {reason}. Check security.protocol and the sasl and ssl "
+        f"was rejected by the broker: {reason}. Check security.protocol and the sasl and ssl "
         "settings"
     )

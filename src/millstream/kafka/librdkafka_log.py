@@ -1,8 +1,7 @@
-"""What librdkafka has to say, as lines of Python's `logging`, and each not more often than is
-useful.
+"""Forwards librdkafka's log to Python's `logging`, with rate limiting.
 
-While no broker can be reached, every client reports every attempt to connect, several a second. The
-same news is logged once in half a minute.
+While no broker is reachable, every client reports every connection attempt, several per second. The
+same message is logged once per 30 seconds.
 """
 
 from __future__ import annotations
@@ -14,59 +13,54 @@ from typing import Final
 
 from millstream.clock import Clock, SystemClock
 
-_SILENT_MS: Final = 30_000
-#: Different news that are remembered; when there are more, all are logged anew.
-_REMEMBERED_MAX: Final = 200
-#: Names of threads, times and addresses change from line to line, the news does not.
-_CHANGING: Final = re.compile(r"\[thrd:[^\]]*\]|\d+")
-#: What passes by itself, as a rule: a broker's coordinator that has just started.
-_PASSING: Final = re.compile(r"Coordinator load in progress.*retrying")
+_INTERVAL_MS: Final = 30_000
+#: Maximum number of tracked messages; above it the tracking starts again.
+_TRACKED_MAX: Final = 200
+#: The variable parts of a message: thread names, times and addresses.
+_VARIABLE: Final = re.compile(r"\[thrd:[^\]]*\]|\d+")
+#: Usually temporary: the coordinator of a broker that has just started.
+_TRANSIENT: Final = re.compile(r"Coordinator load in progress.*retrying")
 
 
-class ClientLog:
-    """Stands in for a logger where confluent-kafka wants one. Called from several threads.
-
-    Args:
-        logger: where lines go.
-        clock: for how long the same news is left out.
-    """
+class LibrdkafkaLogger:
+    """A rate-limited logger for confluent-kafka. Thread-safe."""
 
     def __init__(self, logger: logging.Logger, clock: Clock | None = None) -> None:
         self._logger = logger
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        #: When each news was logged last, and how often it was left out since.
+        #: For each message the time of its last line, and how many were suppressed since.
         self._seen: dict[str, tuple[int, int]] = {}
 
     def log(self, level: int, message: str, *arguments: object) -> None:
-        """Log a line unless its like was logged a moment ago."""
-        # Trouble with a connection is an error to librdkafka, which then tries again; nothing
-        # failed yet.
+        """Log a message unless the same one was logged a moment ago."""
+        # librdkafka logs connection problems as errors, although it retries and nothing has failed
+        # yet.
         level = min(level, logging.WARNING)
         if not self._logger.isEnabledFor(level):
             return
         text = message % arguments if arguments else message
-        left_out = self._left_out(_CHANGING.sub("", text))
-        if left_out is not None:
-            if not left_out and _PASSING.search(text):
-                # Worth a warning only if it is still so in half a minute.
+        suppressed = self._suppressed(_VARIABLE.sub("", text))
+        if suppressed is not None:
+            if not suppressed and _TRANSIENT.search(text):
+                # A warning only if the problem persists for 30 seconds.
                 level = min(level, logging.INFO)
-            more = f" ({left_out} lines like this were left out)" if left_out else ""
+            more = f" ({suppressed} similar lines were suppressed)" if suppressed else ""
             self._logger.log(level, "%s%s", text, more)
 
-    def _left_out(self, news: str) -> int | None:
-        """How often it was left out before this time; None if it is to be left out now, too."""
+    def _suppressed(self, message: str) -> int | None:
+        """Return how often the message was suppressed; None if it must be suppressed now, too."""
         now_ms = self._clock.monotonic_ms()
         with self._lock:
-            last_ms, left_out = self._seen.get(news, (None, 0))
-            if last_ms is not None and now_ms - last_ms < _SILENT_MS:
-                self._seen[news] = (last_ms, left_out + 1)
+            last_ms, suppressed = self._seen.get(message, (None, 0))
+            if last_ms is not None and now_ms - last_ms < _INTERVAL_MS:
+                self._seen[message] = (last_ms, suppressed + 1)
                 return None
-            if len(self._seen) >= _REMEMBERED_MAX:
+            if len(self._seen) >= _TRACKED_MAX:
                 self._seen.clear()
-            self._seen[news] = (now_ms, 0)
-            return left_out
+            self._seen[message] = (now_ms, 0)
+            return suppressed
 
 
-#: Of all data clients of this process.
-CLIENT_LOG: Final = ClientLog(logging.getLogger("millstream.kafka.librdkafka"))
+#: Shared by all librdkafka clients of this process.
+LIBRDKAFKA_LOGGER: Final = LibrdkafkaLogger(logging.getLogger("millstream.kafka.librdkafka"))

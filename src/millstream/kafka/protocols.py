@@ -1,8 +1,8 @@
-"""The clients as the processing loop knows them: what it asks of a cluster, whoever answers.
+"""The protocols of the Kafka clients that the processing loop uses.
 
-The loop, its tasks and its leader are written against these, so that they run unchanged on a
-simulated cluster. `RecordConsumer`, `RecordProducer`, `GroupMember` and `ClusterAdmin` are the
-real ones; how each call behaves, and what it raises, is said there.
+The loop, its tasks and its leader depend only on these protocols, so that they run unchanged on a
+simulated cluster. `RecordConsumer`, `RecordProducer`, `GroupMember` and `ClusterAdmin` are the real
+implementations and document the behavior and the errors of each call.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from millstream.kafka.data.group_metadata import GroupMetadata
-from millstream.kafka.data.producer_errors import Changelog
-from millstream.kafka.data.record_columns import RecordColumns
-from millstream.kafka.data.watch import Watch
-from millstream.kafka.member.events import CommitOffset, MemberEvent
+from millstream.kafka.clients.delivery import RejectionHandler
+from millstream.kafka.clients.group_metadata import GroupMetadata
+from millstream.kafka.clients.producer_errors import Changelog
+from millstream.kafka.clients.record_columns import RecordColumns
+from millstream.kafka.membership.member_events import CommitOffset, MemberEvent
 from millstream.record import Headers, TopicPartition
 
 
@@ -52,12 +52,12 @@ class Consumer(Protocol):
 
 
 class Producer(Protocol):
-    """Writes records in order, partition by partition, and tells what was acknowledged."""
+    """Writes records in order per partition, and reports acknowledged offsets."""
 
-    #: Called again and again while a send waits for room.
+    #: Called repeatedly while a send waits for room.
     on_wait: Callable[[], None]
-    #: How many records were handed over since `flush` or `send_at_once`, or since this was set.
-    held_back: int
+    #: The number of records sent since `flush`, `send_lingering`, or an assignment to this.
+    unflushed_records: int
 
     def track(self, topic: str, changelog: Changelog | None = None) -> None: ...
     def acked_offsets(self) -> dict[TopicPartition, int]: ...
@@ -70,7 +70,7 @@ class Producer(Protocol):
         timestamps: Sequence[int],
         headers: Sequence[Headers | None] | None = None,
     ) -> None: ...
-    def send_watched(
+    def send_with_handler(
         self,
         topic: str,
         partitions: Sequence[int | None] | None,
@@ -78,16 +78,16 @@ class Producer(Protocol):
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
         headers: Sequence[Headers | None] | None,
-        watch: Watch,
+        handler: RejectionHandler,
     ) -> None: ...
-    def send_at_once(self) -> None: ...
+    def send_lingering(self) -> None: ...
     def flush(self, timeout_ms: int) -> None: ...
     def purge(self) -> None: ...
     def close(self) -> None: ...
 
 
 class TransactionalProducer(Producer, Protocol):
-    """Writes records in transactions, with the offsets that they were made from."""
+    """Writes records in transactions, together with the input offsets."""
 
     @property
     def is_ready(self) -> bool: ...
@@ -95,24 +95,21 @@ class TransactionalProducer(Producer, Protocol):
     def in_transaction(self) -> bool: ...
     def init_transactions(self, timeout_ms: int) -> None: ...
     def send_offsets(
-        self,
-        offsets: Mapping[TopicPartition, CommitOffset],
-        member: GroupMetadata,
-        timeout_ms: int,
+        self, offsets: Mapping[TopicPartition, CommitOffset], member: GroupMetadata, timeout_ms: int
     ) -> None: ...
     def commit_transaction(self, timeout_ms: int) -> None: ...
 
 
-class CommitAnswer(Protocol):
-    """What a group answers to a commit that was begun."""
+class CommitResponse(Protocol):
+    """The pending response to an offset commit."""
 
     @property
-    def is_there(self) -> bool: ...
-    def take(self, within_ms: int | None = None) -> object: ...
+    def is_done(self) -> bool: ...
+    def result(self, within_ms: int | None = None) -> object: ...
 
 
 class Member(Protocol):
-    """A thread's place in the consumer group, of which it sees events."""
+    """A thread's membership in the consumer group, which it observes as events."""
 
     def start(self) -> None: ...
     def next_event(self, timeout_ms: int = 0) -> MemberEvent | None: ...
@@ -123,7 +120,7 @@ class Member(Protocol):
     def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None: ...
     def begin_commit(
         self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int
-    ) -> CommitAnswer: ...
+    ) -> CommitResponse: ...
     def committed(
         self, partitions: Collection[TopicPartition], timeout_ms: int
     ) -> dict[TopicPartition, CommitOffset | None]: ...
@@ -135,7 +132,7 @@ class Member(Protocol):
 
 
 class Admin(Protocol):
-    """Asks and changes the cluster."""
+    """Queries and changes the cluster."""
 
     def partition_counts(
         self, topics: Iterable[str], timeout_ms: int = ...

@@ -2,9 +2,9 @@
 
 A forked child must not use, close or drop clients and caches of its parent, with or without the
 extension: the threads of librdkafka do not exist there, reads may block forever, and librdkafka
-aborts a process that destroys such a client. A child ends with `os._exit()`, as those of
-`multiprocessing` do, and may make clients of its own. When a process exits while a daemon thread
-reads, the thread's call keeps its client open.
+aborts a process that destroys such a client. A child must end with `os._exit()`, as those of
+`multiprocessing` do, and may create clients of its own. If a process exits while a daemon thread
+reads, that read keeps its client open.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from millstream.compiled import extension
 from millstream.errors import ConfigError
-from millstream.kafka.settings.clients import create_client
+from millstream.kafka.settings.librdkafka_settings import create_client
+from millstream.native import extension
 
 if TYPE_CHECKING:
     from millstream_speedups import Client as NativeClient
@@ -22,67 +22,55 @@ if TYPE_CHECKING:
 _Client = TypeVar("_Client")
 
 _PLUGINS: Final = "plugin.library.paths"
-#: What librdkafka takes for the end of a path.
+#: The separator of librdkafka's plugin paths.
 _SEPARATOR: Final = ";"
 
 
 class Speedups(NamedTuple):
-    """The extension, found usable.
-
-    Args:
-        plugin: the path of what librdkafka has to load.
-        attach: gives the extension's view of a client that this thread has just made.
-    """
-
+    #: The path of the plugin for librdkafka.
     plugin: str
+    #: Returns the extension's view of a client that this thread has just created.
     attach: Callable[[object], NativeClient]
 
     def create(
         self, kind: Callable[..., _Client], settings: Mapping[str, Any]
     ) -> tuple[_Client, NativeClient]:
-        """Make a confluent-kafka client as `create_client` does, and the extension's view of it."""
+        """Create a confluent-kafka client as `create_client` does, with the extension's view."""
         plugins = [path for path in (settings.get(_PLUGINS), self.plugin) if path]
         client = create_client(kind, {**settings, _PLUGINS: _SEPARATOR.join(plugins)})
         return client, self.attach(client)
 
 
-def chosen_speedups(asked: bool | None) -> Speedups | None:
-    """The extension, or None to go without it.
+def chosen_speedups(setting: bool | None) -> Speedups | None:
+    """Return the extension, or None to use Python.
 
-    Args:
-        asked: the setting `speedups`: None for where it can be used, True to insist on it.
-
-    Raises:
-        ConfigError: it is insisted on and cannot be used here.
+    With the setting None the extension is optional; with True raises ConfigError if it is not
+    usable here.
     """
-    if asked is False:
+    if setting is False:
         return None
-    found = _found()
+    found = _load_speedups()
     if isinstance(found, Speedups):
         return found
-    if asked:
+    if setting:
         raise ConfigError(
             f"speedups=True, but {found}. Install it where the clients run, which is in Spark's "
             "Python workers, from the folder speedups/ of Millstream's source (`pip install "
-            "./speedups`; it needs a C compiler), or leave speedups at None, to go without it."
+            "./speedups`; needs a C compiler), or leave speedups at None, to run without it."
         )
     return None
 
 
-def told_speedups(asked: bool | None) -> str:
-    """How records are read and written, for the log.
-
-    Args:
-        asked: as for `chosen_speedups`.
-    """
-    if asked is False:
+def describe_speedups(setting: bool | None) -> str:
+    """Describe how records are read and written, for the log."""
+    if setting is False:
         return "one by one, since speedups=False"
-    found = _found()
+    found = _load_speedups()
     return "as columns" if isinstance(found, Speedups) else f"one by one, since {found}"
 
 
-def _found() -> Speedups | str:
-    """The extension, or why there is none."""
+def _load_speedups() -> Speedups | str:
+    """Return the extension, or the reason why it is not usable."""
     module = extension()
     if isinstance(module, str):
         return module
@@ -90,5 +78,5 @@ def _found() -> Speedups | str:
     if reason is None and _SEPARATOR in module.PLUGIN:
         reason = f"its path contains a {_SEPARATOR!r}"
     if reason is not None:
-        return f"millstream-speedups cannot be used: {reason}"
+        return f"millstream-speedups is not usable: {reason}"
     return Speedups(module.PLUGIN, module.attach)

@@ -1,17 +1,27 @@
-"""Stores and streams as DataFrames of Spark: the data source `millstream`.
+"""Stores and streams as Spark DataFrames: the data source `millstream`.
 
-`register(spark)` makes a session know it. `read_store` and `read_changes` take serdes and settings
-as objects; `KafkaStreams.dataframe` knows them from the topology.
+`register(spark)` registers the data source in a session. `read_store` and `read_changes` take
+serdes and settings as objects; `KafkaStreams.dataframe` takes them from the topology.
 
-Tables of the lake: `spark_settings` tells what a session of the user's needs for a format,
-`read_table` reads what `to_lake` has written, and `backfill` puts its rows before a topic.
+Reading does not involve the application. A `ReadPlan` describes the topic with the store's content
+(`store_table`). The `data_source` fixes the end offsets as the position (`changelogs`), converts
+filters to keys and windows (`row_filters`), reads each partition in a task, and keeps the last
+record of each key (`latest_by_key`). `store_content` applies the rules of the stores themselves,
+and `store_rows` decodes the result. Only `owners` queries the running application.
+
+Lake tables: `spark_settings` returns the session settings for a table format, `read_table` reads a
+table that `to_lake` has written, and `backfill` makes its rows the history of a topic.
 """
 
+from millstream.dataframes.lake.lake_tables import read_table
 from millstream.lake.backfill import Backfilled, backfill
-from millstream.lake.reading import position_of, register
-from millstream.lake.settings import spark_settings
-from millstream.lake.snapshots import read_changes, read_store
-from millstream.structured.lake.tables import read_table
+from millstream.lake.read_dataframe import (
+    position_of,
+    read_changes,
+    read_store,
+    register,
+    spark_settings,
+)
 
 __all__ = [
     "Backfilled",

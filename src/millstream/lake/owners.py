@@ -1,4 +1,4 @@
-"""Stores as those show them that own their partitions: asked in the application's driver."""
+"""Reads stores from the tasks that own their partitions, in the application's driver."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from millstream.errors import StateStoreNotAvailableError, UnsupportedOperationError
-from millstream.lake.position import METADATA
-from millstream.lake.rows import Rows, timestamps
+from millstream.lake.changelogs import METADATA
+from millstream.lake.store_rows import StoreRowConverter, timestamps
 from millstream.lake.store_table import StoreTable
-from millstream.query.requests.answers import StateQueryRequest, StateQueryResult
-from millstream.query.requests.queries import (
+from millstream.query.state_queries import StateQueries
+from millstream.query.views import QueryableStoreType, QueryableStoreTypes
+from millstream.record import UNKNOWN, ValueAndTimestamp
+from millstream.spark.columns.serde_columns import column_of
+from millstream.state.queries.requests.queries import (
     Query,
     RangeQuery,
     TimestampedRangeQuery,
     WindowRangeQuery,
 )
-from millstream.query.state_queries import StateQueries
-from millstream.query.store_types import QueryableStoreType, QueryableStoreTypes
-from millstream.record import UNKNOWN, ValueAndTimestamp
-from millstream.spark.columns.serde_columns import column_of
-from millstream.windowed import MAX_TIME_MS, Windowed
+from millstream.state.queries.requests.query_results import StateQueryRequest, StateQueryResult
+from millstream.windowed import MAX_TIME_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
 _BATCH_ROWS: Final = 10_000
 
 
-class _Entry(NamedTuple):
-    """An entry of a store; the partition is unknown where the whole store is asked at once."""
+class _StoreEntry(NamedTuple):
+    """An entry of a store; the partition is None if the whole store is queried at once."""
 
     partition: int | None
     key: Any
     value: Any
 
 
-def owned_rows(
+def query_owners(
     spark: SparkSession, table: StoreTable, queries: StateQueries, *, is_global: bool
 ) -> DataFrame:
-    """The rows of a store as its owners show them, all of which the driver takes into its memory.
+    """Query the owners of a store, and return its rows, which must fit into the driver's memory.
 
     Raises:
-        UnsupportedOperationError: it is a versioned store, which can only be asked by key.
-        StateStoreNotAvailableError: not all partitions have answered.
-        InvalidStateStoreError: the application does not run.
+        UnsupportedOperationError: the store is versioned, and can only be queried by key.
+        StateStoreNotAvailableError: some partitions did not respond.
+        InvalidStateStoreError: the application is not running.
     """
     if table.shape == "versioned":
         raise UnsupportedOperationError(
-            f"Store {table.store} is versioned, and its owners can only be asked for keys that are "
-            "known. Read it from the changelog: leave out source='owners'."
+            f"Store {table.store} is versioned, and its owners can only be queried for known keys. "
+            "Read it from the changelog: omit source='owners'."
         )
     position: dict[str, dict[int, int]] = {}
     if table.shape == "session" or is_global:
@@ -63,7 +63,7 @@ def owned_rows(
         _check_complete(table, answer)
         position = answer.position.as_dict()
         entries = _by_partition(answer)
-    schema = Rows(table).schema
+    schema = StoreRowConverter(table).schema
     batches = list(_batches(table, entries, schema))
     frame: DataFrame = spark.createDataFrame(pa.Table.from_batches(batches, schema))
     return frame.withMetadata("key", {METADATA: json.dumps(position, separators=(",", ":"))})
@@ -79,19 +79,19 @@ def _check_complete(table: StoreTable, answer: StateQueryResult) -> None:
     for partition, result in answer.partition_results.items():
         if not result.is_success:
             raise StateStoreNotAvailableError(
-                f"Partition {partition} of store {table.store} has not answered: "
-                f"{result.failure_message} Ask again, or read the changelog, which needs no owner."
+                f"Partition {partition} of store {table.store} did not respond: "
+                f"{result.failure_message} Retry, or read the changelog, which needs no owner."
             )
 
 
-def _by_partition(answer: StateQueryResult) -> Iterator[_Entry]:
+def _by_partition(answer: StateQueryResult) -> Iterator[_StoreEntry]:
     for partition, result in answer.partition_results.items():
         with result.result as pairs:
             for key, value in pairs:
-                yield _Entry(partition, key, value)
+                yield _StoreEntry(partition, key, value)
 
 
-def _by_view(table: StoreTable, queries: StateQueries) -> Iterator[_Entry]:
+def _by_view(table: StoreTable, queries: StateQueries) -> Iterator[_StoreEntry]:
     kind: QueryableStoreType[Any] = QueryableStoreTypes.key_value()
     if table.shape == "session":
         kind = QueryableStoreTypes.session()
@@ -101,10 +101,10 @@ def _by_view(table: StoreTable, queries: StateQueries) -> Iterator[_Entry]:
     pairs = view.fetch_range(None, None) if table.shape == "session" else view.all()
     with pairs:
         for key, value in pairs:
-            yield _Entry(None, key, value)
+            yield _StoreEntry(None, key, value)
 
 
-def _batches(table: StoreTable, entries: Iterable[_Entry], schema: Any) -> Iterator[Any]:
+def _batches(table: StoreTable, entries: Iterable[_StoreEntry], schema: Any) -> Iterator[Any]:
     entries = iter(entries)
     key_column, value_column = column_of(table.key), column_of(table.value)
     while chunk := list(islice(entries, _BATCH_ROWS)):
@@ -118,17 +118,13 @@ def _batches(table: StoreTable, entries: Iterable[_Entry], schema: Any) -> Itera
             "offset": pa.nulls(len(chunk), pa.int64()),
         }
         if table.suffix_bytes:
-            windows = [_window_of(key) for key in keys]
+            windows = [key.window for key in keys]
             keys = [key.key for key in keys]
-            for place, name in enumerate(("window_start", "window_end")):
-                ends = pa.array([window[place] for window in windows], pa.int64())
-                columns[name] = timestamps(ends)
+            starts, ends = [each.start_ms for each in windows], [each.end_ms for each in windows]
+            columns["window_start"] = timestamps(pa.array(starts, pa.int64()))
+            columns["window_end"] = timestamps(pa.array(ends, pa.int64()))
         columns["key"] = key_column.array_of(table.topic, keys)
         yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-
-
-def _window_of(key: Windowed[Any]) -> tuple[int, int]:
-    return key.window.start_ms, key.window.end_ms
 
 
 def _value_of(value: Any) -> Any:

@@ -1,142 +1,119 @@
-"""A store as a table: which topic tells its content, and what its columns are."""
+"""Describes stores as tables: topics, serdes and times; and plans reading them."""
 
 from __future__ import annotations
 
+import os
+import pickle
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ConfigError
-from millstream.query.stores import KnownStores
+from millstream.query.store_catalog import StoreCatalog
 from millstream.serdes import Serde
-from millstream.state.builders.key_value import KeyValueStoreBuilder
-from millstream.state.builders.store_builder import StoreBuilder
-from millstream.state.builders.versioned import VersionedStoreBuilder
-from millstream.state.builders.windows import SessionStoreBuilder, WindowStoreBuilder
-from millstream.state.queries.codec import Shape
+from millstream.spark.code.shipping import ship
+from millstream.state.builders.store_builder import KeyValueStoreBuilder, StoreBuilder
+from millstream.state.builders.versioned_builders import VersionedStoreBuilder
+from millstream.state.builders.window_builders import SessionStoreBuilder, WindowStoreBuilder
+from millstream.state.queries.codec import StoreShape
 from millstream.state.windows.window_keys import SESSIONS, WINDOWS
 from millstream.topology.operations.tables import TableSource
-from millstream.topology.physical.nodes import GlobalStoreNodes
 from millstream.topology.physical.topology import Topology
 
-#: What a store can be.
-SHAPES: Final[tuple[Shape, ...]] = ("key-value", "window", "session", "versioned")
+#: The kinds of stores.
+SHAPES: Final[tuple[StoreShape, ...]] = ("key-value", "window", "session", "versioned")
 
 
 @dataclass(frozen=True)
-class Times:
-    """The times of a store, in milliseconds, as far as its kind has them.
-
-    Args:
-        window_size_ms: how long the windows of a window store are.
-        reach_ms: how far behind the latest time a window's start or a session's end may lie.
-        history_ms: how far back the versions of a versioned store are kept.
-        segment_ms: the length of the intervals in which its versions expire together.
-    """
+class StoreTimes:
+    """The time settings of a store, in milliseconds; which ones apply depends on its kind."""
 
     window_size_ms: int = 0
-    reach_ms: int = 0
+    #: How far before stream time a window's start or a session's end may be.
+    lookback_ms: int = 0
+    #: The history retention of a versioned store.
     history_ms: int = 0
+    #: The segment interval, in which the versions of a versioned store expire together.
     segment_ms: int = 1
 
 
 @dataclass(frozen=True)
 class StoreTable:
-    """A store as a table.
-
-    Args:
-        store: its name.
-        topic: its changelog; the topic itself of a global table, and of a table that reuses it.
-        shape: what it is.
-        key: the serde of its keys.
-        value: the serde of its values.
-        times: what decides how long it shows what it has.
-        timestamped: whether its owners know the timestamps of values.
-    """
-
     store: str
+    #: The changelog topic, or the source topic of a global table or of a table that uses its source
+    #: topic as changelog.
     topic: str
-    shape: Shape
+    shape: StoreShape
     key: Serde[Any]
     value: Serde[Any]
-    times: Times = Times()
+    times: StoreTimes = StoreTimes()
+    #: Whether the store has timestamps of values.
     timestamped: bool = False
 
     @property
     def suffix_bytes(self) -> int:
-        """What follows a key in the keys of the changelog."""
+        """The number of bytes after the key in the keys of the changelog."""
         layouts = {"window": WINDOWS.suffix_bytes, "session": SESSIONS.suffix_bytes}
         return layouts.get(self.shape, 0)
 
 
-def reach_of(retention_ms: int, *, last_millisecond: bool = False) -> int:
-    """How far behind the latest time a store still shows what it has.
+def lookback_of(retention_ms: int, *, last_millisecond: bool = False) -> int:
+    """Return how far before stream time a store still has entries.
 
-    Args:
-        retention_ms: of the store.
-        last_millisecond: whether it counts as well, as in stores on disk of windows that are
-            ordered by time.
+    With `last_millisecond`, the bound is inclusive, as in persistent time-ordered window stores.
     """
     return retention_ms if last_millisecond else retention_ms - 1
 
 
 def table_of(topology: Topology, config: StreamsConfig, store: str) -> StoreTable:
-    """A store of a topology as a table.
+    """Describe a store of a topology as a table.
 
-    Raises:
-        UnknownStateStoreError: the topology has no such store.
-        ConfigError: nothing but the store itself tells its content, or it takes no queries.
+    Raises an `UnknownStateStoreError`, or a `ConfigError` if the store does not support queries.
     """
-    known = KnownStores(topology, config).find(store)
-    if known.codec is None:
+    codec = StoreCatalog(topology, config).find(store).codec
+    if codec is None:
         raise ConfigError(
-            f"Store {store} belongs to an operator of the DSL, which keeps there what has no keys "
-            "and values of its own: it cannot be read as a DataFrame. Read the table that the "
-            "operator makes."
+            f"Store {store} is internal to a DSL operator and contains no keys and values of its "
+            "own, so it cannot be read as a DataFrame. Read the table that the operator creates."
         )
     return StoreTable(
         store,
-        known.codec.topic,
-        known.codec.shape,
-        known.codec.key_serde,
-        known.codec.value_serde,
+        codec.topic,
+        codec.shape,
+        codec.key_serde,
+        codec.value_serde,
         _times_of(_builder_of(topology, store).resolved(config)),
-        known.codec.timestamped,
+        codec.timestamped,
     )
 
 
 def check_is_logged(topology: Topology, store: str) -> None:
-    """Refuse a store whose content no topic tells.
-
-    Raises:
-        ConfigError: it is such a store.
-    """
+    """Raise a `ConfigError` if no topic contains the complete content of a store."""
     builder = _builder_of(topology, store)
     if isinstance(builder, KeyValueStoreBuilder) and builder.kind == "lru" and builder.timestamped:
         raise ConfigError(
-            f"Store {store} forgets keys without telling its changelog, as stores with timestamps "
-            "that hold a number of keys do. Read it with source='owners'."
+            f"Store {store} evicts keys without deleting them from its changelog, as LRU stores "
+            "with timestamps do. Read it with source='owners'."
         )
     nodes = topology.global_stores.get(store)
     if nodes is not None:
-        if not _is_copied(nodes):
+        # Other processors may change what the topic contains.
+        if not isinstance(nodes.processor.operation, TableSource):
             raise ConfigError(
-                f"Store {store} is global, and a processor of your own fills it: its topic "
-                f"{nodes.topic} does not tell what it put there. Read it with source='owners'."
+                f"Store {store} is global, and a custom processor fills it, so its topic "
+                f"{nodes.topic} may differ from its content. Read it with source='owners'."
             )
         return
     if any(store in part.changelogs for part in topology._subtopologies()):
         return
     raise ConfigError(
-        f"Store {store} has no changelog, since logging is off for it: no topic tells its content. "
-        "Read it with source='owners', in the driver of the running application, or switch logging "
-        "on."
+        f"Store {store} has no changelog, because logging is disabled for it. Read it with "
+        "source='owners' in the driver of the running application, or enable logging."
     )
-
-
-def _is_copied(nodes: GlobalStoreNodes) -> bool:
-    """Whether a global store holds what its topic says, and nothing else."""
-    return isinstance(nodes.processor.operation, TableSource)
 
 
 def _builder_of(topology: Topology, store: str) -> StoreBuilder:
@@ -144,15 +121,66 @@ def _builder_of(topology: Topology, store: str) -> StoreBuilder:
     return topology.state_stores[store] if nodes is None else nodes.store_builder
 
 
-def _times_of(builder: StoreBuilder) -> Times:
+def _times_of(builder: StoreBuilder) -> StoreTimes:
     if isinstance(builder, WindowStoreBuilder):
         by_time = builder.time_ordered and builder.persistent
-        return Times(
+        return StoreTimes(
             window_size_ms=builder.window_size_ms,
-            reach_ms=reach_of(builder.retention_ms, last_millisecond=by_time),
+            lookback_ms=lookback_of(builder.retention_ms, last_millisecond=by_time),
         )
     if isinstance(builder, SessionStoreBuilder):
-        return Times(reach_ms=reach_of(builder.retention_ms))
+        return StoreTimes(lookback_ms=lookback_of(builder.retention_ms))
     if isinstance(builder, VersionedStoreBuilder):
-        return Times(history_ms=builder.history_ms, segment_ms=builder.segment_ms)
-    return Times()
+        return StoreTimes(history_ms=builder.history_ms, segment_ms=builder.segment_ms)
+    return StoreTimes()
+
+
+#: The default memory limit of a task for last records.
+DEFAULT_MEMORY_BYTES: Final = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    config: StreamsConfig
+    table: StoreTable
+    #: The unparsed position of a snapshot; None for the end of the changelog.
+    position: str | None = None
+    as_of_ms: int | None = None
+    history: bool = False
+    #: Whether the topic is partitioned by Kafka's default partitioner.
+    is_partitioned: bool = True
+    #: The start of a stream of changes: "earliest", "latest", or a position.
+    starting_offsets: str = "earliest"
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+
+    def __post_init__(self) -> None:
+        table = self.table
+        if table.shape != "versioned" and (self.as_of_ms is not None or self.history):
+            what = "history" if self.history else "as_of"
+            raise ConfigError(
+                f"Store {table.store} is a {table.shape} store, which has no versions: {what} is "
+                "for versioned stores only. To read earlier content, pass the position of a "
+                "snapshot that was taken then."
+            )
+        if self.history and self.as_of_ms is not None:
+            raise ConfigError("Pass as_of for one time, or history for all versions, not both.")
+
+
+@contextmanager
+def plan_file(plan: ReadPlan) -> Iterator[str]:
+    """Write a plan to a temporary file for Spark's planner, and return its path.
+
+    Options would be visible in the query's plan, in the Spark UI and in event logs, including
+    passwords. Only this user can read the file.
+    """
+    data = ship(plan, "the plan of a DataFrame")
+    with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
+        path = Path(folder, "plan")
+        with open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+        yield str(path)
+
+
+def load_plan(path: str) -> ReadPlan:
+    plan: ReadPlan = pickle.loads(Path(path).read_bytes())
+    return plan

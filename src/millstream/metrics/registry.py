@@ -1,20 +1,21 @@
-"""Who owns which metrics, and what they are just now."""
+"""The registry of metrics and their current values, organized by owner."""
 
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from millstream.clock import Clock, SystemClock
-from millstream.metrics.sensors import Sensor, SilentSensor, Windows
+from millstream.metrics.sensors import SampleWindows, Sensor, SilentSensor
 
 Labels = tuple[tuple[str, str], ...]
-Read = Callable[[], float | str]
+ReadValue = Callable[[], float | str]
 
 
 class RecordingLevel(enum.IntEnum):
-    """How much is recorded (`metrics.recording.level`).
+    """The recording level (`metrics.recording.level`).
 
     Example:
         >>> RecordingLevel.INFO < RecordingLevel.DEBUG
@@ -26,129 +27,96 @@ class RecordingLevel(enum.IntEnum):
     TRACE = 2
 
 
-class Recording(NamedTuple):
-    """How metrics are recorded.
-
-    Args:
-        level: metrics of a higher level are not there; below INFO there are none.
-        windows: of rates, averages and extremes.
-    """
+class RecordingSettings(NamedTuple):
+    """Metrics above the level do not exist; below INFO there are none at all."""
 
     level: int = RecordingLevel.INFO
-    windows: Windows = Windows()
+    windows: SampleWindows = SampleWindows()
 
 
 class MetricKey(NamedTuple):
-    """Which metric it is."""
-
     name: str
     group: str
     labels: Labels
 
 
-class Scope:
-    """The metrics of one owner, with those of whatever it owns.
+class MetricsScope:
+    """The metrics of an owner and its parts.
 
-    A tree: a thread has tasks, these have nodes and stores. What is given up takes its metrics with
-    it. Not thread-safe, but for sensors, which may lose one of two calls at the same time.
-
-    Args:
-        clock: time.
-        recording: how metrics are recorded.
-        labels: of all metrics in it.
-
-    Attributes:
-        recording: how metrics are recorded.
-        labels: of all metrics in it.
-        version: another number whenever there are other metrics than before, here or below.
+    Scopes form a tree: a thread has tasks, which have nodes and stores. Removing a scope removes
+    its metrics. Not thread-safe, except for sensors, which may lose one of two concurrent calls.
+    `version` changes whenever metrics are added or removed, here or in a part.
     """
 
     def __init__(
-        self, clock: Clock, recording: Recording | None = None, labels: Labels = ()
+        self, clock: Clock, recording: RecordingSettings | None = None, labels: Labels = ()
     ) -> None:
         self.clock = clock
-        self.recording = recording or Recording()
+        self.recording = recording or RecordingSettings()
         self.labels = labels
         self.version = 0
-        self._own: dict[MetricKey, Read] = {}
-        self._parts: list[Scope] = []
-        self._parent: Scope | None = None
+        self._own: dict[MetricKey, ReadValue] = {}
+        self._parts: list[MetricsScope] = []
+        self._parent: MetricsScope | None = None
         self._silent = SilentSensor(clock, self.recording.windows)
 
     def records(self, level: RecordingLevel) -> bool:
-        """Whether metrics of a level are wanted."""
         return level <= self.recording.level
 
-    def part(self, **labels: str) -> Scope:
-        """Metrics of something that belongs to the owner.
-
-        Args:
-            labels: what they have besides, with `_` for `-`.
-        """
+    def part(self, **labels: str) -> MetricsScope:
+        """Add a scope for a part of the owner, with additional labels (`_` for `-`)."""
         more = tuple((name.replace("_", "-"), value) for name, value in labels.items())
-        return self.adopt(Scope(self.clock, self.recording, (*self.labels, *more)))
+        return self.adopt(MetricsScope(self.clock, self.recording, (*self.labels, *more)))
 
-    def adopt(self, part: Scope) -> Scope:
-        """Let metrics be seen here that were made apart."""
+    def adopt(self, part: MetricsScope) -> MetricsScope:
         part._parent = self
         self._parts.append(part)
         self._changed()
         return part
 
-    def retain(self, parts: Collection[Scope]) -> None:
-        """Let only these parts be seen, in this order."""
-        if len(parts) == len(self._parts) and all(map(_is, parts, self._parts)):
+    def retain(self, parts: Collection[MetricsScope]) -> None:
+        """Keep only these parts, in this order."""
+        if len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts)):
             return
         self._parts = list(parts)
         for part in parts:
             part._parent = self
         self._changed()
 
-    def remove(self, part: Scope) -> None:
-        """A part is given up."""
+    def remove(self, part: MetricsScope) -> None:
         self._parts = [one for one in self._parts if one is not part]
         self._changed()
 
     def sensor(self, level: RecordingLevel = RecordingLevel.INFO) -> Sensor:
-        """A sensor that records, if its level is wanted."""
+        """Create a sensor; it records only if its level is enabled."""
         return Sensor(self.clock, self.recording.windows) if self.records(level) else self._silent
 
-    def add(self, group: str, name: str, read: Read, labels: Labels = ()) -> None:
-        """A metric.
-
-        Args:
-            group: Kafka Streams', such as `stream-task-metrics`.
-            name: of the metric.
-            read: what it is just now; on the thread of `values`.
-            labels: what it has besides the owner's.
-        """
+    def add(self, group: str, name: str, read: ReadValue, labels: Labels = ()) -> None:
+        """Add a metric. `read` is called on the thread of `values`."""
         self._own[MetricKey(name, group, (*self.labels, *labels))] = read
         self._changed()
 
     def drop(self, group: str, name: str, labels: Labels = ()) -> None:
-        """A metric is given up; nothing if there is none of the name."""
         if self._own.pop(MetricKey(name, group, (*self.labels, *labels)), None) is not None:
             self._changed()
 
     def has(self, group: str, name: str, labels: Labels = ()) -> bool:
-        """Whether there is a metric of that name."""
         return MetricKey(name, group, (*self.labels, *labels)) in self._own
 
     def all_keys(self) -> Iterator[MetricKey]:
-        """Which metrics there are, here and below."""
+        """Return the keys of all metrics, including parts."""
         yield from self._own
         for part in self._parts:
             yield from part.all_keys()
 
     def values(self) -> list[float | str]:
-        """What they are just now, in the order of `all_keys`."""
+        """Return the current values in the order of `all_keys`."""
         found = [read() for read in self._own.values()]
         for part in self._parts:
             found += part.values()
         return found
 
     def read(self) -> dict[MetricKey, float | str]:
-        """Both."""
         return dict(zip(self.all_keys(), self.values(), strict=True))
 
     # --- kinds of metrics --------------------------------------------------------------------
@@ -156,50 +124,44 @@ class Scope:
     def rate_and_total(
         self, group: str, name: str, level: RecordingLevel = RecordingLevel.INFO
     ) -> Sensor:
-        """`<name>-rate` and `<name>-total`: how often something happens."""
+        """Add `<name>-rate` and `<name>-total` for an event."""
         sensor = self.sensor(level)
         if self.records(level):
             self.add(group, f"{name}-rate", sensor.rate)
             self.add(group, f"{name}-total", lambda: sensor.total)
         return sensor
 
-    def average_and_highest(
+    def average_and_maximum(
         self, group: str, name: str, level: RecordingLevel = RecordingLevel.INFO
     ) -> Sensor:
-        """`<name>-avg` and `<name>-max`: of something that is measured."""
+        """Add `<name>-avg` and `<name>-max` for a measurement."""
         sensor = self.sensor(level)
         if self.records(level):
             self.add(group, f"{name}-avg", sensor.average)
-            self.add(group, f"{name}-max", sensor.highest)
+            self.add(group, f"{name}-max", sensor.maximum)
         return sensor
 
-    def average_lowest_highest(
+    def average_minimum_maximum(
         self, group: str, name: str, level: RecordingLevel = RecordingLevel.INFO
     ) -> Sensor:
-        """The same, with `<name>-min`."""
-        sensor = self.average_and_highest(group, name, level)
+        """Add `<name>-avg`, `<name>-min` and `<name>-max` for a measurement."""
+        sensor = self.average_and_maximum(group, name, level)
         if self.records(level):
-            self.add(group, f"{name}-min", sensor.lowest)
+            self.add(group, f"{name}-min", sensor.minimum)
         return sensor
 
     def gauge(
-        self, group: str, name: str, read: Read, level: RecordingLevel = RecordingLevel.INFO
+        self, group: str, name: str, read: ReadValue, level: RecordingLevel = RecordingLevel.INFO
     ) -> None:
-        """What something is just now."""
         if self.records(level):
             self.add(group, name, read)
 
     def _changed(self) -> None:
-        scope: Scope | None = self
+        scope: MetricsScope | None = self
         while scope is not None:
             scope.version += 1
             scope = scope._parent
 
 
-def _is(one: Scope, other: Scope) -> bool:
-    return one is other
-
-
-def unseen() -> Scope:
-    """Metrics that nobody reads."""
-    return Scope(SystemClock())
+def detached_scope() -> MetricsScope:
+    return MetricsScope(SystemClock())

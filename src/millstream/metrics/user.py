@@ -6,18 +6,19 @@ import enum
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Final
 
-from millstream.metrics.names import MetricName
-from millstream.metrics.registry import Labels, MetricKey, RecordingLevel, Scope
+from millstream.metrics.registry import Labels, MetricsScope, RecordingLevel
 from millstream.metrics.sensors import Sensor
+from millstream.metrics.values import MetricName
 
-#: The group of metrics that are added to a sensor without one.
+#: The default group of metrics added to a sensor.
 USER_GROUP: Final = "stream-user-metrics"
 
 
 class Stat(enum.Enum):
-    """What is told of the values that a sensor records: over a window of time (a minute, by
-    `metrics.num.samples` and `metrics.sample.window.ms`) or, for `TOTAL` and `COUNT`, since the
-    beginning.
+    """A statistic of the values that a sensor records.
+
+    `TOTAL` and `COUNT` cover all values; the others cover a window of one minute by default
+    (`metrics.num.samples` and `metrics.sample.window.ms`).
 
     Example:
         >>> Stat.MAX.value
@@ -27,18 +28,18 @@ class Stat(enum.Enum):
     AVG = "avg"
     MAX = "max"
     MIN = "min"
-    #: The sum of the values per second.
+    #: The sum of values per second.
     RATE = "rate"
-    #: How many values per second.
+    #: The number of values per second.
     COUNT_RATE = "count-rate"
     TOTAL = "total"
     COUNT = "count"
 
 
-_READ: Final[Mapping[Stat, Callable[[Sensor], float]]] = {
+_READERS: Final[Mapping[Stat, Callable[[Sensor], float]]] = {
     Stat.AVG: Sensor.average,
-    Stat.MAX: Sensor.highest,
-    Stat.MIN: Sensor.lowest,
+    Stat.MAX: Sensor.maximum,
+    Stat.MIN: Sensor.minimum,
     Stat.RATE: Sensor.rate,
     Stat.COUNT_RATE: Sensor.count_rate,
     Stat.TOTAL: lambda sensor: sensor.total,
@@ -47,12 +48,7 @@ _READ: Final[Mapping[Stat, Callable[[Sensor], float]]] = {
 
 
 class UserSensor:
-    """Records what user code measures. Made by `context.metrics`; given up with its task.
-
-    Args:
-        name: of the sensor.
-        scope: where its metrics are.
-        level: at which it records.
+    """Records measurements of user code. Created by `context.metrics` and removed with its task.
 
     Example:
         >>> class Sizes(Processor[str, str, str, str]):
@@ -70,23 +66,20 @@ class UserSensor:
         {'size-max': 4.0}
     """
 
-    def __init__(self, name: str, scope: Scope, level: RecordingLevel) -> None:
+    def __init__(self, name: str, scope: MetricsScope, level: RecordingLevel) -> None:
         self.name = name
         self._scope = scope
         self._level = level
         self._sensor = scope.sensor(level)
-        self._added: list[tuple[str, str, Labels]] = []
+        self._metrics: list[tuple[str, str, Labels]] = []
 
     @property
     def should_record(self) -> bool:
-        """Whether it records at all: `metrics_recording_level` may be lower than its own."""
+        """Whether the sensor records; depends on `metrics_recording_level`."""
         return self._scope.records(self._level)
 
     def record(self, value: float = 1.0) -> None:
-        """It happened, and this was measured.
-
-        Args:
-            value: what was measured.
+        """Record a value.
 
         Example:
             >>> sensor = MockProcessorContext().metrics.add_sensor("sizes")
@@ -95,13 +88,10 @@ class UserSensor:
         self._sensor.record(value)
 
     def add(self, name: str, stat: Stat, group: str = USER_GROUP, **labels: str) -> None:
-        """A metric of what it records; one that is there is replaced.
+        """Add a metric of the recorded values, replacing one with the same name.
 
         Args:
-            name: of the metric.
-            stat: what it tells.
-            group: of the metric.
-            labels: what it has besides `thread-id` and `task-id`; `_` stands for `-`.
+            labels: labels in addition to `thread-id` and `task-id`; `_` stands for `-`.
 
         Example:
             >>> metrics = MockProcessorContext().metrics
@@ -110,42 +100,30 @@ class UserSensor:
             ['size-max']
         """
         more = tuple((label.replace("_", "-"), value) for label, value in labels.items())
-        self._added.append((group, name, more))
+        self._metrics.append((group, name, more))
         if self.should_record:
-            read, sensor = _READ[stat], self._sensor
+            read, sensor = _READERS[stat], self._sensor
             self._scope.add(group, name, lambda: read(sensor), more)
 
     def _remove(self) -> None:
-        for group, name, labels in self._added:
+        for group, name, labels in self._metrics:
             self._scope.drop(group, name, labels)
 
 
 class ContextMetrics(Mapping[MetricName, float]):
-    """The metrics of a task, and a way to add to them (KIP-324, KIP-444).
+    """The metrics of a task, and methods to add more (KIP-324, KIP-444).
 
-    A mapping of all that is there now. What is added under a name that is there already is the
-    same sensor: a task that stops and starts again goes on counting.
-
-    Args:
-        scope: the metrics of the task.
+    A mapping of all current metrics. Adding a sensor with an existing name returns the same sensor:
+    a task that is restarted continues its counts.
 
     Example:
-        >>> class Check(Processor[str, str, str, str]):
-        ...     def init(self, context: ProcessorContext[str, str]) -> None:
-        ...         super().init(context)
-        ...         self.odd = context.metrics.add_rate_total_sensor("check", "orders", "odd")
-        ...     def process(self, record: Record[str, str]) -> None:
-        ...         if not record.value.isdigit():
-        ...             self.odd.record()
-        >>> builder = StreamsBuilder()
-        >>> _ = builder.stream("in", key=STRING, value=STRING).process(Check)
-        >>> with TopologyTestDriver(builder.build()) as driver:
-        ...     driver.create_input_topic("in", key=STRING, value=STRING).pipe_value("x7")
-        ...     [(n.group, n.tags) for n in driver.metrics() if n.name == "odd-total"]
-        [('stream-check-metrics', (('task-id', '0_0'), ('check-id', 'orders')))]
+        >>> metrics = MockProcessorContext().metrics
+        >>> _ = metrics.add_rate_total_sensor("check", "orders", "odd")
+        >>> [(name.group, name.tags) for name in metrics if name.name == "odd-total"]
+        [('stream-check-metrics', (('check-id', 'orders'),))]
     """
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: MetricsScope) -> None:
         self._scope = scope
         self._sensors: dict[str, UserSensor] = {}
 
@@ -159,7 +137,7 @@ class ContextMetrics(Mapping[MetricName, float]):
         return len(self._all())
 
     def items(self) -> ItemsView[MetricName, float]:
-        """All of one moment. They are read once, and not anew for each.
+        """Return all metrics with values of the same moment, read only once.
 
         Example:
             >>> metrics = MockProcessorContext().metrics
@@ -170,7 +148,7 @@ class ContextMetrics(Mapping[MetricName, float]):
         return self._all().items()
 
     def values(self) -> ValuesView[float]:
-        """The same without names.
+        """Return all values of the same moment.
 
         Example:
             >>> metrics = MockProcessorContext().metrics
@@ -184,11 +162,7 @@ class ContextMetrics(Mapping[MetricName, float]):
         return f"<ContextMetrics: {len(self)} values>"
 
     def add_sensor(self, name: str, level: RecordingLevel = RecordingLevel.INFO) -> UserSensor:
-        """A sensor without metrics; `UserSensor.add` gives it some.
-
-        Args:
-            name: of the sensor; one that is there is given back.
-            level: at which it records.
+        """Add a sensor without metrics; `UserSensor.add` adds metrics to it.
 
         Example:
             >>> sensor = MockProcessorContext().metrics.add_sensor("sizes", RecordingLevel.DEBUG)
@@ -208,15 +182,13 @@ class ContextMetrics(Mapping[MetricName, float]):
         level: RecordingLevel = RecordingLevel.INFO,
         **labels: str,
     ) -> UserSensor:
-        """A sensor with `<operation>-rate`, records per second, and `<operation>-total`, in the
-        group `stream-<scope>-metrics` with the label `<scope>-id`.
+        """Add a sensor with `<operation>-rate` (records per second) and `<operation>-total`.
+
+        The metrics are in the group `stream-<scope>-metrics` with the label `<scope>-id`.
 
         Args:
-            scope: what kind of thing it is about, such as `processor`.
-            entity: which one.
-            operation: what happens.
-            level: at which it records.
-            labels: what the metrics have besides; `_` stands for `-`.
+            scope: the kind of the entity, such as `processor`.
+            labels: additional labels; `_` stands for `-`.
 
         Example:
             >>> metrics = MockProcessorContext().metrics
@@ -241,15 +213,9 @@ class ContextMetrics(Mapping[MetricName, float]):
         level: RecordingLevel = RecordingLevel.INFO,
         **labels: str,
     ) -> UserSensor:
-        """The same, with `<operation>-latency-avg` and `<operation>-latency-max` of what is
-        recorded.
+        """Add a sensor with `<operation>-rate`, `-total`, `-latency-avg` and `-latency-max`.
 
-        Args:
-            scope: what kind of thing it is about, such as `processor`.
-            entity: which one.
-            operation: what takes its time.
-            level: at which it records.
-            labels: what the metrics have besides; `_` stands for `-`.
+        See `add_rate_total_sensor`; recorded values are latencies.
 
         Example:
             >>> metrics = MockProcessorContext().metrics
@@ -267,7 +233,7 @@ class ContextMetrics(Mapping[MetricName, float]):
         return sensor
 
     def remove_sensor(self, sensor: UserSensor) -> None:
-        """Give up a sensor and its metrics; nothing if it is given up.
+        """Remove a sensor and its metrics, if they exist.
 
         Example:
             >>> metrics = MockProcessorContext().metrics
@@ -281,11 +247,7 @@ class ContextMetrics(Mapping[MetricName, float]):
 
     def _all(self) -> dict[MetricName, float]:
         return {
-            _name(key): float(value)
+            MetricName(*key): float(value)
             for key, value in self._scope.read().items()
             if not isinstance(value, str)
         }
-
-
-def _name(key: MetricKey) -> MetricName:
-    return MetricName(key.name, key.group, key.labels)

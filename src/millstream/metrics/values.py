@@ -1,23 +1,43 @@
-"""Metrics as their users see them."""
+"""User-visible metric values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, overload
+from typing import Final, NamedTuple, overload
+
+#: Kafka Streams' group of node metrics.
+NODE_GROUP: Final = "stream-processor-node-metrics"
+
+
+class MetricName(NamedTuple):
+    """The name of a metric in Kafka Streams.
+
+    Args:
+        group: the group, for example `stream-task-metrics`.
+        tags: pairs of name and value, such as the task ID.
+
+    Example:
+        >>> MetricName("dropped-records-total", "stream-task-metrics", (("task-id", "0_0"),)).name
+        'dropped-records-total'
+    """
+
+    name: str
+    group: str
+    tags: tuple[tuple[str, str], ...] = ()
 
 
 class Metric(NamedTuple):
-    """One value.
+    """The value of a metric.
 
     Args:
-        name: Kafka Streams', such as `process-rate`; of a subscription Decaton's without
-            `decaton.`, of a timer with `.count`, `.sum` or `.max` behind it, the last two in
+        name: Kafka Streams' name, such as `process-rate`; for a subscription, Decaton's without
+            `decaton.`. Timers have the suffixes `.count`, `.sum` and `.max`, the last two in
             milliseconds.
-        labels: what it is about: `thread-id`, `task-id`, `processor-node-id`, …; of a subscription
-            `subscription`, `topic` and `partition`.
-        value: what it is; a text where Kafka Streams has one, such as the state. `nan` where
-            nothing was measured, for example the average of nothing.
-        group: Kafka Streams', such as `stream-thread-metrics`.
+        labels: `thread-id`, `task-id`, `processor-node-id`, …; for a subscription `subscription`,
+            `topic` and `partition`.
+        value: the value; a string where Kafka Streams has one, such as the state. `nan` if nothing
+            was measured, for example the average without values.
+        group: Kafka Streams' group, such as `stream-thread-metrics`.
 
     Example:
         >>> Metric("tasks.pending", {"topic": "emails", "partition": "0"}, 12.0).value
@@ -31,10 +51,7 @@ class Metric(NamedTuple):
 
 
 class Metrics(Sequence[Metric]):
-    """Values of one moment, in the order of their groups, names and labels.
-
-    Args:
-        found: the values, each once.
+    """Metric values of one moment, ordered by group, name and labels.
 
     Example:
         >>> metrics = Metrics([
@@ -67,12 +84,11 @@ class Metrics(Sequence[Metric]):
         return f"<Metrics: {len(self._all)} values>"
 
     def named(self, name: str, group: str | None = None, **labels: str) -> Metrics:
-        """Those of a name that have these labels.
+        """Return the metrics with a name and labels.
 
         Args:
-            name: of the metric.
-            group: only of this one; else of any.
-            labels: which ones, with `_` for `-`: `thread_id` is the label `thread-id`.
+            group: only metrics of this group; None for all.
+            labels: labels to match, with `_` for `-`: `thread_id` is the label `thread-id`.
 
         Example:
             >>> task = {"task-id": "0_1"}
@@ -90,14 +106,13 @@ class Metrics(Sequence[Metric]):
         )
 
     def total(self, name: str, group: str | None = None, **labels: str) -> float:
-        """The sum of the values of a name, of all that have these labels; of a `.max` the highest.
+        """Return the sum of the values with a name and labels; for a `.max`, the maximum.
 
-        Texts, and what was not measured, do not count.
+        Strings and `nan` are ignored.
 
         Args:
-            name: of the metric.
-            group: only of this one: `process-total` is one of threads, tasks and nodes.
-            labels: which ones, with `_` for `-`.
+            group: only metrics of this group: `process-total` exists for threads, tasks and nodes.
+            labels: labels to match, with `_` for `-`.
 
         Example:
             >>> Metrics([]).total("tasks.error")
@@ -106,3 +121,12 @@ class Metrics(Sequence[Metric]):
         found = (one.value for one in self.named(name, group, **labels))
         values = [value for value in found if not isinstance(value, str) and value == value]
         return float(max(values, default=0) if name.endswith(".max") else sum(values))
+
+
+#: Metrics with a counter's name in Kafka Streams that may decrease.
+_NOT_COUNTERS: Final = frozenset({"restore-remaining-records-total", "cache-size-bytes-total"})
+
+
+def is_counter(name: str) -> bool:
+    """Whether a metric only increases during the lifetime of its owner."""
+    return name.endswith("-total") and name not in _NOT_COUNTERS

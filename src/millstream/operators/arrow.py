@@ -1,37 +1,36 @@
-"""Records as columns of Arrow, and columns as values: what functions on batches take and give."""
+"""Functions of Arrow batches: conversion of records, and `map_batches` with a plain function."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 
+from millstream.async_checks import AWAIT_ADVICE, checked_result
 from millstream.errors import add_note
-from millstream.operators.batch import Batch, has_none
-from millstream.unawaited import AWAITED, checked_result
+from millstream.operators.operator import Operator, Output
+from millstream.operators.record_batch import Batch, has_none
 
-#: The columns beside those of the values.
+#: The columns in addition to those of the values.
 KEY: Final = "key"
 TIMESTAMP: Final = "timestamp"
-#: The column of values that have no columns of their own.
+#: The column of values without fields.
 VALUE: Final = "value"
-#: Units of numpy's times that are finer than Python's.
-_FINER: Final = ("[ns]", "[ps]", "[fs]", "[as]")
+#: Units of NumPy times that are finer than Python's.
+_FINE_TIME_UNITS: Final = ("[ns]", "[ps]", "[fs]", "[as]")
 
 
-def imported_pyarrow(what: str) -> Any:
-    """The package pyarrow, which only batches of this kind need: 30 MB, 100 ms to import.
-
-    Args:
-        what: needs it, for the error.
+def import_pyarrow(what: str) -> Any:
+    """Import pyarrow, which only Arrow batches need: 30 MB, 100 ms to import.
 
     Raises:
-        ImportError: it is not installed; says how to.
+        ImportError: pyarrow is not installed; the message says how to install it.
     """
     try:
         return import_module("pyarrow")
@@ -43,39 +42,39 @@ def imported_pyarrow(what: str) -> Any:
 
 
 class ArrowFormat:
-    """How records become a `pyarrow.RecordBatch`, and a function's result the new values.
+    """Converts records to a `pyarrow.RecordBatch`, and a function's result to new values.
 
-    Values that are mappings, dataclasses or msgspec structs have a column for each field; any
-    others are the column `value`. Records without a value are in no batch.
+    Values that are mappings, dataclasses or msgspec structs have a column for each field; other
+    values form the column `value`. Records without a value are excluded.
 
     Args:
-        schema: the columns of the values, a `pyarrow.Schema`; or a `pyarrow.DataType`, that of the
-            column `value`. None to let Arrow infer them from the values of each batch.
-        with_key: whether the keys are a column.
-        with_timestamp: whether the times are a column.
+        schema: the columns of the values, as a `pyarrow.Schema`; or the type of the column `value`,
+            as a `pyarrow.DataType`. None infers the types from each batch.
     """
 
     def __init__(self, schema: Any, *, with_key: bool, with_timestamp: bool) -> None:
-        self._arrow = arrow = imported_pyarrow("map_batches()")
+        self._arrow = arrow = import_pyarrow("map_batches()")
         self._schema = schema
-        self._is_of_one = isinstance(schema, arrow.DataType)
-        if self._is_of_one:
+        self._is_single_column = isinstance(schema, arrow.DataType)
+        if self._is_single_column:
             self._schema = arrow.schema([(VALUE, schema)])
         self._with_key = with_key
         self._with_timestamp = with_timestamp
 
     def columns(self, batch: Batch) -> Any:
-        """The `pyarrow.RecordBatch` of the records that have a value, of which there is one.
+        """Return a `pyarrow.RecordBatch` of the records with a value.
+
+        The batch must contain at least one such record.
 
         Raises:
-            TypeError: values are of different kinds.
-            ValueError: they are nothing that Arrow has a type for, do not fit the schema, or there
-                would be no column at all.
+            TypeError: the values are of different types.
+            ValueError: Arrow has no type for the values, they do not match the schema, or there
+                would be no columns.
         """
         with_value = [index for index, value in enumerate(batch.values) if value is not None]
         if len(with_value) < len(batch):
             batch = batch.take(with_value)
-        columns = self._of_values(batch.values)
+        columns = self._value_columns(batch.values)
         if self._with_key:
             columns[KEY] = self._array(KEY, batch.keys)
         if self._with_timestamp:
@@ -83,102 +82,100 @@ class ArrowFormat:
             columns[TIMESTAMP] = self._array(TIMESTAMP, batch.timestamps, times)
         if not columns:
             raise ValueError(
-                "there are no columns: the values have no fields, or the schema names none. "
-                "with_key=True gives a column of the keys"
+                "there are no columns: the values or the schema have no fields. "
+                "with_key=True adds a column of the keys"
             )
         return self._arrow.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def values(self, result: Any, count: int) -> list[Any]:
-        """The values that a function has given: dicts of columns, or what is in the one of them.
+        """Convert the result of a function to values: dicts of columns, or single column values.
 
         Args:
-            result: a `pyarrow` batch, table or array; what other packages have for these, such as
-                an array of numpy, a frame of polars, a relation of DuckDB; a dict of columns; or a
-                list of values.
-            count: how many there have to be.
+            result: a `pyarrow` batch, table or array; the equivalents of other packages, such as a
+                NumPy array, a polars DataFrame or a DuckDB relation; a dict of columns; or a list
+                of values.
 
         Raises:
-            TypeError: it is none of these.
-            ValueError: there are more or fewer.
+            TypeError: the result has another type.
+            ValueError: the number of values differs.
         """
-        values = self._listed(checked_result(result, AWAITED))
+        values = self._to_list(checked_result(result, AWAIT_ADVICE))
         if len(values) != count:
             raise ValueError(
-                f"the function got {count} rows and gave {len(values)}: each record needs one "
+                f"the function got {count} rows and returned {len(values)}: each record needs one "
                 "value, in the order of the rows"
             )
         return values
 
-    def _of_values(self, values: Sequence[Any]) -> dict[str, Any]:
+    def _value_columns(self, values: Sequence[Any]) -> dict[str, Any]:
         first = values[0]
         names: Sequence[str]
         pick: Callable[[str], Callable[[Any], Any]] = attrgetter
         if isinstance(first, Mapping):
-            _check_all(values, Mapping)
+            _check_same_type(values, Mapping)
             names = list(dict.fromkeys(name for row in values for name in row))
-            _check_text(names, "the values have fields")
+            _check_str(names, "the values have fields")
             pick = _getter
         elif _has_fields(first):
-            _check_all(values, type(first))
+            _check_same_type(values, type(first))
             names = _field_names(first)
         else:
             return {VALUE: self._array(VALUE, values)}
-        if self._is_of_one:
+        if self._is_single_column:
             raise ValueError(
-                f"the schema is a DataType ({self._schema.field(VALUE).type}), that of values "
-                f"without fields, and these have some: {', '.join(names)}. Give a pyarrow.Schema "
-                "of them"
+                f"the schema is a DataType ({self._schema.field(VALUE).type}), which is for values "
+                f"without fields, but the values have fields: {', '.join(names)}. Pass a "
+                "pyarrow.Schema of the fields"
             )
         for name in (KEY, TIMESTAMP):
             if name in names and (self._with_key if name == KEY else self._with_timestamp):
                 raise ValueError(
-                    f"the values have a field '{name}', and with_{name}=True gives a column of "
-                    "that name: rename the field, or leave the option out"
+                    f"the values have a field '{name}', and with_{name}=True adds a column of "
+                    "that name: rename the field, or omit the option"
                 )
         if self._schema is not None:
-            wanted = [name for name in self._schema.names if name not in self._added]
-            missing = [name for name in wanted if name not in names]
+            required = [name for name in self._schema.names if name not in self._extra_columns]
+            missing = [name for name in required if name not in names]
             if missing and pick is attrgetter:
                 raise ValueError(
-                    f"the schema names fields that {type(first).__name__} has not: "
-                    f"{', '.join(missing)}. It has {', '.join(names)}"
+                    f"the schema has fields that {type(first).__name__} does not have: "
+                    f"{', '.join(missing)}. Its fields are {', '.join(names)}"
                 )
-            names = wanted
+            names = required
         return {name: self._array(name, list(map(pick(name), values))) for name in names}
 
     @property
-    def _added(self) -> Sequence[str]:
-        """The columns beside those of the values."""
+    def _extra_columns(self) -> Sequence[str]:
         return [KEY] * self._with_key + [TIMESTAMP] * self._with_timestamp
 
     def _array(self, name: str, values: Sequence[Any], kind: Any = None) -> Any:
         if self._schema is not None:
             if name in self._schema.names:
                 kind = self._schema.field(name).type
-            elif name not in self._added:
+            elif name not in self._extra_columns:
                 raise ValueError(
-                    f"the values have no fields, and are the column '{name}', which is not in the "
-                    f"schema: {', '.join(self._schema.names)}"
+                    f"the values have no fields, so they form the column '{name}', which is not in "
+                    f"the schema: {', '.join(self._schema.names)}"
                 )
         try:
-            array = self._arrow.array(_plain(values), kind)
+            array = self._arrow.array(_to_plain(values), kind)
         except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
             raise ValueError(
-                f"the column '{name}' cannot be made of these values: {error}. A schema= says "
-                "which type it has"
+                f"the column '{name}' cannot be created from these values: {error}. Pass schema= "
+                "to define its type"
             ) from error
-        if array.null_count and self._is_demanded(name):
+        if array.null_count and self._is_required(name):
             raise ValueError(
-                f"the schema says nullable=False of the column '{name}', and {array.null_count} of "
-                f"{len(array)} values have nothing there"
+                f"the column '{name}' has nullable=False in the schema, but {array.null_count} of "
+                f"{len(array)} values are null"
             )
         return array
 
-    def _is_demanded(self, name: str) -> bool:
+    def _is_required(self, name: str) -> bool:
         schema = self._schema
         return schema is not None and name in schema.names and not schema.field(name).nullable
 
-    def _listed(self, result: Any) -> list[Any]:
+    def _to_list(self, result: Any) -> list[Any]:
         arrow = self._arrow
         if isinstance(result, Mapping):
             result = self._table(result)
@@ -196,58 +193,56 @@ class ArrowFormat:
             names = [field.name for field in result.type]
             return _rows(names, result.flatten(), len(result))
         if hasattr(result, "__array__") and hasattr(result, "tolist") and result.ndim:
-            return _in_microseconds(result).tolist()  # type: ignore[no-any-return]
+            return _to_microseconds(result).tolist()  # type: ignore[no-any-return]
         raise TypeError(
-            f"the function gave {type(result).__name__}, where it has to give a pyarrow "
+            f"the function returned {type(result).__name__}, but must return a pyarrow "
             "RecordBatch, Table or Array, an array, a dict of columns, or a list"
         )
 
     def _table(self, columns: Mapping[Any, Any]) -> Any:
-        """The table of a dict of columns."""
-        _check_text(columns, "the function gave columns")
+        _check_str(columns, "the function returned columns")
         made: dict[str, Any] = {}
         for name, column in columns.items():
             try:
                 if isinstance(column, str | bytes):
-                    raise TypeError("text and bytes are one value")
+                    raise TypeError("str and bytes are single values")
                 made[name] = self._arrow.table({name: column}).column(0)
             except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
                 raise ValueError(
-                    f"the function gave {type(column).__name__} as the column '{name}', which has "
-                    f"to be an array or a list ({error})"
+                    f"the function returned {type(column).__name__} as the column '{name}', which "
+                    f"must be an array or a list ({error})"
                 ) from error
         return self._arrow.table(made)
 
 
-def answered(
-    batch: Batch, answers: Sequence[Any] | Exception, failed: Callable[[int, Exception], None]
+def with_results(
+    batch: Batch, results: Sequence[Any] | Exception, failed: Callable[[int, Exception], None]
 ) -> tuple[Batch, list[int]]:
-    """The records of a batch with their new values, and the indices of those that have none.
+    """Return the records with their new values, and the indices of records without one. `results`
+    contains no value for records without one. `failed` may raise.
 
     Args:
-        batch: the records; those without a value keep being so.
-        answers: the new value of each record that has one, or what the function raised.
-        failed: told of each record that the function has no value for; raises if that is the end.
+        failed: called for each record without a new value; may raise.
 
     Raises:
-        ProcessingError: the processing exception handler says FAIL.
+        ProcessingError: the processing exception handler returned FAIL.
     """
     values = batch.values
-    if isinstance(answers, Exception):
+    if isinstance(results, Exception):
         failures = [index for index, value in enumerate(values) if value is not None]
-        _say_of_how_many(answers, len(failures))
+        _add_batch_size_note(results, len(failures))
         for index in failures:
-            failed(index, answers)
+            failed(index, results)
     else:
-        if len(answers) == len(values) and not has_none(answers):
-            return batch.with_values(list(answers)), []
-        asked = [index for index, value in enumerate(values) if value is not None]
+        if len(results) == len(values) and not has_none(results):
+            return batch.with_values(list(results)), []
+        expected = [index for index, value in enumerate(values) if value is not None]
         new: list[Any] = [None] * len(values)
-        for index, answer in zip(asked, answers, strict=True):
-            new[index] = answer
-        failures = [index for index in asked if new[index] is None]
+        for index, result in zip(expected, results, strict=True):
+            new[index] = result
+        failures = [index for index in expected if new[index] is None]
         for index in failures:
-            failed(index, ValueError("the function gave no value (null) for this record"))
+            failed(index, ValueError("the function returned null for this record"))
         batch = batch.with_values(new)
     if not failures:
         return batch, []
@@ -255,19 +250,18 @@ def answered(
     return batch.take([index for index in range(len(batch)) if index not in left_out]), failures
 
 
-def _say_of_how_many(error: Exception, count: int) -> None:
-    """Let an error tell that it is that of a whole batch."""
+def _add_batch_size_note(error: Exception, count: int) -> None:
     if count > 1:
         add_note(error, f"The function of map_batches failed on a batch of {count} records.")
 
 
 def _rows(names: Sequence[str], columns: Sequence[Any], count: int) -> list[Any]:
-    """The rows of a table: dicts, or the values of its one column, if that is called so."""
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
+    """Return the rows of a table: dicts, or the values of a single column `value`."""
+    duplicates = [name for name, times in Counter(names).items() if times > 1]
+    if duplicates:
         raise ValueError(
-            f"the function gave several columns called '{twice[0]}', and a row has one field of "
-            "that name: rename the others, or drop them"
+            f"the function returned several columns named '{duplicates[0]}', but names must be "
+            "unique: rename the others, or drop them"
         )
     listed = [column.to_pylist() for column in columns]
     if list(names) == [VALUE]:
@@ -281,34 +275,35 @@ def _getter(name: str) -> Callable[[Any], Any]:
     return lambda row: row.get(name)
 
 
-def _check_all(values: Sequence[Any], kind: type) -> None:
+def _check_same_type(values: Sequence[Any], kind: type) -> None:
     for value in values:
         if not isinstance(value, kind):
             raise TypeError(
-                f"values of one batch are of different kinds: {kind.__name__} and "
+                f"values of one batch have different types: {kind.__name__} and "
                 f"{type(value).__name__}"
             )
 
 
-def _check_text(names: Iterable[Any], what: str) -> None:
+def _check_str(names: Iterable[Any], what: str) -> None:
     for name in names:
         if not isinstance(name, str):
             raise TypeError(
-                f"{what} whose names are not text, but {type(name).__name__}: {name!r}. Columns of "
-                "Arrow have names of text"
+                f"{what} whose names are {type(name).__name__}, not str: {name!r}. Arrow columns "
+                "need str names"
             )
 
 
-def _in_microseconds(array: Any) -> Any:
-    """An array of numpy's; one of finer times, which `tolist` makes numbers of, in microseconds."""
+def _to_microseconds(array: Any) -> Any:
+    """Convert NumPy times finer than microseconds, which `tolist` would turn into integers."""
     kind = array.dtype
-    if getattr(kind, "kind", "") not in ("M", "m") or not kind.str.endswith(_FINER):
+    if getattr(kind, "kind", "") not in ("M", "m") or not kind.str.endswith(_FINE_TIME_UNITS):
         return array
     coarse = array.astype(f"{kind.kind}8[us]")
     if (coarse.astype(kind).view("i8") != array.view("i8")).any():
         raise ValueError(
-            f"the function gave times of the type {kind} that are no whole microseconds, and "
-            "Python has none so fine: round them with .astype('datetime64[us]'), or give numbers"
+            f"the function returned times of type {kind} that are not whole microseconds, which "
+            "is the resolution of Python: round them with .astype('datetime64[us]'), or return "
+            "numbers"
         )
     return coarse
 
@@ -323,8 +318,8 @@ def _field_names(value: Any) -> Sequence[str]:
     return [field.name for field in dataclasses.fields(value)]
 
 
-def _plain(values: Sequence[Any]) -> Sequence[Any]:
-    """The same, with dicts in place of structs and dataclasses, which Arrow does not know."""
+def _to_plain(values: Sequence[Any]) -> Sequence[Any]:
+    """Convert structs and dataclasses, which Arrow does not support, to dicts."""
     first = next((value for value in values if value is not None), None)
     if _has_fields(first):
         return [_as_dict(value) for value in values]
@@ -335,3 +330,33 @@ def _as_dict(value: Any) -> Any:
     if _has_fields(value):
         return {name: _as_dict(getattr(value, name)) for name in _field_names(value)}
     return value
+
+
+class MapBatchesOperator(Operator):
+    """Replaces each value by the result of a function of Arrow batches."""
+
+    def __init__(
+        self, function: Callable[[Any], Any], arrow: ArrowFormat, max_records: int
+    ) -> None:
+        self._function = function
+        self._arrow = arrow
+        self._max_records = max_records
+
+    def process(self, batch: Batch, output: Output) -> None:
+        max_records, count = self._max_records, len(batch)
+        for start in range(0, count, max_records):
+            indices = range(start, min(start + max_records, count))
+            part = batch if len(indices) == count else batch.take(indices)
+            mapped, _ = with_results(part, self._results(part), partial(self.context.failed, part))
+            if mapped.keys:
+                output.emit(mapped)
+
+    def _results(self, batch: Batch) -> Sequence[Any] | Exception:
+        count = sum(value is not None for value in batch.values)
+        if not count:
+            return []
+        try:
+            columns = self._arrow.columns(batch)
+            return self._arrow.values(self._function(columns), count)
+        except Exception as error:
+            return error

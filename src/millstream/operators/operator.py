@@ -1,4 +1,4 @@
-"""What an operator is to the engine, and what the engine offers to an operator."""
+"""The interface between operators and the engine."""
 
 from __future__ import annotations
 
@@ -6,47 +6,40 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from millstream.clock import Clock
-from millstream.config import StreamsConfig
-from millstream.metrics.registry import Scope
-from millstream.operators.batch import Batch
+from millstream.config.streams_config import StreamsConfig
+from millstream.metrics.registry import MetricsScope
+from millstream.operators.record_batch import Batch
 from millstream.processor.task_context import TaskContext
 from millstream.record import TaskId
 
 
 class Output(Protocol):
-    """Where an operator puts what it produces: the edges to the node's children."""
+    """The edges to a node's children, which receive the batches that its operator emits."""
 
     @property
     def children(self) -> Collection[str]:
-        """The names of the children, in the order in which they were attached."""
-        ...
+        """In the order in which they were attached."""
 
     @property
     def immediate(self) -> bool:
-        """Whether some child works on what is emitted at once, as it shares a store."""
-        ...
+        """Whether a child processes emitted records immediately, because it shares a store."""
 
     @property
     def ordered(self) -> bool:
-        """Whether batches are to have an order, since paths meet somewhere."""
-        ...
+        """Whether batches must carry depth-first positions, because paths meet again."""
 
     def emit(self, batch: Batch) -> None:
-        """Hand a batch to every child, in the order in which the children were attached."""
-        ...
+        """Pass a batch to all children, in the order in which they were attached."""
 
     def emit_to(self, child: str, batch: Batch) -> None:
-        """Hand a batch to the child of that name alone."""
-        ...
+        """Pass a batch to one child."""
 
 
 class OperatorContext(Protocol):
-    """What an operator of one task may ask of the engine."""
+    """The services of the engine for an operator of one task."""
 
     @property
-    def node(self) -> str:
-        """The name of the operator's node."""
-        ...
+    def node(self) -> str: ...
 
     @property
     def task_id(self) -> TaskId: ...
@@ -56,126 +49,107 @@ class OperatorContext(Protocol):
 
     @property
     def config(self) -> StreamsConfig:
-        """The application's settings, which also hold the default serdes."""
-        ...
+        """The application's settings, which include the default serdes."""
 
     @property
     def task(self) -> TaskContext:
-        """The task: the record at hand, time, schedules."""
-        ...
+        """Current record, time, schedules."""
 
     @property
     def output(self) -> Output:
-        """The node's own output, for what is emitted outside of `process`, such as a flush."""
-        ...
+        """The node's output, for records emitted outside of `process`, for example in a flush."""
 
     @property
-    def metrics(self) -> Scope:
-        """Where the node's own metrics are."""
-        ...
+    def metrics(self) -> MetricsScope: ...
 
     @property
     def may_continue(self) -> bool:
-        """Whether a failure of user code may be answered by leaving the record out."""
-        ...
+        """Whether a record on which user code fails may be dropped."""
 
     def store(self, name: str) -> Any:
-        """The store of that name as operators use it: connected to the node, or a global one."""
-        ...
+        """Return a store for operators: one connected to the node, or a global one."""
 
     def typed_store(self, name: str) -> Any:
-        """The same store as processors use it, for example a `KeyValueStore`.
+        """Return the same store for processors, for example a `KeyValueStore`.
 
-        Global stores are read-only, except for what fills them.
+        Global stores are read-only, except for the processors that fill them.
 
         Raises:
-            StreamsError: the store is not connected, or there is none of that name.
+            StreamsError: the store does not exist or is not connected.
         """
-        ...
 
     def failed(self, batch: Batch, index: int, error: Exception) -> None:
-        """User code raised `error` on a record: drop that record alone, or raise.
+        """Handle a failure of user code: drop the record, or raise.
 
         Raises:
-            ProcessingError: the processing exception handler says FAIL.
+            ProcessingError: the processing exception handler returned FAIL.
         """
-        ...
 
     def dropped(self, count: int, why: str, windows: int | None = None) -> None:
-        """Some records were left out on purpose: counted, and logged at most once a batch.
-
-        Args:
-            count: how many records.
-            why: for the log.
-            windows: how many windows they are missing from; None if they were dropped whole.
-        """
-        ...
+        """Count dropped records, and log them at most once per batch. `windows` is the number of
+        windows that do not count the records; None if the records are dropped entirely."""
 
 
-class Team(Protocol):
-    """Operators that share stores and know how to work on whole batches together."""
+class OperatorGroup(Protocol):
+    """Operators that share stores and can process whole batches together."""
 
     def run(self, waiting: Mapping[str, Batch], outputs: Mapping[str, Output]) -> None:
-        """Work on all that waits, with the results of one record at a time, depth-first.
-
-        Args:
-            waiting: what waits for each node that something waits for; records have their order.
-            outputs: of all nodes of the team, by their names.
-        """
-        ...
+        """Process all waiting batches, with the results of record-by-record processing. The waiting
+        records, by node, have depth-first positions."""
 
 
-def _unguarded(function: Callable[..., Any]) -> Callable[..., Any]:
+def _unchanged(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
 class Operator:
-    """One processor node at work in one task. Batches in, batches out.
+    """The operator of one processor node in one task.
 
-    Whatever it emits for one record must come before whatever it emits for the next one, and must
-    not depend on how the records were cut into batches.
+    Results of one record must be emitted before those of the next one, and must not depend on the
+    batches into which the records are divided.
     """
 
     context: OperatorContext
-    #: Gives a user function as one whose calls can be stopped; set before `init`.
-    guard: Callable[[Callable[..., Any]], Callable[..., Any]] = staticmethod(_unguarded)
+    #: Makes a user function interruptible; set before `init`.
+    make_interruptible: Callable[[Callable[..., Any]], Callable[..., Any]] = staticmethod(
+        _unchanged
+    )
 
     @property
-    def holds_back_in(self) -> str | None:
-        """The store whose cache holds back what this operator has still to emit; None if none.
+    def cached_store(self) -> str | None:
+        """The store whose cache holds back results of this operator; None if there is none.
 
-        Operators may share one: then any of them emits for all.
+        If several operators share the store, flushing any of them emits the results of all.
         """
         return None
 
     @property
-    def only_fills_cache(self) -> bool:
-        """Whether records just change the cache of `holds_back_in`, of which nothing goes on before
-        a flush or an eviction, and read nothing else. Asked after `init`."""
+    def only_updates_cache(self) -> bool:
+        """Whether records only change the cache of `cached_store`, and read nothing else.
+
+        The results are emitted by a flush or an eviction. Valid after `init`.
+        """
         return False
 
     def init(self, context: OperatorContext) -> None:
-        """Called once the task's stores are open and restored, before the first batch."""
+        """Initialize the operator. Called before the first batch, with open and restored stores."""
         self.context = context
 
     def process(self, batch: Batch, output: Output) -> None:
-        """Work on a batch, which is never empty."""
+        """The batch is never empty."""
         raise NotImplementedError
 
-    def team(self, members: Mapping[str, Operator]) -> Team | None:
-        """How nodes that share stores work together; None if they take one record at a time.
-
-        Args:
-            members: all operators that share stores with this one, by their nodes, itself included.
-        """
+    def group(self, members: Mapping[str, Operator]) -> OperatorGroup | None:
+        """Return the group in which the members (operators with common stores, including this one,
+        by node) work; None to process single records."""
         return None
 
     def flush(self) -> None:
-        """Emit what the cache of `holds_back_in` holds back.
+        """Emit the results that the cache of `cached_store` holds back.
 
-        Called before each commit, in the order of the stores, and again if somebody has changed
-        that store meanwhile.
+        Called before each commit, in the order of the stores, and again if the store has changed in
+        the meantime.
         """
 
     def close(self) -> None:
-        """Called when the task is suspended or closed."""
+        """Release resources. Called when the task is suspended or closed."""

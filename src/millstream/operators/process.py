@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from millstream.config import StreamsConfig
+from millstream.async_checks import checked_effect, deferred_method_advice, name_of, reject_deferred
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import IllegalStateError, StreamsError, repr_of, summary_of
 from millstream.metrics.user import ContextMetrics
-from millstream.operators.batch import Batch, Order, Origin
 from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.record_batch import Batch, Order, Origin
 from millstream.processor.punctuation import (
     Cancellable,
     PunctuationType,
@@ -22,26 +23,20 @@ from millstream.processor.punctuation import (
     checked_interval_ms,
 )
 from millstream.record import UNKNOWN, FixedKeyRecord, Headers, Record, RecordMetadata, TaskId
-from millstream.serdes._serde import shown
-from millstream.unawaited import (
-    checked_effect,
-    deferred_method_advice,
-    name_of,
-    refuse_deferred,
-)
+from millstream.serdes._serde import format_value
 
 logger = logging.getLogger(__name__)
 
-#: What a processor may define.
+#: The methods that a processor may define.
 PROCESSOR_METHODS: Final = ("init", "process", "close")
 
-#: Where the records of a punctuator come from: nowhere.
-_NOWHERE: Final = Origin(None, (UNKNOWN,))
+#: The records of a punctuator have no input record.
+_NO_ORIGIN: Final = Origin(None, (UNKNOWN,))
 
 
 @dataclass(frozen=True, slots=True)
 class PunctuatorCall:
-    """Calls a punctuator of a node."""
+    """A call of a punctuator, with its node."""
 
     node: str
     call: Callable[[int], None]
@@ -50,12 +45,8 @@ class PunctuatorCall:
         self.call(time_ms)
 
 
-class RecordScope:
-    """Which record of which batch user code is working on, and what it may ask meanwhile.
-
-    Args:
-        context: what the engine offers to the operator.
-    """
+class NodeProcessingContext:
+    """The `ProcessingContext` of one node, with the record that user code is processing."""
 
     def __init__(self, context: OperatorContext) -> None:
         self._context = context
@@ -64,19 +55,18 @@ class RecordScope:
         self._batch: Batch | None = None
         self._index = 0
         self._has_warned = False
-        # Only stores want to know the record: 0.4 us each where the user's code has none.
+        # Only stores need the current record: without stores, skip setting it, which takes 0.4 us.
         self._uses_stores = False
 
     def enter(self, batch: Batch, index: int) -> None:
-        """From now on user code works on that record; stores that it writes to must know."""
         self._batch = batch
         self._index = index
         self._current.system_time_ms = None
         if self._uses_stores:
-            self.show()
+            self.set_current_record()
 
-    def show(self) -> None:
-        """Make the record the task's current one again, after other nodes had theirs."""
+    def set_current_record(self) -> None:
+        """Set the current record of the task again, after other nodes have changed it."""
         batch, index, current = self._batch, self._index, self._current
         assert batch is not None
         row = batch.rows[index]
@@ -86,10 +76,10 @@ class RecordScope:
         current.headers = batch.headers_of(index)
 
     def check_result(self, function: object, result: Any) -> None:
-        """Refuse a record that a processor or punctuator returns, and warn once of other results.
+        """Reject a returned record, and warn once about other results.
 
         Raises:
-            TypeError: it is a record, several of them, a coroutine or a generator.
+            TypeError: the result is a record, a list of records, a coroutine or a generator.
         """
         checked_effect(result)
         name = name_of(function)
@@ -98,25 +88,24 @@ class RecordScope:
             isinstance(result, list | tuple) and result and isinstance(result[0], records)
         ):
             raise TypeError(
-                f"{name}() returned a record, which goes nowhere: call context.forward(record), "
-                "with the context that init() was given, and return nothing."
+                f"{name}() returned a record, which is not forwarded: call "
+                "context.forward(record), with the context passed to init(), and return nothing."
             )
         if not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "task %s, node %s: %s() returned %s, which is ignored: records go on with "
-                "context.forward(record)",
+                "task %s, node %s: %s() returned %s, which is ignored: use "
+                "context.forward(record) to emit records",
                 self._context.task_id,
                 self._context.node,
                 name,
-                shown(result),
+                format_value(result),
             )
 
     def leave(self) -> None:
-        """User code is done."""
         self._batch = None
 
-    # --- what Kafka Streams' ProcessingContext offers ---------------------------------------------
+    # --- ProcessingContext ------------------------------------------------------------------------
 
     @property
     def application_id(self) -> str:
@@ -158,7 +147,7 @@ class RecordScope:
         store = self._context.typed_store(name)
         self._uses_stores = True
         if self._batch is not None:
-            self.show()
+            self.set_current_record()
         return store
 
     def schedule(
@@ -170,7 +159,7 @@ class RecordScope:
         start_ms: int | None = None,
     ) -> Cancellable:
         interval_ms = checked_interval_ms(interval)
-        refuse_deferred("schedule()", "callback", callback)
+        reject_deferred("schedule()", "callback", callback)
         if not isinstance(kind, PunctuationType):
             raise TypeError(
                 "schedule() needs PunctuationType.STREAM_TIME or WALL_CLOCK_TIME, but got "
@@ -185,10 +174,10 @@ class RecordScope:
         self._task.request_commit()
 
     def _punctuate(self, callback: Punctuator, time_ms: int) -> None:
-        """Call a punctuator. What it raises goes where a failure on a record would."""
-        # A name of its own, by which the node is found on the stack of a thread that hangs here.
+        """Call a punctuator. Failures are handled like failures on a record."""
+        # A local variable, so that stack inspection finds the node if the thread hangs here.
         context = self._context
-        batch = Batch([None], [None], [time_ms], (0,), _NOWHERE, [()])
+        batch = Batch([None], [None], [time_ms], (0,), _NO_ORIGIN, [()])
         self.enter(batch, 0)
         try:
             result = callback(time_ms)
@@ -200,17 +189,12 @@ class RecordScope:
             self.leave()
 
 
-class ForwardingScope(RecordScope):
-    """A `RecordScope` from which records can be forwarded: a `ProcessorContext`.
+class NodeProcessorContext(NodeProcessingContext):
+    """A `ProcessorContext`, from which records can be forwarded.
 
-    Forwarded records are collected, and emitted when all records of the batch are done. Only where
-    a child shares a store with this node they go there at once, since the rest of the user's
-    function may look for what the child has written.
-
-    Args:
-        context: what the engine offers to the operator.
-        output: the node's edges to its children.
-        fixed_key: whether only a `FixedKeyRecord` may be forwarded.
+    Forwarded records are collected, and emitted after the last record of the batch. If a child
+    shares a store with this node, they are emitted immediately, because the rest of the user's
+    function may read the child's writes.
     """
 
     def __init__(self, context: OperatorContext, output: Output, *, fixed_key: bool) -> None:
@@ -220,7 +204,7 @@ class ForwardingScope(RecordScope):
         self._kind: type[Record[Any, Any]] | type[FixedKeyRecord[Any, Any]] = (
             FixedKeyRecord if fixed_key else Record
         )
-        self._at_once = output.immediate
+        self._immediate = output.immediate
         self._forwarded = 0
         self._child: str | None = None
         self._clear()
@@ -233,14 +217,14 @@ class ForwardingScope(RecordScope):
         batch = self._batch
         if batch is None:
             raise IllegalStateError(
-                "forward() can be called while a record or a punctuation is processed, and not in "
-                "init(), in close() or on another thread. If that is the case here, look whether "
-                "several tasks share one processor: a supplier must give a new one at each call.",
+                "forward() can only be called while a record or punctuation is processed, not in "
+                "init(), in close() or on another thread. If it was, check whether several tasks "
+                "share one processor: a supplier must return a new one for each call.",
                 node=self._context.node,
                 task_id=self.task_id,
             )
         if not isinstance(record, self._kind):
-            self._refuse(record)
+            self._reject(record)
         if child != self._child:
             self.emit()
             if child is not None and child not in self._output.children:
@@ -265,13 +249,12 @@ class ForwardingScope(RecordScope):
         if batch.order is not None:
             self._order.append((*batch.order[index], self._forwarded))
             self._forwarded += 1
-        if self._at_once:
+        if self._immediate:
             self.emit()
             if self._uses_stores:
-                self.show()
+                self.set_current_record()
 
     def emit(self) -> None:
-        """Hand on what was forwarded so far."""
         if not self._keys:
             return
         with_headers = self._any_headers or self._origin.headers is not None
@@ -299,16 +282,17 @@ class ForwardingScope(RecordScope):
         self._order: list[Order] = []
         self._headers: list[Headers] = []
         self._any_headers = False
-        self._origin = _NOWHERE
+        self._origin = _NO_ORIGIN
 
-    def _refuse(self, record: Any) -> None:
+    def _reject(self, record: Any) -> None:
         if self._fixed_key:
             raise TypeError(
-                "A FixedKeyProcessor forwards the FixedKeyRecord it was given, changed by its "
-                f"with_ methods, but got {type(record).__name__}. Use process() to change keys."
+                "A FixedKeyProcessor must forward the FixedKeyRecord of process(), modified by "
+                f"its with_ methods, but got {type(record).__name__}. Use process() instead of "
+                "process_values() to change keys."
             )
         raise TypeError(
-            f"forward() takes a Record, but got {type(record).__name__}: {repr_of(record)}. Make "
+            f"forward() takes a Record, but got {type(record).__name__}: {repr_of(record)}. Create "
             "one with record.with_value(...) or Record(key, value, timestamp)."
         )
 
@@ -320,34 +304,31 @@ class ForwardingScope(RecordScope):
 
 
 class ProcessOperator(Operator):
-    """Runs a `Processor` or a `FixedKeyProcessor`.
-
-    Args:
-        supplier: gives the processor.
-        fixed_key: whether it is a `FixedKeyProcessor`.
-    """
-
     def __init__(self, supplier: Callable[[], Any], *, fixed_key: bool = False) -> None:
         self._supplier = supplier
         self._fixed_key = fixed_key
-        self._scope: ForwardingScope
+        self._processor_context: NodeProcessorContext
         self._processor: Any = None
         self._process: Callable[[Any], Any]
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
-        self._scope = ForwardingScope(context, context.output, fixed_key=self._fixed_key)
-        initialized(self._supplier, PROCESSOR_METHODS, self._scope, context, self._keep)
-        self._process = self.guard(self._processor.process)
+        self._processor_context = NodeProcessorContext(
+            context, context.output, fixed_key=self._fixed_key
+        )
+        init_user_object(
+            self._supplier, PROCESSOR_METHODS, self._processor_context, context, self._set_processor
+        )
+        self._process = self.make_interruptible(self._processor.process)
 
     def process(self, batch: Batch, output: Output) -> None:
-        scope, process = self._scope, self._process
+        processor_context, process = self._processor_context, self._process
         make: Callable[..., Any] = FixedKeyRecord if self._fixed_key else Record
         keys, values, timestamps = batch.keys, batch.values, batch.timestamps
         headers = batch.all_headers()
         try:
             for index, key in enumerate(keys):
-                scope.enter(batch, index)
+                processor_context.enter(batch, index)
                 try:
                     if headers is None:
                         result = process(make(key, values[index], timestamps[index]))
@@ -355,61 +336,54 @@ class ProcessOperator(Operator):
                         record = make(key, values[index], timestamps[index], headers[index])
                         result = process(record)
                     if result is not None:
-                        scope.check_result(process, result)
+                        processor_context.check_result(process, result)
                 except Exception as error:
                     self.context.failed(batch, index, error)
         finally:
-            scope.leave()
-        scope.emit()
+            processor_context.leave()
+        processor_context.emit()
 
     def close(self) -> None:
-        close_user_code(self._processor)
+        close_user_object(self._processor)
 
-    def _keep(self, processor: Any) -> None:
+    def _set_processor(self, processor: Any) -> None:
         self._processor = processor
 
 
-def initialized(
+def init_user_object(
     supplier: Callable[[], Any],
     methods: Iterable[str],
-    scope: RecordScope,
+    processor_context: NodeProcessingContext,
     context: OperatorContext,
     keep: Callable[[Any], None],
 ) -> None:
-    """Make the user's object and call its `init`, if it has one.
-
-    Args:
-        supplier: gives the object.
-        methods: which of its methods are called, none of which may be asynchronous.
-        scope: what `init` is given.
-        context: of the node, for errors.
-        keep: takes the object before `init` is called, so that it can be closed if that fails.
+    """Create a user object and call its `init`, if it has one. `keep` receives the object before
+    `init` is called, so that it can be closed if that fails.
 
     Raises:
         StreamsError: the supplier or `init` failed.
     """
     try:
-        made = supplier()
-        advice = deferred_method_advice(made, methods)
+        user_object = supplier()
+        advice = deferred_method_advice(user_object, methods)
         if advice is not None:
             raise TypeError(advice)
-        keep(made)
-        init = getattr(made, "init", None)
+        keep(user_object)
+        init = getattr(user_object, "init", None)
         if init is not None:
-            checked_effect(init(scope))
+            checked_effect(init(processor_context))
     except StreamsError:
         raise
     except Exception as error:
         raise StreamsError(
-            f"The processor could not be initialized: {summary_of(error)}. Correct its "
-            "init(), or its supplier.",
+            f"The processor could not be initialized: {summary_of(error)}. Fix its init(), or "
+            "its supplier.",
             node=context.node,
             task_id=context.task_id,
         ) from error
 
 
-def close_user_code(made: Any) -> None:
-    """Call the `close` of the user's object, if there is one."""
-    close = getattr(made, "close", None)
+def close_user_object(user_object: Any) -> None:
+    close = getattr(user_object, "close", None)
     if close is not None:
         checked_effect(close())

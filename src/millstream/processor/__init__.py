@@ -1,1 +1,10 @@
-"""The Processor API's side of the engine: what user code is given, and who answers its failures."""
+"""The Processor API: user code that processes single records, and the interfaces around it.
+
+`processor` contains the base classes, `processor_context` their contexts, and `punctuation`
+scheduled calls. `handlers` are exception handlers, and `timestamps` timestamp extractors.
+`task_context` is the context that all nodes of a task share.
+
+Each task creates its own processors and uses them from one thread. Operators process batches;
+`operators.process` calls the processors record by record, and collects the records that they
+forward. `runtime.task` implements the contexts.
+"""

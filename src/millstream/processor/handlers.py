@@ -1,10 +1,10 @@
-"""Who decides what happens to a record that cannot be read, that user code fails on, or that cannot
-be written.
+"""Exception handlers: decisions about records that cannot be read, processed or written.
 
-A handler is a callable `(context, record, error)` which gives a `HandlerResponse`, perhaps with
+A handler is a callable `(context, record, error)` that returns a `HandlerResponse`, optionally with
 records for a dead-letter queue. Semantics: Kafka Streams' DeserializationExceptionHandler,
 ProcessingExceptionHandler and ProductionExceptionHandler (KIP-161, KIP-1033, KIP-210, KIP-399,
-KIP-1065), dead letters (KIP-1034).
+KIP-1065), dead letters (KIP-1034). The examples use `record`, a `SourceRecord` with the value
+`b"?"`, its `context`, and the `config` of an application.
 """
 
 from __future__ import annotations
@@ -15,31 +15,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from millstream.errors import (
-    SerializationError,
-    StreamsError,
-    summary_of,
-    text_of,
-    traceback_of,
-)
+from millstream.errors import SerializationError, StreamsError, summary_of, text_of, traceback_of
 from millstream.record import Headers, Record, TaskId
 
 logger = logging.getLogger("millstream.processor")
 
 
 class HandlerResponse(enum.Enum):
-    """What a handler answers.
+    """The decision of an exception handler.
 
     Example:
         >>> def only_clicks_may_fail(context, record, error):
         ...     if context.topic == "clicks":
         ...         return HandlerResponse.CONTINUE
         ...     return HandlerResponse.FAIL
-        >>> config = StreamsConfig(
-        ...     application_id="shop",
-        ...     bootstrap_servers="localhost:9092",
-        ...     processing_exception_handler=only_clicks_may_fail,
-        ... )
+        >>> config = config.replace(processing_exception_handler=only_clicks_may_fail)
         >>> builder = StreamsBuilder()
         >>> builder.stream("clicks", key=STRING, value=STRING).map_values(int).to("out", value=LONG)
         >>> with TopologyTestDriver(builder.build(), config) as driver:
@@ -51,24 +41,20 @@ class HandlerResponse(enum.Enum):
 
     #: Stop the stream thread; nothing of the batch is committed.
     FAIL = "fail"
-    #: Leave the record out and go on.
+    #: Drop the record and continue.
     CONTINUE = "continue"
-    #: Do the work since the last commit again. Only an answer to a record that Kafka did not take,
-    #: and only if its error is `retriable`; else it means FAIL.
+    #: Repeat the work since the last commit. Only valid for a record that Kafka rejected with a
+    #: `retriable` error; otherwise it means FAIL.
     RETRY = "retry"
 
     def with_dead_letters(self, *letters: DeadLetter) -> HandlerDecision:
-        """The same answer, and records that are sent somewhere for it.
+        """Return this response with dead letters to send.
 
         Example:
             >>> def keep(context, record, error):
             ...     letter = DeadLetter.of(context, error, "not-understood")
             ...     return HandlerResponse.CONTINUE.with_dead_letters(letter)
-            >>> config = StreamsConfig(
-            ...     application_id="shop",
-            ...     bootstrap_servers="localhost:9092",
-            ...     deserialization_exception_handler=keep,
-            ... )
+            >>> config = config.replace(deserialization_exception_handler=keep)
             >>> builder = StreamsBuilder()
             >>> builder.stream("clicks", key=STRING, value=LONG).to("out")
             >>> with TopologyTestDriver(builder.build(), config) as driver:
@@ -88,7 +74,7 @@ RETRY = HandlerResponse.RETRY
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """A record as it was read from Kafka, before or without deserialization.
+    """A record as fetched from Kafka, before or without deserialization.
 
     Example:
         >>> record = SourceRecord("clicks", 0, 42, 0, (), None, b"?")
@@ -108,17 +94,16 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class SinkRecord:
-    """A record on its way to a topic, as the production exception handler is told of it.
+    """A record to be written to a topic, as the production exception handler gets it.
 
     Args:
-        topic: where it goes.
-        partition: where it goes; None where its key decides.
+        topic: the destination topic.
+        partition: the destination partition; None if the key determines it.
         timestamp: milliseconds since the epoch.
-        headers: of the record.
-        key: bytes, or the object itself if it, or the value, could not be serialized.
-        value: the same.
-        unserialized: which of the two could not be serialized; None if Kafka did not take the
-            record.
+        headers: the headers of the record.
+        key: bytes, or the object itself if key or value could not be serialized.
+        value: bytes, or the object itself if key or value could not be serialized.
+        unserialized: which of the two could not be serialized; None if Kafka rejected the record.
 
     Example:
         >>> record = SinkRecord("out", None, 1_000, (), b"ann", b"x" * 2_000_000)
@@ -137,21 +122,17 @@ class SinkRecord:
 
 @dataclass(frozen=True, slots=True)
 class ErrorContext:
-    """Where an error happened: the input record's place, and the node that was working on it.
+    """The location of an error: the position of the input record, and the node that failed.
 
-    `source_key` and `source_value` are the bytes of that input record; None where they are not at
-    hand any more: in a punctuation, and behind a store that holds records back.
-    `headers` and `timestamp` are those of the record that `node` was working on.
+    `source_key` and `source_value` are the serialized input record. They are None if it is no
+    longer available: in a punctuation, and downstream of a store that holds records back. `headers`
+    and `timestamp` are those of the record that `node` was processing.
 
     Example:
-        >>> def tell(context, record, error):
+        >>> def print_context(context, record, error):
         ...     print(context)
         ...     return HandlerResponse.CONTINUE
-        >>> config = StreamsConfig(
-        ...     application_id="shop",
-        ...     bootstrap_servers="localhost:9092",
-        ...     deserialization_exception_handler=tell,
-        ... )
+        >>> config = config.replace(deserialization_exception_handler=print_context)
         >>> builder = StreamsBuilder()
         >>> builder.stream("clicks", key=STRING, value=LONG, name="clicks").to("out")
         >>> with TopologyTestDriver(builder.build(), config) as driver:
@@ -171,7 +152,7 @@ class ErrorContext:
 
     @classmethod
     def of(cls, record: SourceRecord, node: str, task_id: TaskId) -> ErrorContext:
-        """The context of a record that its source node could not read.
+        """Create the context of a record that its source node could not deserialize.
 
         Example:
             >>> record = SourceRecord("clicks", 0, 42, 0, (), None, b"?")
@@ -199,18 +180,16 @@ class ErrorContext:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record for a dead-letter queue: bytes, since nobody could make more of it.
+    """A serialized record for a dead-letter queue.
 
     Args:
-        topic: where it goes; the topic must exist, and the application must not read it.
-        key: serialized.
-        value: serialized.
+        topic: the destination; the topic must exist, and the application must not read it.
+        key: the serialized key.
+        value: the serialized value.
         timestamp: milliseconds since the epoch.
-        headers: of the record.
+        headers: the headers of the record.
 
     Example:
-        >>> record = SourceRecord("clicks", 0, 42, 1_000, (), None, b"?")
-        >>> context = ErrorContext.of(record, "read", TaskId(0, 0))
         >>> letter = DeadLetter.of(context, ValueError("not a click"), "not-understood")
         >>> letter.value, letter.timestamp
         (b'?', 1000)
@@ -226,18 +205,17 @@ class DeadLetter:
 
     @classmethod
     def of(cls, context: ErrorContext, error: Exception, topic: str) -> DeadLetter:
-        """The input record as it was read, with headers that tell what went wrong and where: what
-        the ready-made handlers send to `errors_dead_letter_queue_topic_name` (KIP-1034).
+        """Create a dead letter from the input record, with headers that describe the error.
+
+        The built-in handlers send these to `errors_dead_letter_queue_topic_name` (KIP-1034).
 
         Example:
-            >>> record = SourceRecord("clicks", 0, 42, 0, (), None, b"?")
-            >>> context = ErrorContext.of(record, "read", TaskId(0, 0))
             >>> letter = DeadLetter.of(context, ValueError("not a click"), "not-understood")
             >>> dict(letter.headers)["__streams.errors.message"]
             b'not a click'
         """
         cause = error.__cause__ if isinstance(error, SerializationError) else None
-        told = {
+        details = {
             "exception": _name_of(cause or error),
             "stacktrace": traceback_of(error),
             "message": text_of(error),
@@ -247,7 +225,7 @@ class DeadLetter:
         }
         headers = (
             *context.headers,
-            *((f"__streams.errors.{name}", text.encode()) for name, text in told.items()),
+            *((f"__streams.errors.{name}", text.encode()) for name, text in details.items()),
         )
         timestamp = max(context.timestamp, 0)
         return cls(topic, context.source_key, context.source_value, timestamp, headers)
@@ -255,8 +233,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class HandlerDecision:
-    """What a handler answers, and records that are sent somewhere for it; see
-    `HandlerResponse.with_dead_letters`.
+    """A handler's response with dead letters; see `HandlerResponse.with_dead_letters`.
 
     Example:
         >>> HandlerResponse.CONTINUE.with_dead_letters().response
@@ -267,7 +244,7 @@ class HandlerDecision:
     dead_letters: tuple[DeadLetter, ...] = ()
 
 
-#: What handlers give.
+#: The result of a handler.
 HandlerAnswer = HandlerResponse | HandlerDecision
 DeserializationHandler = Callable[[ErrorContext, SourceRecord, Exception], HandlerAnswer]
 ProcessingHandler = Callable[[ErrorContext, Record[Any, Any], Exception], HandlerAnswer]
@@ -284,11 +261,9 @@ def _name_of(error: BaseException) -> str:
 
 
 class LogAndFailExceptionHandler:
-    """A record that cannot be read stops the thread. The default.
+    """Stops the thread if a record cannot be deserialized. The default.
 
     Example:
-        >>> record = SourceRecord("clicks", 0, 42, 0, (), None, b"?")
-        >>> context = ErrorContext.of(record, "read", TaskId(0, 0))
         >>> LogAndFailExceptionHandler()(context, record, ValueError("not a click"))
         <HandlerResponse.FAIL: 'fail'>
     """
@@ -296,22 +271,19 @@ class LogAndFailExceptionHandler:
     def __call__(
         self, context: ErrorContext, record: SourceRecord, error: Exception
     ) -> HandlerResponse:
-        # Not as an error: that is the exception which follows, and is told by whoever gets it.
-        logger.info("cannot read a record, giving up (%s): %s", context, text_of(error))
+        # Not at ERROR level: the caller reports the exception that follows.
+        logger.info("cannot deserialize a record, failing (%s): %s", context, text_of(error))
         return FAIL
 
 
 class LogAndContinueExceptionHandler:
-    """A record that cannot be read is logged, counted as dropped, and left out.
+    """Logs and drops records that cannot be deserialized.
 
     Example:
         >>> builder = StreamsBuilder()
         >>> builder.stream("in", key=STRING, value=LONG).to("out")
-        >>> config = StreamsConfig(
-        ...     application_id="shop",
-        ...     bootstrap_servers="localhost:9092",
-        ...     deserialization_exception_handler=LogAndContinueExceptionHandler(),
-        ... )
+        >>> handler = LogAndContinueExceptionHandler()
+        >>> config = config.replace(deserialization_exception_handler=handler)
         >>> with TopologyTestDriver(builder.build(), config) as driver:
         ...     driver.create_input_topic("in", key=STRING, value=STRING).pipe_value("seven")
         ...     driver.create_output_topic("out", key=STRING, value=LONG).is_empty
@@ -321,16 +293,14 @@ class LogAndContinueExceptionHandler:
     def __call__(
         self, context: ErrorContext, record: SourceRecord, error: Exception
     ) -> HandlerResponse:
-        logger.warning("cannot read a record, leaving it out (%s): %s", context, text_of(error))
+        logger.warning("cannot deserialize a record, skipping it (%s): %s", context, text_of(error))
         return CONTINUE
 
 
 class LogAndFailProcessingExceptionHandler:
-    """A record that user code raises on stops the thread. The default.
+    """Stops the thread if user code raises an exception on a record. The default.
 
     Example:
-        >>> place = SourceRecord("clicks", 0, 42, 0, (), None, b"?")
-        >>> context = ErrorContext.of(place, "map", TaskId(0, 0))
         >>> record = Record("ann", 0, 1_000)
         >>> LogAndFailProcessingExceptionHandler()(context, record, ZeroDivisionError())
         <HandlerResponse.FAIL: 'fail'>
@@ -339,23 +309,22 @@ class LogAndFailProcessingExceptionHandler:
     def __call__(
         self, context: ErrorContext, record: Record[Any, Any], error: Exception
     ) -> HandlerResponse:
-        # Not as an error: that is the exception which follows, and is told by whoever gets it.
-        logger.info("user code failed, giving up (%s): %s", context, summary_of(error))
+        # Not at ERROR level: the caller reports the exception that follows.
+        logger.info("user code failed on a record, failing (%s): %s", context, summary_of(error))
         return FAIL
 
 
 class LogAndContinueProcessingExceptionHandler:
-    """A record that user code raises on is logged, counted as dropped, and left out there.
+    """Logs and drops records on which user code raises an exception.
+
+    The record is dropped at the node that failed.
 
     Example:
         >>> builder = StreamsBuilder()
         >>> numbers = builder.stream("in", key=STRING, value=LONG)
         >>> numbers.map_values(lambda number: 100 // number).to("out", value=LONG)
-        >>> config = StreamsConfig(
-        ...     application_id="shop",
-        ...     bootstrap_servers="localhost:9092",
-        ...     processing_exception_handler=LogAndContinueProcessingExceptionHandler(),
-        ... )
+        >>> handler = LogAndContinueProcessingExceptionHandler()
+        >>> config = config.replace(processing_exception_handler=handler)
         >>> with TopologyTestDriver(builder.build(), config) as driver:
         ...     driver.create_input_topic("in", key=STRING, value=LONG).pipe_values([0, 4])
         ...     driver.create_output_topic("out", key=STRING, value=LONG).read_values()
@@ -366,18 +335,17 @@ class LogAndContinueProcessingExceptionHandler:
         self, context: ErrorContext, record: Record[Any, Any], error: Exception
     ) -> HandlerResponse:
         logger.warning(
-            "user code failed, leaving the record out (%s): %s", context, summary_of(error)
+            "user code failed on a record, skipping it (%s): %s", context, summary_of(error)
         )
         return CONTINUE
 
 
 class DefaultProductionExceptionHandler:
-    """A record that cannot be written stops the thread, unless trying again may help: then the work
-    since the last commit is done again. The default. Kafka Streams' class of that name.
+    """Retries records that cannot be written if the error is retriable; else stops the thread.
+
+    A retry repeats the work since the last commit. The default. Kafka Streams' class of that name.
 
     Example:
-        >>> place = SourceRecord("clicks", 0, 42, 0, (), None, b"?")
-        >>> context = ErrorContext.of(place, "to-out", TaskId(0, 0))
         >>> record = SinkRecord("out", None, 1_000, (), b"ann", b"x" * 2_000_000)
         >>> error = ProductionError("too large", topic="out")
         >>> DefaultProductionExceptionHandler()(context, record, error)
@@ -389,6 +357,6 @@ class DefaultProductionExceptionHandler:
     ) -> HandlerResponse:
         if error.retriable:
             return RETRY
-        # Not as an error: that is the exception which follows, and is told by whoever gets it.
-        logger.info("cannot write a record, giving up (%s): %s", context, text_of(error))
+        # Not at ERROR level: the caller reports the exception that follows.
+        logger.info("cannot write a record, failing (%s): %s", context, text_of(error))
         return FAIL

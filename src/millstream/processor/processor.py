@@ -1,4 +1,4 @@
-"""The Processor API: user code that gets one record at a time, with stores, time and punctuation.
+"""The Processor API: user code that processes single records with stores, time and punctuations.
 
 Semantics: Kafka Streams' `org.apache.kafka.streams.processor.api` (KIP-478, KIP-820).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from millstream.processor.context import FixedKeyProcessorContext, ProcessorContext
+from millstream.processor.processor_context import FixedKeyProcessorContext, ProcessorContext
 from millstream.record import FixedKeyRecord, Record
 
 KIn = TypeVar("KIn")
@@ -20,19 +20,20 @@ def _no_attribute(processor: object, name: str) -> AttributeError:
     kind = type(processor).__name__
     if name == "context":
         return AttributeError(
-            f"{kind} has no context yet. Its init(context) must begin with super().init(context)."
+            f"{kind} has no context yet. Its init(context) must start with super().init(context)."
         )
     return AttributeError(f"'{kind}' object has no attribute '{name}'", name=name, obj=processor)
 
 
 class Processor(Generic[KIn, VIn, KOut, VOut]):
-    """Works on records one by one. Extend it and give the class where a supplier is wanted.
+    """Processes records one by one. Extend this class, and pass the subclass as a supplier.
 
-    Each task makes its own processor, and uses it from one thread only. `init` comes first, with
-    the stores restored; `close` last. A task that is given up makes a new processor elsewhere.
+    Each task creates its own processor, and uses it from one thread only. `init` is called first,
+    with restored stores; `close` is called last. If the task moves, its next owner creates a new
+    processor.
 
     Attributes:
-        context: what `init` was given, unless a subclass's `init` keeps it elsewhere.
+        context: the context passed to `init`, unless an overriding `init` does not store it.
 
     Example:
         >>> class Reverse(Processor[str, str, str, str]):
@@ -50,10 +51,10 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
             raise _no_attribute(self, name)
 
     def init(self, context: ProcessorContext[KOut, VOut]) -> None:
-        """Called before the first record. What it raises ends the stream thread.
+        """Initialize the processor. Called before the first record; an error ends the thread.
 
         Args:
-            context: the way to stores, time and children; the same for the processor's whole life.
+            context: provides stores, time and children; the same object until `close`.
 
         Example:
             >>> class Count(Processor[str, str, str, int]):
@@ -64,7 +65,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         self.context = context
 
     def process(self, record: Record[KIn, VIn]) -> None:
-        """Work on a record. What it raises goes to the processing exception handler.
+        """Process a record. Errors go to the processing exception handler.
 
         Args:
             record: the record; its key and value may be None.
@@ -73,7 +74,6 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
             >>> class Reverse(Processor[str, str, str, str]):
             ...     def process(self, record: Record[str, str]) -> None:
             ...         self.context.forward(record.with_value(record.value[::-1]))
-            >>> context = MockProcessorContext()
             >>> reverse = Reverse()
             >>> reverse.init(context)
             >>> reverse.process(Record("k", "stream", 0))
@@ -83,7 +83,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         raise NotImplementedError(f"{type(self).__qualname__} must define process(record).")
 
     def close(self) -> None:
-        """Called when the task ends. Stores may still be read and written; nothing is forwarded.
+        """Release resources when the task ends. Stores are still usable; forwarding is not.
 
         Example:
             >>> class Announce(Processor[str, str, str, str]):
@@ -101,10 +101,10 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
 
 
 class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
-    """A processor that keeps the keys as they are, so that nothing must be repartitioned after it.
+    """A processor that does not change keys, so that its output needs no repartitioning.
 
     Attributes:
-        context: what `init` was given, unless a subclass's `init` keeps it elsewhere.
+        context: the context passed to `init`, unless an overriding `init` does not store it.
 
     Example:
         >>> class Number(FixedKeyProcessor[str, str, str]):
@@ -126,10 +126,10 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
             raise _no_attribute(self, name)
 
     def init(self, context: FixedKeyProcessorContext[KIn, VOut]) -> None:
-        """Called before the first record. What it raises ends the stream thread.
+        """Initialize the processor. Called before the first record; an error ends the thread.
 
         Args:
-            context: the way to stores, time and children; the same for the processor's whole life.
+            context: provides stores, time and children; the same object until `close`.
 
         Example:
             >>> class Number(FixedKeyProcessor[str, str, str]):
@@ -140,7 +140,7 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
         self.context = context
 
     def process(self, record: FixedKeyRecord[KIn, VIn]) -> None:
-        """Work on a record. What it raises goes to the processing exception handler.
+        """Process a record. Errors go to the processing exception handler.
 
         Args:
             record: the record; its key and value may be None.
@@ -149,7 +149,6 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
             >>> class Reverse(FixedKeyProcessor[str, str, str]):
             ...     def process(self, record: FixedKeyRecord[str, str]) -> None:
             ...         self.context.forward(record.with_value(record.value[::-1]))
-            >>> context = MockProcessorContext()
             >>> reverse = Reverse()
             >>> reverse.init(context)
             >>> reverse.process(FixedKeyRecord("k", "stream", 0))
@@ -159,7 +158,7 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
         raise NotImplementedError(f"{type(self).__qualname__} must define process(record).")
 
     def close(self) -> None:
-        """Called when the task ends. Stores may still be read and written; nothing is forwarded.
+        """Release resources when the task ends. Stores are still usable; forwarding is not.
 
         Example:
             >>> class Sum(FixedKeyProcessor[str, int, int]):

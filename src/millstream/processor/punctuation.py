@@ -1,4 +1,4 @@
-"""Calls that a processor asks for by time."""
+"""Punctuations: scheduled calls of a processor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Punctuator = Callable[[int], object]
 
 
 class PunctuationType(enum.Enum):
-    """Which clock a punctuation follows.
+    """The clock that a punctuation follows.
 
     Example:
         >>> class Beat(Processor[str, str, str, int]):
@@ -33,14 +33,14 @@ class PunctuationType(enum.Enum):
         10000
     """
 
-    #: The highest timestamp of the task's input so far. It moves with records only.
+    #: The highest timestamp of the task's input so far. It advances with records only.
     STREAM_TIME = "stream time"
-    #: The clock of the machine.
+    #: The system clock.
     WALL_CLOCK_TIME = "wall-clock time"
 
 
 class Cancellable(Protocol):
-    """What `schedule` gives.
+    """A schedule that can be canceled, as returned by `schedule`.
 
     Example:
         >>> context = MockProcessorContext()
@@ -49,7 +49,7 @@ class Cancellable(Protocol):
     """
 
     def cancel(self) -> None:
-        """Call the punctuator no more. May be called by the punctuator itself, and twice.
+        """Stop calling the punctuator. May be called by the punctuator itself, and repeatedly.
 
         Example:
             >>> class Once(Processor[str, str, str, str]):
@@ -59,32 +59,29 @@ class Cancellable(Protocol):
             ...         self.calls = context.schedule(timedelta(seconds=9), wall_clock, self.called)
             ...     def called(self, time_ms: int) -> None:
             ...         self.calls.cancel()
-            >>> context = MockProcessorContext()
             >>> Once().init(context)
             >>> [schedule] = context.scheduled_punctuators()
             >>> schedule.punctuator(9_000)
             >>> schedule.cancelled
             True
         """
-        ...
 
 
 def checked_interval_ms(interval: timedelta) -> int:
-    """The interval of a schedule in milliseconds.
+    """Validate the interval of a schedule, and return it in milliseconds.
 
     Raises:
-        TypeError: it is no timedelta.
-        ValueError: it is shorter than a millisecond.
+        TypeError: the interval is not a timedelta.
+        ValueError: the interval is shorter than a millisecond.
     """
     if not isinstance(interval, timedelta):
         raise TypeError(
-            f"schedule() needs its interval as a timedelta, but got {type(interval).__name__}: "
+            f"The interval of schedule() must be a timedelta, but is {type(interval).__name__}: "
             f"{interval!r}."
         )
     milliseconds = interval // timedelta(milliseconds=1)
     if milliseconds < 1:
         raise ValueError(
-            f"The shortest interval between two punctuations is 1 millisecond, but schedule() got "
-            f"{interval}."
+            f"The interval of schedule() must be at least 1 millisecond, but is {interval}."
         )
     return milliseconds

@@ -1,4 +1,4 @@
-"""What the nodes of one task share: the record at hand, time, schedules."""
+"""The context that the nodes of one task share: current record, time, schedules."""
 
 from __future__ import annotations
 
@@ -6,37 +6,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.metrics.user import ContextMetrics
 from millstream.processor.punctuation import Cancellable, PunctuationType
 from millstream.record import UNKNOWN, Headers, TopicPartition
 
 
 class CurrentRecord:
-    """The record that user code is working on, for the stores that it writes to.
-
-    Attributes:
-        timestamp: of the record, in milliseconds.
-        place: where it was read; None in a punctuator.
-        offset: its offset.
-        headers: its headers.
-        system_time_ms: the wall-clock time during it, once somebody has asked.
-    """
+    """The record that user code is processing, for the stores that it writes to."""
 
     timestamp: int = UNKNOWN
+    #: The topic partition of the input record; None in a punctuator.
     place: TopicPartition | None = None
     offset: int = UNKNOWN
     headers: Headers = ()
+    #: The wall-clock time of the record, set on the first access.
     system_time_ms: int | None = None
 
 
 class TaskContext(Protocol):
-    """The task as its nodes see it."""
+    """The context that the nodes of one task share."""
 
     @property
     def record(self) -> CurrentRecord:
-        """What the task's stores take for the record being processed."""
-        ...
+        """The current record, which the task's stores read."""
 
     @property
     def application_id(self) -> str: ...
@@ -51,16 +44,14 @@ class TaskContext(Protocol):
     def metrics(self) -> ContextMetrics: ...
 
     @property
-    def remembered(self) -> dict[str, int]:
-        """Times that operators set under the names of their stores, to find them again.
+    def processor_metadata(self) -> dict[str, int]:
+        """Timestamps that operators store under the names of their stores.
 
-        They are kept with the committed offsets of the input.
+        They are committed with the offsets of the input, and available after a restart.
         """
-        ...
 
     def stream_time_ms(self) -> int:
-        """The highest timestamp of the task's input so far, -1 before the first."""
-        ...
+        """Return the highest timestamp of the task's input so far; -1 before the first record."""
 
     def schedule(
         self,
@@ -69,13 +60,11 @@ class TaskContext(Protocol):
         kind: PunctuationType,
         start_ms: int | None,
     ) -> Cancellable:
-        """Let a callback be called by time; see `ProcessingContext.schedule`.
+        """Schedule a punctuation; see `ProcessingContext.schedule`.
 
         Raises:
-            UnsupportedOperationError: this is the task of a global store.
+            UnsupportedOperationError: the task is that of a global store.
         """
-        ...
 
     def request_commit(self) -> None:
-        """Commit as soon as the batch is done."""
-        ...
+        """Request a commit after the current batch."""

@@ -1,7 +1,7 @@
-"""Ready-made timestamp extractors: what a record's time is where Kafka's is of no use.
+"""Built-in timestamp extractors.
 
 An extractor is a callable `(record, partition_time) -> int`. Semantics: the classes of the same
-names in org.apache.kafka.streams.processor.
+names in `org.apache.kafka.streams.processor`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from millstream.record import Record
 
 logger = logging.getLogger("millstream.processor")
 
-#: Behind what is wrong with a record.
+#: Appended to messages about invalid timestamps.
 _PROBABLY = "its producer is probably older than Kafka 0.10"
 
 
 class KeepValidTimestamp:
-    """What extractors have in common that only look at records without a valid time.
+    """Base class of extractors that only replace invalid timestamps.
 
-    A time is valid if it is not negative. Derive from it and override `on_invalid_timestamp`.
+    A timestamp is valid if it is not negative. Subclasses override `on_invalid_timestamp`.
 
     Example:
         >>> class Yesterday(KeepValidTimestamp):
@@ -38,15 +38,15 @@ class KeepValidTimestamp:
         return self.on_invalid_timestamp(record, partition_time)
 
     def on_invalid_timestamp(self, record: Record[Any, Any], partition_time: int) -> int:
-        """The time of a record whose own is negative.
+        """Return the timestamp to use for a record with a negative timestamp.
 
         Args:
-            record: as it was read, with its negative time.
-            partition_time: the highest time of the partition so far, in milliseconds since the
-                epoch; -1 before the first.
+            record: the record, with its negative timestamp.
+            partition_time: the highest timestamp of the partition so far, in milliseconds since the
+                epoch; -1 before the first record.
 
         Returns:
-            Milliseconds since the epoch; a negative number leaves the record out.
+            Milliseconds since the epoch; a negative number skips the record.
 
         Example:
             >>> class Never(KeepValidTimestamp):
@@ -59,7 +59,7 @@ class KeepValidTimestamp:
 
 
 class FailOnInvalidTimestamp(KeepValidTimestamp):
-    """Kafka's own time; a negative one stops the thread. The default.
+    """Uses the record timestamp; a negative one stops the thread. The default.
 
     Example:
         >>> FailOnInvalidTimestamp()(Record("k", "v", 5), -1)
@@ -67,7 +67,7 @@ class FailOnInvalidTimestamp(KeepValidTimestamp):
     """
 
     def on_invalid_timestamp(self, record: Record[Any, Any], partition_time: int) -> int:
-        """Never gives one.
+        """Raise an error.
 
         Raises:
             StreamsError: always.
@@ -76,16 +76,18 @@ class FailOnInvalidTimestamp(KeepValidTimestamp):
             >>> FailOnInvalidTimestamp().on_invalid_timestamp(Record("k", "v", 5), 7)
             Traceback (most recent call last):
             ...
-            millstream.errors.StreamsError: A record has the timestamp 5, which is not a time; ...
+            millstream.errors.StreamsError: A record has the invalid timestamp 5; ...
         """
         raise StreamsError(
-            f"A record has the timestamp {record.timestamp}, which is not a time; {_PROBABLY}. "
-            "Give the source another timestamp_extractor."
+            f"A record has the invalid timestamp {record.timestamp}; {_PROBABLY}. Give the source "
+            "another timestamp_extractor."
         )
 
 
 class LogAndSkipOnInvalidTimestamp(KeepValidTimestamp):
-    """Kafka's own time; a record with a negative one is logged, counted as dropped, and left out.
+    """Uses the record timestamp; logs and skips records with a negative one.
+
+    Skipped records count as dropped.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -98,20 +100,22 @@ class LogAndSkipOnInvalidTimestamp(KeepValidTimestamp):
     """
 
     def on_invalid_timestamp(self, record: Record[Any, Any], partition_time: int) -> int:
-        """The negative time, for which the record is left out.
+        """Return the negative timestamp, which skips the record.
 
         Example:
             >>> LogAndSkipOnInvalidTimestamp().on_invalid_timestamp(Record("k", "v", 5), 7)
             5
         """
         logger.warning(
-            "a record has the timestamp %d, leaving it out; %s", record.timestamp, _PROBABLY
+            "skipping a record with the invalid timestamp %d; %s", record.timestamp, _PROBABLY
         )
         return record.timestamp
 
 
 class UsePartitionTimeOnInvalidTimestamp(KeepValidTimestamp):
-    """Kafka's own time; for a negative one the highest time of the partition so far.
+    """Uses the record timestamp; replaces a negative one by the partition time.
+
+    The partition time is the highest timestamp of the partition so far.
 
     Example:
         >>> UsePartitionTimeOnInvalidTimestamp()(Record("k", "v", 5), 7)
@@ -119,10 +123,10 @@ class UsePartitionTimeOnInvalidTimestamp(KeepValidTimestamp):
     """
 
     def on_invalid_timestamp(self, record: Record[Any, Any], partition_time: int) -> int:
-        """The highest time of the partition so far.
+        """Return the highest timestamp of the partition so far.
 
         Raises:
-            StreamsError: no record of the partition had a time so far.
+            StreamsError: no record of the partition had a valid timestamp so far.
 
         Example:
             >>> UsePartitionTimeOnInvalidTimestamp().on_invalid_timestamp(Record("k", "v", 5), 7)
@@ -130,15 +134,15 @@ class UsePartitionTimeOnInvalidTimestamp(KeepValidTimestamp):
         """
         if partition_time < 0:
             raise StreamsError(
-                f"A record has the timestamp {record.timestamp}, and no record of its partition "
-                f"had a valid one so far that could be taken for it; {_PROBABLY}. Give the source "
+                f"A record has the invalid timestamp {record.timestamp}, and no earlier record of "
+                f"its partition had a valid one to use instead; {_PROBABLY}. Give the source "
                 "another timestamp_extractor."
             )
         return partition_time
 
 
 class WallclockTimestampExtractor:
-    """The time at which a record is processed, whatever its own is: stream time follows the clock.
+    """Uses the wall-clock time of processing, so that stream time follows the system clock.
 
     Example:
         >>> WallclockTimestampExtractor()(Record("k", "v", 5), -1) > 1_700_000_000_000

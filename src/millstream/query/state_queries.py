@@ -1,4 +1,4 @@
-"""Queries of an application's stores, gathered over all their partitions."""
+"""Queries of an application's stores across all partitions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from millstream.assignment.wire.assignment_info import HostInfo
+from millstream.assignment.wire_format import HostInfo
 from millstream.errors import (
     InvalidStateStoreError,
     InvalidStateStorePartitionError,
@@ -16,130 +16,109 @@ from millstream.errors import (
     StreamsError,
 )
 from millstream.kafka.partitioner import partition_for
-from millstream.query.asking import Answering
-from millstream.query.gathering import Gathered, Gathering, Said
-from millstream.query.liveness import check_is_live, check_takes_requests
-from millstream.query.pages import PagedPairs, StoreIterator
-from millstream.query.peers import Instances
-from millstream.query.requests.answers import (
+from millstream.query.fan_out import FanOutResult, PartitionAnswer, QueryFanOut
+from millstream.query.key_routing import StoreRouting, check_is_live, check_takes_requests
+from millstream.query.local_threads import QuerySource
+from millstream.query.page_iterator import PagedPairs, StoreIterator
+from millstream.query.remote_instances import RemoteInstances
+from millstream.query.store_catalog import CatalogStore, StoreCatalog
+from millstream.query.views import QueryableStoreType, S
+from millstream.runtime.queries.query_messages import ANSWER_TIMEOUT_MS, QueryStore, TaskQueryResult
+from millstream.runtime.states.thread_states import ClientState
+from millstream.state.queries.codec import Pairs, QueryPlan, plan_query
+from millstream.state.queries.read_requests import ReadKind, ReadRequest
+from millstream.state.queries.requests.position import Position
+from millstream.state.queries.requests.queries import query_name
+from millstream.state.queries.requests.query_results import (
     FailureReason,
     QueryResult,
     StateQueryRequest,
     StateQueryResult,
 )
-from millstream.query.requests.position import Position
-from millstream.query.requests.queries import described
-from millstream.query.routing import Routing
-from millstream.query.store_types import QueryableStoreType, S
-from millstream.query.stores import KnownStore, KnownStores
-from millstream.runtime.queries.questions import ANSWER_MS, AskStore, TaskAnswer
-from millstream.runtime.states import ClientState
-from millstream.state.queries.codec import Pairs, Plan, plan
-from millstream.state.queries.reads import Read, ReadKind
-from millstream.state.queries.run import executed
+from millstream.state.queries.store_reads import describe_execution
 
-_OF_A_KEY: Final = frozenset({ReadKind.WINDOWS, ReadKind.SESSIONS})
+_SINGLE_KEY_READS: Final = frozenset({ReadKind.WINDOWS, ReadKind.SESSIONS})
 
 
 class StateQueries:
-    """Asks whoever has the partitions of a store, and puts the answers together.
-
-    Args:
-        stores: those of the topology.
-        own: the threads of this instance.
-        routing: tells which other instances have which partitions, and how many there are.
-        instances: those instances.
-        state: of the application.
-        within_ms: how long an answer may take altogether.
-    """
+    """Queries the local threads and remote instances, and combines their results."""
 
     def __init__(
         self,
-        stores: KnownStores,
-        own: Answering,
-        routing: Routing,
-        instances: Instances,
+        stores: StoreCatalog,
+        own: QuerySource,
+        routing: StoreRouting,
+        instances: RemoteInstances,
         state: Callable[[], ClientState],
-        within_ms: int = ANSWER_MS,
+        within_ms: int = ANSWER_TIMEOUT_MS,
     ) -> None:
         self._stores = stores
         self._own = own
-        self._gathering = Gathering(own, routing, instances, within_ms)
+        self._fan_out = QueryFanOut(own, routing, instances, within_ms)
         self._counts = routing.partitions_of
         self._state = state
 
     # --- requests --------------------------------------------------------------------------------
 
     def query(self, request: StateQueryRequest) -> StateQueryResult:
-        """What all partitions say; see `KafkaStreams.query`."""
         store = self._stores.find(request.store)
         check_takes_requests(self._state())
         if store.is_global:
-            return StateQueryResult({}, global_result=_unknown_of_global(store))
+            return StateQueryResult({}, global_result=_unsupported_global_query(store))
         codec = store.codec
-        planned = None if codec is None else plan(request.query, codec)
+        planned = None if codec is None else plan_query(request.query, codec)
         bound = Position() if request.active_only else request.position_bound.position
-        question = AskStore(
+        store_query = QueryStore(
             store.name,
             None if planned is None else planned.read,
-            described(request.query),
+            query_name(request.query),
             request.partitions,
             request.active_only,
             bound.as_dict(),
         )
         expected = self._expected(store, request.partitions)
-        gathered = self._gathering.gather(store, question, expected)
+        gathered = self._fan_out.gather(store, store_query, expected)
         results = {
             partition: _result(answer, planned, request)
-            for partition, answer in sorted(gathered.said.items())
+            for partition, answer in sorted(gathered.answers.items())
         }
         for partition in expected - results.keys():
             error = gathered.failed.get(partition)
             results[partition] = self._not_present(store, partition, error)
         return StateQueryResult(dict(sorted(results.items())))
 
-    def _expected(self, store: KnownStore, asked: frozenset[int] | None) -> frozenset[int]:
-        """The partitions of which something must be said.
-
-        Raises:
-            StateStoreNotAvailableError: it is not known how many there are.
-        """
+    def _expected(self, store: CatalogStore, asked: frozenset[int] | None) -> frozenset[int]:
         if asked is not None:
             return asked
         count = self._counts(store)
         if count is None:
             raise _not_available(
                 store,
-                "no broker has told how many partitions it has, or topics that it is made of are "
-                "not there yet",
+                "its number of partitions is unknown because no broker responded or its topics "
+                "do not exist yet",
             )
         return frozenset(range(count))
 
     def _not_present(
-        self, store: KnownStore, partition: int, error: StreamsError | None
+        self, store: CatalogStore, partition: int, error: StreamsError | None
     ) -> QueryResult:
         count = self._counts(store)
+        reason = FailureReason.NOT_PRESENT
         if count is not None and partition >= count:
-            return QueryResult(
-                failure_reason=FailureReason.DOES_NOT_EXIST,
-                failure_message=f"Store {store.name} has {count} partitions, no {partition}.",
+            reason = FailureReason.DOES_NOT_EXIST
+            message = f"Store {store.name} has {count} partitions, but no partition {partition}."
+        elif error is not None:
+            message = (
+                f"No instance responded for partition {partition} of store {store.name}: "
+                f"{error} Try again in a moment."
             )
-        if error is not None:
-            return QueryResult(
-                failure_reason=FailureReason.NOT_PRESENT,
-                failure_message=(
-                    f"Who should have partition {partition} of store {store.name} did not answer, "
-                    f"nor has anybody else: {error} Ask again in a moment."
-                ),
+        else:
+            message = (
+                f"Partition {partition} of store {store.name} was not found: it is migrating, or "
+                "it is on an instance that cannot be queried. Try again in a moment. To query "
+                "other instances, set application_server and enable the server on each of them."
             )
-        return QueryResult(
-            failure_reason=FailureReason.NOT_PRESENT,
-            failure_message=(
-                f"Partition {partition} of store {store.name} was not found: it is moving, or on "
-                "an instance that cannot be asked. Ask again in a moment; instances are asked if "
-                "each has application_server set and serves."
-            ),
-        )
+        return QueryResult(failure_reason=reason, failure_message=message)
 
     # --- views -----------------------------------------------------------------------------------
 
@@ -152,85 +131,90 @@ class StateQueries:
         stale: bool,
         begin: bytes | None = None,
     ) -> S:
-        """A view; see `KafkaStreams.store`.
+        """Return a view; see `KafkaStreams.store`.
 
-        Args:
-            name: of the store.
-            kind: of the view.
-            partition: the only one to be asked; None for all.
-            stale: whether copies may answer.
-            begin: a stored key of a window or session, at which iterators begin; see `Read.begin`.
+        Iterators start at `begin`, the stored key of a window or session; see `ReadRequest.begin`.
         """
         check_is_live(self._state())
         store = self._stores.find(name)
         codec = store.codec
         if codec is None or not kind.accepts(codec):
-            shape = "one of its own kind" if codec is None else f"a {codec.shape} store"
+            shape = "a custom store" if codec is None else f"a {codec.shape} store"
             raise InvalidStateStoreError(
                 f"Cannot get store {name} as a {kind.name}: it is {shape}"
                 f"{' with' if codec is not None and codec.timestamped else ' without'} timestamps. "
-                "Ask for it with the type that it has, or with query()."
+                "Use a matching store type, or query()."
             )
         only = None if store.is_global else partition
-        reading = _Composite(self, store, only, stale=stale, begin=begin)
-        reading.check()
-        return kind.view(codec, reading, timestamped=kind.timestamped)
+        reader = _AllPartitionsReader(self, store, only, stale=stale, begin=begin)
+        reader.check()
+        return kind.view(codec, reader, timestamped=kind.timestamped)
 
     def read(
-        self, store: KnownStore, read: Read, partitions: frozenset[int] | None, *, stale: bool
-    ) -> list[Said]:
-        """What all partitions have; for views.
+        self,
+        store: CatalogStore,
+        read: ReadRequest,
+        partitions: frozenset[int] | None,
+        *,
+        stale: bool,
+    ) -> list[PartitionAnswer]:
+        """Read a store for a view. Raises InvalidStateStoreError if a partition cannot be read.
 
-        Raises:
-            InvalidStateStoreError: not all of them answer.
+        Args:
+            partitions: the partitions to read; None for all.
         """
         check_is_live(self._state())
-        question = _of_view(store, read, partitions, stale=stale)
+        store_query = _view_request(store, read, partitions, stale=stale)
         if store.is_global:
-            said = self._read_global(store, question)
-            if not said:
-                raise _not_available(store, "no stream thread has it open yet")
+            answers = self._read_global(store, store_query)
+            if not answers:
+                raise _not_available(store, "no stream thread has opened it yet")
         else:
             expected = self._expected(store, partitions)
-            found = self._gathering.gather(store, question, expected)
+            found = self._fan_out.gather(store, store_query, expected)
             self._check_complete(store, found, expected, partitions)
-            said = [found.said[partition] for partition in sorted(found.said)]
-        for _, answer in said:
+            answers = [found.answers[partition] for partition in sorted(found.answers)]
+        for _, answer in answers:
             if answer.reason is not None:
-                PagedPairs(said).close()
-                raise _error_of(store, answer)
-        return said
+                PagedPairs(answers).close()
+                raise _answer_error(store, answer)
+        return answers
 
     def read_key(
-        self, store: KnownStore, read: Read, partitions: frozenset[int] | None, *, stale: bool
-    ) -> list[Said]:
-        """What there is of a key: of the partition where it belongs, if it is there, else of all.
+        self,
+        store: CatalogStore,
+        read: ReadRequest,
+        partitions: frozenset[int] | None,
+        *,
+        stale: bool,
+    ) -> list[PartitionAnswer]:
+        """Read a key from the partition to which it belongs, or from all if it is not there.
 
-        Follows Kafka Streams, where the first store that has a key answers.
+        As in Kafka Streams, the first partition that contains the key is used.
         """
-        likely = self._likely(store, read, partitions)
+        likely = self._partition_of_key(store, read, partitions)
         if likely is not None:
             check_is_live(self._state())
             only = frozenset({likely})
-            question = _of_view(store, read, only, stale=stale)
-            gathered = self._gathering.gather(store, question, only)
-            # While it is not there, what all others have is not all.
+            store_query = _view_request(store, read, only, stale=stale)
+            gathered = self._fan_out.gather(store, store_query, only)
+            # Without this partition, the results of all others are incomplete.
             self._check_complete(store, gathered, only, None)
-            found = list(gathered.said.values())
+            found = list(gathered.answers.values())
             if found[0][1].page:
                 return found
         return self.read(store, read, partitions, stale=stale)
 
-    def _likely(
-        self, store: KnownStore, read: Read, partitions: frozenset[int] | None
+    def _partition_of_key(
+        self, store: CatalogStore, read: ReadRequest, partitions: frozenset[int] | None
     ) -> int | None:
-        """Where a key belongs, by the partitioner of producers."""
+        """Return the partition of a key according to the default partitioner of producers."""
         count = None if store.is_global or partitions is not None else self._counts(store)
         return None if count is None or read.key is None else partition_for(read.key, count)
 
-    def _read_global(self, store: KnownStore, question: AskStore) -> list[Said]:
+    def _read_global(self, store: CatalogStore, store_query: QueryStore) -> list[PartitionAnswer]:
         try:
-            return [(self._own, each) for each in self._own.ask(question, None)]
+            return [(self._own, each) for each in self._own.query(store_query, None)]
         except InvalidStateStoreError:
             raise
         except StreamsError as error:
@@ -238,12 +222,12 @@ class StateQueries:
 
     def _check_complete(
         self,
-        store: KnownStore,
-        found: Gathered,
+        store: CatalogStore,
+        found: FanOutResult,
         expected: frozenset[int],
         asked: frozenset[int] | None,
     ) -> None:
-        missing = sorted(expected - found.said.keys())
+        missing = sorted(expected - found.answers.keys())
         if expected and not missing:
             return
         found.close()
@@ -251,37 +235,37 @@ class StateQueries:
             error = found.failed.get(partition)
             if error is not None:
                 raise _not_available(
-                    store, f"its partition {partition} did not answer: {error}"
+                    store, f"its partition {partition} did not respond: {error}"
                 ) from error
         count = self._counts(store)
         if asked is not None and count is not None and any(each >= count for each in missing):
             raise InvalidStateStorePartitionError(
-                f"Store {store.name} has {count} partitions, no {missing}."
+                f"Store {store.name} has {count} partitions, but no partition {missing}."
             )
+        which = f"partitions {missing}" if missing else "its partitions"
         if self._state() is ClientState.REBALANCING:
-            raise _not_available(store, f"partitions {missing or 'of it'} are not assigned yet")
+            raise _not_available(store, f"{which} are not assigned yet")
         raise StateStoreMigratedError(
-            f"Partitions {missing or 'of it'} of store {store.name} were not found: they may have "
-            "moved to an instance that cannot be asked. Ask again in a moment; instances are asked "
-            "if each has application_server set and serves."
+            f"Store {store.name} cannot be read: {which} were not found. They may have migrated to "
+            "an instance that cannot be queried. Try again in a moment. To query other instances, "
+            "set application_server and enable the server on each of them."
         )
 
-    def keep(self, hosts: Set[HostInfo]) -> None:
-        """Let go of the threads that have waited for all other instances but these."""
-        self._gathering.keep(hosts)
+    def retain(self, hosts: Set[HostInfo]) -> None:
+        """Shut down the thread pools of all remote instances except those on `hosts`."""
+        self._fan_out.retain(hosts)
 
     def close(self) -> None:
-        """Let go of the threads that have waited for other instances."""
-        self._gathering.keep(frozenset())
+        self._fan_out.retain(frozenset())
 
 
-class _Composite:
-    """Reads all partitions of a store for a view."""
+class _AllPartitionsReader:
+    """Reads one or all partitions of a store for a view; implements `ViewReader`."""
 
     def __init__(
         self,
         queries: StateQueries,
-        store: KnownStore,
+        store: CatalogStore,
         partition: int | None,
         *,
         stale: bool,
@@ -294,39 +278,33 @@ class _Composite:
         self._begin = begin
 
     def check(self) -> None:
-        """See whether the store can be read now.
+        """Raise an error if the store cannot be read."""
+        self._read(ReadRequest(ReadKind.NOTHING))
 
-        Raises:
-            InvalidStateStoreError: it cannot.
-        """
-        self._read(Read(ReadKind.NOTHING))
-
-    def first(self, read: Read, finish: Callable[[Pairs], Any]) -> Any:
-        """The one value; see `Reading`."""
+    def first(self, read: ReadRequest, finish: Callable[[Pairs], Any]) -> Any:
         for _, answer in self._read_key(read):
             value = finish(answer.page)
             if value is not None:
                 return value
         return None
 
-    def every(self, read: Read, finish: Callable[[Pairs], Any]) -> StoreIterator[Any]:
-        """What there is; see `Reading`."""
+    def iterate(self, read: ReadRequest, finish: Callable[[Pairs], Any]) -> StoreIterator[Any]:
         if self._begin is not None:
             read = replace(read, begin=self._begin)
-        said = self._read_key(read) if read.kind in _OF_A_KEY else self._read(read)
-        return PagedPairs(said).iterate(finish)
+        answers = self._read_key(read) if read.kind in _SINGLE_KEY_READS else self._read(read)
+        return PagedPairs(answers).iterate(finish)
 
-    def _read_key(self, read: Read) -> Sequence[Said]:
+    def _read_key(self, read: ReadRequest) -> Sequence[PartitionAnswer]:
         return self._queries.read_key(self._store, read, self._partitions, stale=self._stale)
 
-    def _read(self, read: Read) -> Sequence[Said]:
+    def _read(self, read: ReadRequest) -> Sequence[PartitionAnswer]:
         return self._queries.read(self._store, read, self._partitions, stale=self._stale)
 
 
-def _of_view(
-    store: KnownStore, read: Read, partitions: frozenset[int] | None, *, stale: bool
-) -> AskStore:
-    return AskStore(
+def _view_request(
+    store: CatalogStore, read: ReadRequest, partitions: frozenset[int] | None, *, stale: bool
+) -> QueryStore:
+    return QueryStore(
         store.name,
         read,
         read.kind.value,
@@ -336,10 +314,12 @@ def _of_view(
     )
 
 
-def _result(said: Said, planned: Plan | None, request: StateQueryRequest) -> QueryResult:
-    answer = said[1]
+def _result(
+    source_answer: PartitionAnswer, planned: QueryPlan | None, request: StateQueryRequest
+) -> QueryResult:
+    answer = source_answer[1]
     position = Position(answer.position)
-    info = executed(request.store, answer.took_ns) if request.with_execution_info else ()
+    info = describe_execution(request.store, answer.took_ns) if request.with_execution_info else ()
     if answer.reason is not None or planned is None:
         return QueryResult(
             failure_reason=answer.reason or FailureReason.UNKNOWN_QUERY_TYPE,
@@ -348,32 +328,32 @@ def _result(said: Said, planned: Plan | None, request: StateQueryRequest) -> Que
             execution_info=info,
         )
     if planned.is_iterated:
-        value = PagedPairs([said]).iterate(planned.finish)
+        value = PagedPairs([source_answer]).iterate(planned.finish)
     else:
         value = planned.finish(answer.page)
     return QueryResult(value, position=position, execution_info=info)
 
 
-def _unknown_of_global(store: KnownStore) -> QueryResult:
+def _unsupported_global_query(store: CatalogStore) -> QueryResult:
     return QueryResult(
         failure_reason=FailureReason.UNKNOWN_QUERY_TYPE,
         failure_message=(
-            f"{store.name} is a global store, which takes no such queries. Ask it with store()."
+            f"{store.name} is a global store, which query() does not support. Use store()."
         ),
     )
 
 
-def _error_of(store: KnownStore, answer: TaskAnswer) -> InvalidStateStoreError:
+def _answer_error(store: CatalogStore, answer: TaskQueryResult) -> InvalidStateStoreError:
     if answer.reason is FailureReason.NOT_ACTIVE:
         return _not_available(store, f"its partition {answer.partition} is not active here")
     kind = StateStoreNotAvailableError if answer.retriable else InvalidStateStoreError
     return kind(
-        f"Partition {answer.partition} of store {store.name} did not answer: {answer.message}"
+        f"Partition {answer.partition} of store {store.name} did not respond: {answer.message}"
     )
 
 
-def _not_available(store: KnownStore, why: str) -> StateStoreNotAvailableError:
+def _not_available(store: CatalogStore, why: str) -> StateStoreNotAvailableError:
     reason = why.removesuffix(".")
     return StateStoreNotAvailableError(
-        f"Store {store.name} cannot be read just now: {reason}. Ask again in a moment."
+        f"Store {store.name} cannot be read at the moment: {reason}. Try again in a moment."
     )

@@ -1,53 +1,43 @@
-"""Views of stores over all their partitions, to be read: Kafka Streams' `ReadOnlyKeyValueStore`,
-`ReadOnlyWindowStore` and `ReadOnlySessionStore`."""
+"""Read-only views of stores across all partitions.
+
+Kafka Streams' `ReadOnlyKeyValueStore`, `ReadOnlyWindowStore` and `ReadOnlySessionStore`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
-from millstream.query.pages import StoreIterator
+from millstream.query.page_iterator import StoreIterator
 from millstream.serdes import Serde
 from millstream.state.keyvalue.typed_store import prefix_bytes
 from millstream.state.queries.codec import Pairs, StoreCodec, count_of
-from millstream.state.queries.reads import Read, ReadKind
+from millstream.state.queries.read_requests import ReadKind, ReadRequest
 from millstream.windowed import MAX_TIME_MS, Windowed
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Reading(Protocol):
-    """Reads the partitions that a view is of."""
-
-    def first(self, read: Read, finish: Callable[[Pairs], Any]) -> Any:
-        """The one value that a partition has; None if none has.
+class ViewReader(Protocol):
+    def first(self, read: ReadRequest, finish: Callable[[Pairs], Any]) -> Any:
+        """Return the first value found in any partition; None if there is none.
 
         Raises:
-            InvalidStateStoreError: it cannot be told now; its kind says whether to ask again.
+            InvalidStateStoreError: the store cannot be read; the type of the error shows whether a
+                retry may help.
         """
         ...
 
-    def every(self, read: Read, finish: Callable[[Pairs], Any]) -> StoreIterator[Any]:
-        """What all partitions have, one partition after the other.
-
-        Raises:
-            InvalidStateStoreError: see `first`.
-        """
+    def iterate(self, read: ReadRequest, finish: Callable[[Pairs], Any]) -> StoreIterator[Any]:
+        """Iterate over all partitions, one after the other. Raises the errors of `first`."""
         ...
 
 
 class ReadOnlyStore(Generic[K, V]):
-    """What views have in common.
-
-    Args:
-        codec: the serdes of the store.
-        reading: reads it.
-        timestamped: whether values come with their timestamps.
-    """
-
-    def __init__(self, codec: StoreCodec, reading: Reading, *, timestamped: bool) -> None:
+    def __init__(self, codec: StoreCodec, reading: ViewReader, *, timestamped: bool) -> None:
         self._codec = codec
         self._reading = reading
         self._value: Callable[[bytes], Any] = codec.timed_value if timestamped else codec.value
@@ -60,20 +50,22 @@ class ReadOnlyStore(Generic[K, V]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
 
-    def _one(self, read: Read) -> Any:
+    def _one(self, read: ReadRequest) -> V | None:
         value = self._value
-        return self._reading.first(
+        found: V | None = self._reading.first(
             read, lambda pairs: next((value(stored) for _, stored in pairs), None)
         )
+        return found
 
 
 class ReadOnlyKeyValueStore(ReadOnlyStore[K, V]):
-    """A key-value store over all its partitions, as it is at each call, caches included.
+    """A view of all partitions of a key-value store. Each call reads current data, including
+    caches.
 
-    Got by `KafkaStreams.store`. Every call asks anew, wherever the partitions are by then, so a
-    view may be kept. Kafka Streams' `ReadOnlyKeyValueStore`.
+    Returned by `KafkaStreams.store`. Every call locates the partitions again, so a view may be
+    kept. Kafka Streams' `ReadOnlyKeyValueStore`.
 
-    Iteration goes through one partition after the other, each in the order of the serialized keys.
+    Iterators return one partition after the other, each in the order of serialized keys.
 
     Example:
         >>> counts.get("ann"), counts.get("eve")
@@ -81,22 +73,21 @@ class ReadOnlyKeyValueStore(ReadOnlyStore[K, V]):
     """
 
     def get(self, key: K) -> V | None:
-        """The value of a key, None if there is none.
+        """Return the value of a key; None if there is none.
 
         Raises:
-            InvalidStateStoreError: it cannot be told now; its kind says whether to ask again. All
-                methods raise this.
+            InvalidStateStoreError: the store cannot be read; the type of the error shows whether a
+                retry may help. All methods raise this.
             NullKeyError: the key is None.
 
         Example:
             >>> counts.get("bob")
             1
         """
-        value: V | None = self._one(Read(ReadKind.GET, self._codec.key(key)))
-        return value
+        return self._one(ReadRequest(ReadKind.GET, self._codec.key(key)))
 
     def range(self, lo: K | None = None, hi: K | None = None) -> StoreIterator[tuple[K, V]]:
-        """The pairs from key `lo` to key `hi`, both included; None leaves that side open.
+        """Return the pairs from key `lo` to key `hi`, inclusive; None means unbounded.
 
         Example:
             >>> with counts.range("b", "f") as found:
@@ -106,7 +97,7 @@ class ReadOnlyKeyValueStore(ReadOnlyStore[K, V]):
         return self._between(lo, hi, reverse=False)
 
     def reverse_range(self, lo: K | None = None, hi: K | None = None) -> StoreIterator[tuple[K, V]]:
-        """The pairs of `range` in descending order.
+        """Return the pairs of `range` in descending order.
 
         Example:
             >>> list(counts.reverse_range("a", "f"))
@@ -115,7 +106,7 @@ class ReadOnlyKeyValueStore(ReadOnlyStore[K, V]):
         return self._between(lo, hi, reverse=True)
 
     def all(self) -> StoreIterator[tuple[K, V]]:
-        """All pairs.
+        """Return all pairs.
 
         Example:
             >>> dict(counts.all())
@@ -124,7 +115,7 @@ class ReadOnlyKeyValueStore(ReadOnlyStore[K, V]):
         return self._between(None, None, reverse=False)
 
     def reverse_all(self) -> StoreIterator[tuple[K, V]]:
-        """All pairs in descending order.
+        """Return all pairs in descending order.
 
         Example:
             >>> list(counts.reverse_all())
@@ -133,67 +124,53 @@ class ReadOnlyKeyValueStore(ReadOnlyStore[K, V]):
         return self._between(None, None, reverse=True)
 
     def prefix_scan(self, prefix: Any, prefix_serde: Serde[Any]) -> StoreIterator[tuple[K, V]]:
-        """The pairs whose serialized key begins with a serialized prefix.
-
-        Args:
-            prefix: the prefix, not None.
-            prefix_serde: turns it into bytes.
+        """Return the pairs whose serialized key starts with a serialized prefix.
 
         Example:
             >>> list(counts.prefix_scan("a", STRING))
             [('ann', 3)]
         """
         data = prefix_bytes(self.name, self._codec.topic, prefix, prefix_serde) or b""
-        return self._items(Read(ReadKind.PREFIX, data))
+        return self._items(ReadRequest(ReadKind.PREFIX, data))
 
     def approximate_num_entries(self) -> int:
-        """About how many keys there are, in all partitions.
+        """Return the approximate number of keys in all partitions.
 
         Example:
             >>> counts.approximate_num_entries()
             2
         """
-        counted = self._reading.every(Read(ReadKind.COUNT), lambda pairs: iter([count_of(pairs)]))
+        counted = self._reading.iterate(
+            ReadRequest(ReadKind.COUNT), lambda pairs: iter([count_of(pairs)])
+        )
         return int(next(counted))
 
     def _between(self, lo: K | None, hi: K | None, *, reverse: bool) -> StoreIterator[tuple[K, V]]:
         first, last = self._codec.key_or_none(lo), self._codec.key_or_none(hi)
-        return self._items(Read(ReadKind.RANGE, first, last, reverse=reverse))
+        return self._items(ReadRequest(ReadKind.RANGE, first, last, reverse=reverse))
 
-    def _items(self, read: Read) -> StoreIterator[tuple[K, V]]:
-        return self._reading.every(read, partial(self._codec.items, value=self._value))
+    def _items(self, read: ReadRequest) -> StoreIterator[tuple[K, V]]:
+        return self._reading.iterate(read, partial(self._codec.items, value=self._value))
 
 
 class _ReadOnlyTimedStore(ReadOnlyStore[K, V]):
-    """What views of windows and of sessions have in common.
-
-    Attributes:
-        _many_keys: what is read of many keys.
-    """
-
     _many_keys: ClassVar[ReadKind]
 
     def _windows(
         self, lo: K | None, hi: K | None, first_ms: int, last_ms: int, *, reverse: bool
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        # The least key bounds nothing, but makes this a range: its order may be another one.
-        lowest = self._codec.key_or_none(lo) or b""
-        read = Read(
-            self._many_keys,
-            lowest,
-            self._codec.key_or_none(hi),
-            first_ms,
-            last_ms,
-            reverse,
-        )
-        return self._reading.every(read, partial(self._codec.windows, value=self._value))
+        # The smallest key does not restrict the result, but makes this a range read, which may have
+        # another order.
+        lowest, highest = self._codec.key_or_none(lo) or b"", self._codec.key_or_none(hi)
+        read = ReadRequest(self._many_keys, lowest, highest, first_ms, last_ms, reverse)
+        return self._reading.iterate(read, partial(self._codec.windows, value=self._value))
 
 
 class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
-    """A window store over all its partitions, as it is at each call, caches included.
+    """A view of all partitions of a window store. Each call reads current data, including caches.
 
-    Got by `KafkaStreams.store`; see `ReadOnlyKeyValueStore`. Times are those at which windows
-    start, in milliseconds since the epoch. Kafka Streams' `ReadOnlyWindowStore`.
+    Returned by `KafkaStreams.store`; see `ReadOnlyKeyValueStore`. Times are window starts in
+    milliseconds since the epoch. Kafka Streams' `ReadOnlyWindowStore`.
 
     Example:
         >>> clicks.fetch("ann", 60_000)
@@ -211,15 +188,14 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
     def fetch(
         self, key: K, first_ms: int, last_ms: int | None = None
     ) -> V | StoreIterator[tuple[int, V]] | None:
-        """The value of one window, or those of all windows that start within some time.
+        """Return the value of one window, or of all windows that start within an interval.
 
         Args:
-            key: the key.
-            first_ms: when the window starts, or the earliest one.
-            last_ms: when the latest one starts, included; None for one window.
+            first_ms: the start of the window, or the earliest start.
+            last_ms: the latest start, inclusive; None for one window.
 
         Returns:
-            With `last_ms` an iterator of starts and values, ascending; else a value or None.
+            With `last_ms`, an iterator of starts and values, ascending; otherwise a value or None.
 
         Example:
             >>> list(clicks.fetch("ann", 0, 120_000))
@@ -227,11 +203,10 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
         """
         if last_ms is not None:
             return self._starts(key, first_ms, last_ms, reverse=False)
-        value: V | None = self._one(Read(ReadKind.WINDOW, self._codec.key(key), first=first_ms))
-        return value
+        return self._one(ReadRequest(ReadKind.WINDOW, self._codec.key(key), first=first_ms))
 
     def backward_fetch(self, key: K, first_ms: int, last_ms: int) -> StoreIterator[tuple[int, V]]:
-        """The windows of `fetch` in descending order.
+        """Return the windows of `fetch` in descending order.
 
         Example:
             >>> list(clicks.backward_fetch("ann", 0, 120_000))
@@ -242,13 +217,13 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
     def fetch_range(
         self, lo: K | None, hi: K | None, first_ms: int, last_ms: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """The windows of the keys from `lo` to `hi` that start within some time.
+        """Return the windows of the keys from `lo` to `hi` that start within an interval.
 
         Args:
-            lo: the first key in the order of serialized keys; None for the first there is.
-            hi: the last key, included; None for the last there is.
-            first_ms: when the earliest window starts.
-            last_ms: when the latest one starts, included.
+            lo: the first key in the order of serialized keys; None means unbounded.
+            hi: the last key, inclusive; None means unbounded.
+            first_ms: the earliest start.
+            last_ms: the latest start, inclusive.
 
         Example:
             >>> [(str(window), value) for window, value in clicks.fetch_range("b", "c", 0, 60_000)]
@@ -259,7 +234,7 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
     def backward_fetch_range(
         self, lo: K | None, hi: K | None, first_ms: int, last_ms: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """The windows of `fetch_range` in the opposite order.
+        """Return the windows of `fetch_range` in reverse order.
 
         Example:
             >>> [value for _, value in clicks.backward_fetch_range("a", "b", 0, 60_000)]
@@ -268,7 +243,7 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
         return self._windows(lo, hi, first_ms, last_ms, reverse=True)
 
     def fetch_all(self, first_ms: int, last_ms: int) -> StoreIterator[tuple[Windowed[K], V]]:
-        """The windows of all keys that start within some time.
+        """Return the windows of all keys that start within an interval.
 
         Example:
             >>> [value for _, value in clicks.fetch_all(0, 0)]
@@ -279,7 +254,7 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
     def backward_fetch_all(
         self, first_ms: int, last_ms: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """The windows of `fetch_all` in the opposite order.
+        """Return the windows of `fetch_all` in reverse order.
 
         Example:
             >>> [window.key for window, _ in clicks.backward_fetch_all(60_000, 60_000)]
@@ -288,7 +263,7 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
         return self._every(first_ms, last_ms, reverse=True)
 
     def all(self) -> StoreIterator[tuple[Windowed[K], V]]:
-        """All windows of all keys.
+        """Return all windows of all keys.
 
         Example:
             >>> len(list(clicks.all()))
@@ -297,7 +272,7 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
         return self._every(0, MAX_TIME_MS, reverse=False)
 
     def backward_all(self) -> StoreIterator[tuple[Windowed[K], V]]:
-        """The windows of `all` in the opposite order.
+        """Return the windows of `all` in reverse order.
 
         Example:
             >>> [value for _, value in clicks.backward_all()]
@@ -308,23 +283,23 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
     def _every(
         self, first_ms: int, last_ms: int, *, reverse: bool
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        read = Read(self._many_keys, first=first_ms, last=last_ms, reverse=reverse)
-        return self._reading.every(read, partial(self._codec.windows, value=self._value))
+        read = ReadRequest(self._many_keys, first=first_ms, last=last_ms, reverse=reverse)
+        return self._reading.iterate(read, partial(self._codec.windows, value=self._value))
 
     def _starts(
         self, key: K, first_ms: int, last_ms: int, *, reverse: bool
     ) -> StoreIterator[tuple[int, V]]:
-        read = Read(
+        read = ReadRequest(
             ReadKind.WINDOWS, self._codec.key(key), first=first_ms, last=last_ms, reverse=reverse
         )
-        return self._reading.every(read, partial(self._codec.starts, value=self._value))
+        return self._reading.iterate(read, partial(self._codec.starts, value=self._value))
 
 
 class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
-    """A session store over all its partitions, as it is at each call, caches included.
+    """A view of all partitions of a session store. Each call reads current data, including caches.
 
-    Got by `KafkaStreams.store`; see `ReadOnlyKeyValueStore`. Times are in milliseconds since the
-    epoch. Kafka Streams' `ReadOnlySessionStore`.
+    Returned by `KafkaStreams.store`; see `ReadOnlyKeyValueStore`. Times are in milliseconds since
+    the epoch. Kafka Streams' `ReadOnlySessionStore`.
 
     Example:
         >>> [(str(session), value) for session, value in visits.fetch("ann")]
@@ -334,7 +309,7 @@ class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
     _many_keys = ReadKind.SESSION_RANGE
 
     def fetch(self, key: K) -> StoreIterator[tuple[Windowed[K], V]]:
-        """All sessions of a key, by end.
+        """Return all sessions of a key in the order of their ends.
 
         Example:
             >>> [value for _, value in visits.fetch("bob")]
@@ -343,7 +318,7 @@ class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
         return self._of_key(key, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch(self, key: K) -> StoreIterator[tuple[Windowed[K], V]]:
-        """The sessions of `fetch` in the opposite order.
+        """Return the sessions of `fetch` in reverse order.
 
         Example:
             >>> [value for _, value in visits.backward_fetch("bob")]
@@ -352,7 +327,7 @@ class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
         return self._of_key(key, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_range(self, lo: K | None, hi: K | None) -> StoreIterator[tuple[Windowed[K], V]]:
-        """All sessions of the keys from `lo` to `hi`.
+        """Return all sessions of the keys from `lo` to `hi`.
 
         Example:
             >>> [session.key for session, _ in visits.fetch_range("a", "c")]
@@ -363,7 +338,7 @@ class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
     def backward_fetch_range(
         self, lo: K | None, hi: K | None
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """The sessions of `fetch_range` in the opposite order.
+        """Return the sessions of `fetch_range` in reverse order.
 
         Example:
             >>> [session.key for session, _ in visits.backward_fetch_range(None, None)]
@@ -372,25 +347,23 @@ class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
         return self._windows(lo, hi, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
-        """The value of exactly this session, None if there is none.
+        """Return the value of the session with exactly these bounds; None if there is none.
 
         Example:
             >>> visits.fetch_session("ann", 0, 1_000), visits.fetch_session("ann", 0, 2_000)
             (2, None)
         """
         key_bytes = self._codec.key(key)
-        value: V | None = self._one(Read(ReadKind.SESSION, key_bytes, first=start_ms, last=end_ms))
-        return value
+        return self._one(ReadRequest(ReadKind.SESSION, key_bytes, first=start_ms, last=end_ms))
 
     def find_sessions(
         self, key: K, earliest_end_ms: int, latest_start_ms: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """The sessions of a key that touch some time, by end.
+        """Return the sessions of a key that overlap an interval, in the order of their ends.
 
         Args:
-            key: the key.
-            earliest_end_ms: sessions that end before are left out.
-            latest_start_ms: sessions that start after are left out.
+            earliest_end_ms: sessions that end earlier are excluded.
+            latest_start_ms: sessions that start later are excluded.
 
         Example:
             >>> [value for _, value in visits.find_sessions("ann", 500, 500)]
@@ -401,7 +374,7 @@ class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
     def backward_find_sessions(
         self, key: K, earliest_end_ms: int, latest_start_ms: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """The sessions of `find_sessions` in the opposite order.
+        """Return the sessions of `find_sessions` in reverse order.
 
         Example:
             >>> list(visits.backward_find_sessions("ann", 5_000, 9_000))
@@ -412,7 +385,7 @@ class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
     def find_sessions_range(
         self, lo: K | None, hi: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """The sessions of the keys from `lo` to `hi` that touch some time.
+        """Return the sessions of the keys from `lo` to `hi` that overlap an interval.
 
         Example:
             >>> [value for _, value in visits.find_sessions_range("a", "c", 5_000, 90_000)]
@@ -423,7 +396,7 @@ class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
     def backward_find_sessions_range(
         self, lo: K | None, hi: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """The sessions of `find_sessions_range` in the opposite order.
+        """Return the sessions of `find_sessions_range` in reverse order.
 
         Example:
             >>> [value for _, value in visits.backward_find_sessions_range(None, None, 0, 90_000)]
@@ -434,7 +407,108 @@ class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
     def _of_key(
         self, key: K, first_ms: int, last_ms: int, *, reverse: bool
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        read = Read(
+        read = ReadRequest(
             ReadKind.SESSIONS, self._codec.key(key), first=first_ms, last=last_ms, reverse=reverse
         )
-        return self._reading.every(read, partial(self._codec.windows, value=self._value))
+        return self._reading.iterate(read, partial(self._codec.windows, value=self._value))
+
+
+S = TypeVar("S", bound="ReadOnlyStore[Any, Any]")
+
+
+@dataclass(frozen=True)
+class QueryableStoreType(Generic[S]):
+    """A type of view of a store. Created by `QueryableStoreTypes`.
+
+    Args:
+        shape: the shape of stores that support this type.
+        timestamped: whether values are `ValueAndTimestamp`.
+
+    Example:
+        >>> QueryableStoreTypes.key_value().shape
+        'key-value'
+    """
+
+    name: str
+    view: type[S]
+    shape: str
+    timestamped: bool
+
+    def accepts(self, codec: StoreCodec | None) -> bool:
+        """Whether a store supports this type.
+
+        Args:
+            codec: the codec of the store; None if the store does not support queries.
+
+        Example:
+            >>> QueryableStoreTypes.key_value().accepts(None)
+            False
+        """
+        return (
+            codec is not None
+            and codec.shape == self.shape
+            and (codec.timestamped or not self.timestamped)
+        )
+
+
+class QueryableStoreTypes:
+    """The types of views that `KafkaStreams.store` returns. Kafka Streams' `QueryableStoreTypes`.
+
+    A store with timestamps can be queried with and without them; a store without timestamps only
+    without. Versioned stores support only `KafkaStreams.query`.
+
+    Example:
+        >>> QueryableStoreTypes.timestamped_key_value().name
+        'timestamped key-value store'
+    """
+
+    @staticmethod
+    def key_value() -> QueryableStoreType[ReadOnlyKeyValueStore[Any, Any]]:
+        """A key-value store; values are returned without timestamps.
+
+        Example:
+            >>> QueryableStoreTypes.key_value().timestamped
+            False
+        """
+        return QueryableStoreType("key-value store", ReadOnlyKeyValueStore, "key-value", False)
+
+    @staticmethod
+    def timestamped_key_value() -> QueryableStoreType[ReadOnlyKeyValueStore[Any, Any]]:
+        """A key-value store with timestamps; values are `ValueAndTimestamp`.
+
+        Example:
+            >>> QueryableStoreTypes.timestamped_key_value().timestamped
+            True
+        """
+        name = "timestamped key-value store"
+        return QueryableStoreType(name, ReadOnlyKeyValueStore, "key-value", True)
+
+    @staticmethod
+    def window() -> QueryableStoreType[ReadOnlyWindowStore[Any, Any]]:
+        """A window store; values are returned without timestamps.
+
+        Example:
+            >>> QueryableStoreTypes.window().name
+            'window store'
+        """
+        return QueryableStoreType("window store", ReadOnlyWindowStore, "window", False)
+
+    @staticmethod
+    def timestamped_window() -> QueryableStoreType[ReadOnlyWindowStore[Any, Any]]:
+        """A window store with timestamps; values are `ValueAndTimestamp`.
+
+        Example:
+            >>> QueryableStoreTypes.timestamped_window().timestamped
+            True
+        """
+        return QueryableStoreType("timestamped window store", ReadOnlyWindowStore, "window", True)
+
+    @staticmethod
+    def session() -> QueryableStoreType[ReadOnlySessionStore[Any, Any]]:
+        """A session store.
+
+        Example:
+            >>> QueryableStoreTypes.session().name
+            'session store'
+        """
+        return QueryableStoreType("session store", ReadOnlySessionStore, "session", False)

@@ -1,92 +1,90 @@
-"""Putting a stream thread together: its clients, its place in the group, its tasks."""
+"""Builds a stream thread: its clients, its group membership, and its tasks."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from millstream.assignment.task_assignment import TaskAssignment
 from millstream.assignment.task_assignor import AssignmentConfig
-from millstream.clock import Clock, SystemClock
-from millstream.config import StreamsConfig
-from millstream.kafka.member.events import Assigned
+from millstream.clock import Clock, SystemClock, Waker
+from millstream.config.streams_config import StreamsConfig
+from millstream.kafka.membership.member_events import Assigned
 from millstream.kafka.protocols import Member
-from millstream.kafka.rights import user_of
-from millstream.kafka.settings.clients import client_setting, librdkafka_settings
-from millstream.operators.apart.calls import Apart
-from millstream.operators.apart.real import RealApart
+from millstream.kafka.settings.librdkafka_settings import client_setting, librdkafka_settings
+from millstream.kafka.user_permissions import user_of
+from millstream.operators.concurrent.concurrent_calls import CallRunners
+from millstream.operators.concurrent.runner_context import DefaultCallRunners
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.control import Control, MemoryShare
-from millstream.runtime.host import Host
+from millstream.runtime.client_process import ClientProcess, ThreadIdentity, WorkerHost, join_client
 from millstream.runtime.loop.at_least_once import AtLeastOnce
-from millstream.runtime.loop.commits import Commits
-from millstream.runtime.loop.overdue_commits import UncommittedWork
-from millstream.runtime.loop.publication import Publication
-from millstream.runtime.loop.purge import RepartitionPurge
-from millstream.runtime.loop.rebalances import Rebalances
+from millstream.runtime.loop.commits import ProcessingGuarantee, TaskCommitter
+from millstream.runtime.loop.exactly_once import ExactlyOnce
+from millstream.runtime.loop.purge import RepartitionPurge, StateCleanup
+from millstream.runtime.loop.rebalances import RebalanceHandler
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.loop.thread_settings import ThreadSettings, report_interval_ms
-from millstream.runtime.loop.transactions import Transactions
-from millstream.runtime.metrics_settings import recording_of
-from millstream.runtime.ownership.cleanup import StateCleanup
-from millstream.runtime.ownership.client import Client, join_client
-from millstream.runtime.ownership.global_updates import (
-    GlobalUpdates,
-    NoGlobalUpdates,
-    build_global_updates,
-)
-from millstream.runtime.ownership.no_group import NoGroup
-from millstream.runtime.ownership.offset_sums import OffsetSums
-from millstream.runtime.ownership.restoration import Restoration
-from millstream.runtime.ownership.restore_meters import RestoreMeters
-from millstream.runtime.ownership.restore_reports import RestoreAudience, RestoreReports
-from millstream.runtime.ownership.start_offsets import StartOffsets
-from millstream.runtime.ownership.tasks import Tasks
-from millstream.runtime.ownership.thread_assignor import (
-    AssignorCluster,
-    ThreadAssignor,
-    chosen_assignor,
-)
-from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
-from millstream.runtime.queries.reach import upstream_of_stores
+from millstream.runtime.loop.uncommitted_work import UncommittedWork
+from millstream.runtime.queries.store_positions import upstream_of_stores
 from millstream.runtime.queries.store_queries import StoreQueries
-from millstream.runtime.rocksdb_tuning import rocksdb_storages
-from millstream.runtime.task.build_task import TaskServices, build_task
-from millstream.runtime.task.collector import KafkaCollector
-from millstream.runtime.task.stream_task import StreamTask
-from millstream.runtime.task.time_limits import TimeLimits
-from millstream.runtime.thread_clients import Clients, OpenClients, ThreadClients
-from millstream.runtime.thread_identity import ThreadIdentity
-from millstream.runtime.topology_topics import (
+from millstream.runtime.start.topology_topics import (
     has_tasks,
     repartition_topics,
     reset_policy,
     subscription,
     topology_topics,
 )
+from millstream.runtime.task.build_task import TaskServices, build_task
+from millstream.runtime.task.collector import KafkaRecordCollector
+from millstream.runtime.task.node_context import DroppedRecords
+from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.task.task_meters import TaskMeters, recording_of
+from millstream.runtime.task.time_limits import TimeLimits
+from millstream.runtime.task_management.global_store_updater import (
+    GlobalStoreUpdater,
+    NoGlobalStores,
+)
+from millstream.runtime.task_management.global_stores import GLOBAL_TASK, GlobalStores
+from millstream.runtime.task_management.no_group import NoGroup
+from millstream.runtime.task_management.restoration import StateRestorer
+from millstream.runtime.task_management.restore_reports import (
+    RestoreMeters,
+    RestoreReportOptions,
+    RestoreReports,
+)
+from millstream.runtime.task_management.start_offsets import StartOffsets, TopicIncarnations
+from millstream.runtime.task_management.task_manager import OffsetSums, TaskManager
+from millstream.runtime.task_management.thread_assignor import (
+    AssignorCluster,
+    ThreadAssignor,
+    configured_assignor,
+)
+from millstream.runtime.thread_clients import KafkaClients, OpenClients, ThreadClients
+from millstream.runtime.thread_control import Control, MemoryShare
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.disk import Disk
+from millstream.state.storage.overlay import UncommittedBudget
+from millstream.state.storage.rocksdb import rocksdb_storages
 from millstream.state.storage.storages import Storages
-from millstream.state.storage.uncommitted_budget import UncommittedBudget
 from millstream.state.storage.write_check import CHECK_WRITES, WriteCheck
-from millstream.subscriptions.share import SubscriptionShare
-from millstream.topology.operations.subscriptions import Subscribe
+from millstream.subscriptions.thread_state import SubscriptionThreadState
+from millstream.topology.operations.streams import Subscribe
 from millstream.topology.physical.nodes import ProcessorNode
 from millstream.topology.physical.subtopology import SubTopology
 from millstream.topology.physical.topology import Topology
-from millstream.waker import Waker
 
-#: What the leader may spend on asking the cluster, as a part of the session timeout.
-_ASSIGN_PART_OF_SESSION = 0.5
-#: How long tasks that are given up may be waited for at most: a part of `max.poll.interval.ms`,
-#: which is also how long the group waits for a member.
-_PART_OF_POLL_INTERVAL = 2
-#: How much longer a flush may take than a record, which it tells of when its time is over.
+#: The time that the leader may spend on requests to the cluster, as a fraction of the session
+#: timeout.
+_ASSIGN_SESSION_FRACTION = 0.5
+#: The longest drain of revoked tasks is `max.poll.interval.ms` divided by this. The group also
+#: waits for a member for `max.poll.interval.ms`.
+_POLL_INTERVAL_DIVISOR = 2
+#: A flush may take this much longer than a record, since the timeout of a record is reported with a
+#: delay.
 _FLUSH_MARGIN_MS = 10_000
 
 
@@ -95,37 +93,24 @@ def build_thread(
     config: StreamsConfig,
     identity: ThreadIdentity,
     control: Control,
-    restore_audience: RestoreAudience,
+    restore_options: RestoreReportOptions,
     *,
     open_clients: OpenClients = ThreadClients,
     clock: Clock | None = None,
     disk: Disk | None = None,
     storages: Storages | None = None,
-    make_apart: Callable[[Callable[[], None]], Apart] = RealApart,
-    host: Host | None = None,
+    make_runners: Callable[[Callable[[], None]], CallRunners] = DefaultCallRunners,
+    host: WorkerHost | None = None,
 ) -> StreamThread:
-    """Make a stream thread with everything it owns; nothing talks to Kafka before it runs.
-
-    Args:
-        topology: what to compute.
-        config: settings.
-        identity: which thread it is.
-        control: the connection to the driver.
-        restore_audience: who wants to know in the driver what is restored.
-        open_clients: opens its clients, by default those of a real cluster.
-        clock: time, by default the system's.
-        disk: what its state directory is on, by default this host's.
-        storages: opens those of persistent stores, by default databases of RocksDB.
-        make_apart: gives a task what makes calls beside its loop, of what ends the loop's waits.
-        host: where it runs, by default where this process does.
+    """Build a stream thread with everything it owns. Connects to nothing before the thread runs.
 
     Raises:
-        ConfigError: a Kafka client refuses its settings, a serde is missing, or the host lacks a
+        ConfigError: a Kafka client rejects its settings, a serde is missing, or the host lacks a
             variable of `state_dir`.
         LockError: too many instances have threads on this host.
     """
-    clock, waker, host = clock or SystemClock(), Waker(), host or Host.here()
-    control.on_news = waker.wake
+    clock, waker, host = clock or SystemClock(), Waker(), host or WorkerHost.here()
+    control.on_event = waker.wake
     config = host.settings(config)
     with ExitStack() as undo:
         client = join_client(topology, config, identity, host, clock, disk)
@@ -134,26 +119,24 @@ def build_thread(
         control.report(client.joined)
         max_age_ms = config.state_cleanup_dir_max_age_ms
         if max_age_ms >= 0:
-            # Before the group is told what state there is.
+            # Before the state on disk is reported to the group.
             directory.remove_outdated_tasks(max_age_ms=max_age_ms, clock=clock)
         clients = open_clients(config, identity, clock, bool(topology.global_stores), waker)
         undo.callback(clients.close)
-        parts = _Parts(
+        parts = _ThreadBuilder(
             topology,
             config,
             identity,
             clients,
             client,
             storages or rocksdb_storages(config),
-            RestoreReports(control, restore_audience, clock),
+            RestoreReports(control, restore_options, clock),
             TopicIncarnations(
-                clients.admin,
-                clock,
-                int(client_setting(config, "main_consumer", "metadata.max.age.ms")),
+                clients.admin, clock, _consumer_setting(config, "metadata.max.age.ms")
             ),
             clock,
             waker,
-            lambda: make_apart(waker.wake),
+            lambda: make_runners(waker.wake),
             ThreadMeters(identity.name, clock, recording_of(config)),
         )
         thread = parts.thread(control)
@@ -161,17 +144,16 @@ def build_thread(
         return thread
 
 
-class _Membership(NamedTuple):
-    """The thread's place in the group, how it reads what it is given there, and how it asks all of
-    them to shut down."""
+class _GroupMembership(NamedTuple):
+    """The group member of the thread, the decoder of its assignments, and its shutdown request."""
 
     member: Member
     decode: Callable[[Assigned], TaskAssignment]
-    ask_for_shutdown: Callable[[], None]
+    request_shutdown: Callable[[], None]
 
 
-class _Memory:
-    """What the stores of the tasks of one thread may use."""
+class _StoreMemory:
+    """The memory that the stores of a thread's tasks may use."""
 
     def __init__(self, share: MemoryShare, speedups: bool | None) -> None:
         self.caches = CacheBudget(share.cache_max_bytes, speedups)
@@ -182,90 +164,118 @@ class _Memory:
         self.uncommitted.resize(share.uncommitted_max_bytes)
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """Makes the parts of one thread, of what they have in common."""
+@dataclass
+class _ThreadBuilder:
+    """Builds the parts of one thread."""
 
     topology: Topology
     config: StreamsConfig
     identity: ThreadIdentity
-    clients: Clients
-    client: Client
+    clients: KafkaClients
+    client: ClientProcess
     storages: Storages
     restored: RestoreReports
     incarnations: TopicIncarnations
     clock: Clock
     waker: Waker
-    make_apart: Callable[[], Apart]
+    make_runners: Callable[[], CallRunners]
     meters: ThreadMeters
+    write_check: WriteCheck | None = field(init=False)
+    share: SubscriptionThreadState = field(init=False)
+    limits: TimeLimits = field(init=False)
+    uncommitted: UncommittedWork = field(init=False)
+    offset_sums: OffsetSums = field(init=False)
+    memory: _StoreMemory = field(init=False)
+    membership: _GroupMembership = field(init=False)
+    global_updates: GlobalStoreUpdater | NoGlobalStores = field(init=False)
 
-    @cached_property
-    def write_check(self) -> WriteCheck | None:
-        return WriteCheck() if os.environ.get(CHECK_WRITES) else None
+    def __post_init__(self) -> None:
+        # In this order, and not by `cached_property`: until Python 3.11 that holds a lock of the
+        # class, so threads that are built at the same time would wait for each other.
+        self.write_check = WriteCheck() if os.environ.get(CHECK_WRITES) else None
+        self.share = self._build_share()
+        self.limits = self._build_limits()
+        self.uncommitted = UncommittedWork(self.clock, self.limits.limit_ms, self.limits.settings)
+        self.offset_sums = OffsetSums(self.client.directory)
+        self.memory = _StoreMemory(memory_share(self.config), self.config.speedups)
+        self.membership = self._build_membership()
+        self.global_updates = self._build_global_updates()
 
-    @cached_property
-    def share(self) -> SubscriptionShare:
+    def _build_share(self) -> SubscriptionThreadState:
         nodes = [node for part in self.topology._subtopologies() for node in part.nodes]
         plans = [
             node.operation.part.plan
             for node in nodes
             if isinstance(node, ProcessorNode) and isinstance(node.operation, Subscribe)
         ]
-        return SubscriptionShare(plans[0].properties if plans else None)
+        return SubscriptionThreadState(plans[0].properties if plans else None)
 
-    @cached_property
-    def limits(self) -> TimeLimits:
+    def _build_limits(self) -> TimeLimits:
         config = self.config
         name = "max.poll.interval.ms"
-        limit_ms = int(client_setting(config, "main_consumer", name))
+        limit_ms = _consumer_setting(config, name)
         if self.clients.transactions is not None:
             settings = librdkafka_settings(config, "producer", "")
             limit_ms = min(limit_ms, int(settings["transaction.timeout.ms"]))
             name = "transaction.timeout.ms and max.poll.interval.ms"
         return TimeLimits(self.clock, limit_ms, name)
 
-    @cached_property
-    def uncommitted(self) -> UncommittedWork:
-        return UncommittedWork(self.clock, self.limits.limit_ms, self.limits.settings)
+    def _build_global_updates(self) -> GlobalStoreUpdater | NoGlobalStores:
+        config, clock, metrics = self.config, self.clock, self.meters.scope
+        consumer = self.clients.global_consumer
+        if consumer is None:
+            return NoGlobalStores()
+        directory = self.client.directory.global_directory(self.identity.index)
+        meters = TaskMeters(GLOBAL_TASK, clock, metrics.recording, metrics.labels)
+        metrics.adopt(meters.scope)
+        stores = GlobalStores(
+            self.topology.global_stores.values(),
+            config,
+            clock,
+            directory.path,
+            DroppedRecords(GLOBAL_TASK, clock, meters.dropped),
+            self.storages,
+            meters.user_metrics,
+        )
+        max_age_ms = int(client_setting(config, "global_consumer", "metadata.max.age.ms"))
+        return GlobalStoreUpdater(
+            stores,
+            consumer,
+            self.clients.admin,
+            directory if stores.has_persistent else None,
+            clock,
+            self.restored,
+            timeout_ms=config.task_timeout_ms,
+            max_records=int(client_setting(config, "global_consumer", "max.poll.records")),
+            metadata_max_age_ms=max_age_ms,
+        )
 
     def thread(self, control: Control) -> StreamThread:
         clients, config, clock = self.clients, self.config, self.clock
-        offset_sums = OffsetSums(self.client.directory)
-        membership = self._membership(offset_sums)
-        self.limits.progress = membership.member.progress
-        global_updates = build_global_updates(
-            self.topology,
-            config,
-            self.client.directory.global_directory(self.identity.index),
-            clients,
-            self.storages,
-            self.restored,
-            self.meters.scope,
-            clock,
-        )
-        memory = _Memory(memory_share(config), config.speedups)
-        tasks = self._tasks(membership.member, offset_sums, global_updates, memory)
-        commits = self._commits(membership.member)
+        member = self.membership.member
+        self.limits.progress = member.progress
+        tasks = self._tasks()
+        commits = self._commits()
         return StreamThread(
             self._settings(),
             control,
-            rebalances=Rebalances(
-                membership.member,
+            rebalances=RebalanceHandler(
+                member,
                 tasks,
                 commits,
-                membership.decode,
+                self.membership.decode,
                 clock,
                 uncommitted=self.uncommitted,
                 static=clients.static,
-                shut_down_all=membership.ask_for_shutdown,
+                shut_down_all=self.membership.request_shutdown,
             ),
             tasks=tasks,
             limits=self.limits,
-            commits=commits,
+            committer=commits,
             uncommitted=self.uncommitted,
             consumer=clients.consumer,
             producer=clients.producer,
-            global_updates=global_updates,
+            global_updates=self.global_updates,
             incarnations=self.incarnations,
             meters=self.meters,
             share=self.share,
@@ -277,42 +287,33 @@ class _Parts:
                 user_of(librdkafka_settings(config, "admin", "")),
             ),
             cleanup=StateCleanup(self.client.directory, config.state_cleanup_delay_ms, clock),
-            queries=self._queries(tasks, global_updates),
-            resize_memory=memory.resize,
-            close_others=[
-                self.share.close,
-                *clients.closers_beside_tasks,
-                self.client.directory.release,
-            ],
+            queries=StoreQueries(
+                upstream_of_stores(self.topology._subtopologies(), config.application_id),
+                lambda: tasks.all,
+                self.global_updates.find,
+                clock,
+            ),
+            resize_memory=self.memory.resize,
+            close_others=[self.share.close, *clients.other_closers, self.client.directory.release],
             clock=clock,
             waker=self.waker,
         )
 
-    def _queries(
-        self, tasks: Tasks, global_updates: GlobalUpdates | NoGlobalUpdates
-    ) -> StoreQueries:
-        return StoreQueries(
-            upstream_of_stores(self.topology._subtopologies(), self.config.application_id),
-            lambda: tasks.all,
-            global_updates.find,
-            self.clock,
-        )
-
-    def _membership(self, offset_sums: OffsetSums) -> _Membership:
+    def _build_membership(self) -> _GroupMembership:
         if not has_tasks(self.topology):
-            return _Membership(NoGroup(self.waker), lambda _: TaskAssignment(), lambda: None)
+            return _GroupMembership(NoGroup(self.waker), lambda _: TaskAssignment(), lambda: None)
         config = self.config
-        assignor = self._assignor(offset_sums)
+        assignor = self._assignor()
         names, pattern = subscription(self.topology, config)
         member = self.clients.member(config.application_id, names, pattern, assignor)
-        return _Membership(member, assignor.decode, assignor.ask_for_shutdown)
+        return _GroupMembership(member, assignor.decode, assignor.request_shutdown)
 
-    def _assignor(self, offset_sums: OffsetSums) -> ThreadAssignor:
+    def _assignor(self) -> ThreadAssignor:
         config, topics = self.config, topology_topics(self.topology, self.config)
         cluster = AssignorCluster(
             self.clients.assignor_admin,
             config.application_id,
-            int(self.clients.session_timeout_ms * _ASSIGN_PART_OF_SESSION),
+            int(self.clients.session_timeout_ms * _ASSIGN_SESSION_FRACTION),
             self.clock,
             needed=topics.external_source_topics,
         )
@@ -322,52 +323,44 @@ class _Parts:
             config.client_tags,
             topics,
             cluster,
-            offset_sums,
+            self.offset_sums,
             _assignment_config(config),
-            chosen_assignor(config),
+            configured_assignor(config),
             self.clock,
         )
 
-    def _tasks(
-        self,
-        member: Member,
-        offset_sums: OffsetSums,
-        global_updates: GlobalUpdates | NoGlobalUpdates,
-        memory: _Memory,
-    ) -> Tasks:
-        config, clients = self.config, self.clients
+    def _tasks(self) -> TaskManager:
+        config, clients, global_updates = self.config, self.clients, self.global_updates
         subtopologies = self.topology._subtopologies()
         starts = StartOffsets(
-            member,
+            self.membership.member,
             clients.consumer,
             reset_policy(self.topology, config),
             self.incarnations,
             self.clock,
         )
         buffered = config.buffered_records_per_partition
-        return Tasks(
-            self._task_factory(subtopologies, global_updates, memory),
+        return TaskManager(
+            self._task_factory(subtopologies),
             self._restoration(subtopologies, starts),
             clients.consumer,
             starts,
             self.clock,
             timeout_ms=config.task_timeout_ms,
-            # Pausing throws away what was fetched ahead, so it must be rare: not at 1000 records.
-            max_buffered=max(10 * buffered, 2 * _max_poll_records(config)),
-            offset_sums=offset_sums,
+            # Pausing discards prefetched records, so it must be rare; 1,000 records would be too
+            # few.
+            max_buffered=max(10 * buffered, 2 * _consumer_setting(config, "max.poll.records")),
+            offset_sums=self.offset_sums,
             may_start=lambda: global_updates.caught_up,
             calls_ms=self.limits.calls_ms,
         )
 
     def _task_factory(
-        self,
-        subtopologies: Sequence[SubTopology],
-        global_updates: GlobalUpdates | NoGlobalUpdates,
-        memory: _Memory,
+        self, subtopologies: Sequence[SubTopology]
     ) -> Callable[[TaskId, frozenset[TopicPartition]], StreamTask]:
         config, clients = self.config, self.clients
         max_age_ms = int(client_setting(config, "producer", "metadata.max.age.ms"))
-        collector = KafkaCollector(
+        collector = KafkaRecordCollector(
             clients.producer, clients.admin, self.clock, max_age_ms, config.task_timeout_ms
         )
         services = TaskServices(
@@ -376,18 +369,18 @@ class _Parts:
             collector=collector,
             changelog_writer=collector.changelog_writer,
             directory=self.client.directory,
-            budget=memory.caches,
-            uncommitted=memory.uncommitted,
+            budget=self.memory.caches,
+            uncommitted=self.memory.uncommitted,
             storages=self.storages,
-            global_stores=global_updates.stores,
-            settle=collector.settle,
+            global_stores=self.global_updates.stores,
+            await_deliveries=collector.await_deliveries,
             metrics=self.meters.scope,
-            of_thread=self.meters.of_tasks,
-            make_apart=self.make_apart,
-            share=self.share,
+            thread_sensors=self.meters.task_sensors,
+            make_runners=self.make_runners,
+            subscription_state=self.share,
             limits=self.limits,
             write_check=self.write_check,
-            warns_of_old_records=True,
+            checks_retention=True,
         )
         by_id = {part.id: part for part in subtopologies}
 
@@ -398,7 +391,7 @@ class _Parts:
 
     def _restoration(
         self, subtopologies: Sequence[SubTopology], starts: StartOffsets
-    ) -> Restoration:
+    ) -> StateRestorer:
         meters = self.meters
         read = {topic for part in subtopologies for topic in part.source_topics}
 
@@ -408,10 +401,10 @@ class _Parts:
                 place: 0 if offset is None else offset.offset for place, offset in committed.items()
             }
 
-        return Restoration(
+        return StateRestorer(
             self.clients.restore_consumer,
-            # Not the consumer's end, which under exactly-once is where the first open transaction
-            # begins: what is committed may lie behind it, until its marker is written.
+            # Not the consumer's end offset: under exactly-once that is the start of the first open
+            # transaction, and committed records may follow it until its marker is written.
             self.clients.admin,
             self.clock,
             self.config.task_timeout_ms,
@@ -427,29 +420,29 @@ class _Parts:
             lambda: self.waker.is_set,
         )
 
-    def _commits(self, member: Member) -> Commits:
-        producer = self.clients.producer
-        # A full queue means that brokers are slow or away, not that the loop hangs.
-        producer.on_wait = member.progress
-        most_ms = int(client_setting(self.config, "main_consumer", "max.poll.interval.ms"))
-        commits = Commits(
-            self._publication(member),
+    def _commits(self) -> TaskCommitter:
+        producer, progress = self.clients.producer, self.membership.member.progress
+        # A full queue means slow or unavailable brokers, not a hanging loop.
+        producer.on_wait = progress
+        max_poll_interval_ms = _consumer_setting(self.config, "max.poll.interval.ms")
+        commits = TaskCommitter(
+            self._publication(),
             producer,
             self.clock,
-            member.progress,
-            most_ms // _PART_OF_POLL_INTERVAL,
+            progress,
+            max_poll_interval_ms // _POLL_INTERVAL_DIVISOR,
             self.meters.committed,
         )
         properties = self.share.properties
         if properties is not None:
-            commits.be_patient(properties)
+            commits.set_drain_timeouts(properties)
         return commits
 
-    def _publication(self, member: Member) -> Publication:
-        config = self.config
+    def _publication(self) -> ProcessingGuarantee:
+        config, member = self.config, self.membership.member
         settings = librdkafka_settings(config, "producer", "")
         if self.clients.transactions is not None:
-            return Transactions(
+            return ExactlyOnce(
                 self.clients.transactions,
                 member,
                 self.clock,
@@ -462,7 +455,7 @@ class _Parts:
             member,
             self.clock,
             config.task_timeout_ms,
-            # As long as a record is tried.
+            # As long as the producer retries a record.
             int(settings["delivery.timeout.ms"]) + _FLUSH_MARGIN_MS,
             self._on_delivered,
         )
@@ -472,7 +465,7 @@ class _Parts:
             self.write_check.flushed()
 
     def _settings(self) -> ThreadSettings:
-        config, poll_records = self.config, _max_poll_records(self.config)
+        config, poll_records = self.config, _consumer_setting(self.config, "max.poll.records")
         return ThreadSettings(
             name=self.identity.name,
             poll_ms=config.poll_ms,
@@ -487,12 +480,7 @@ class _Parts:
 
 
 def memory_share(config: StreamsConfig, num_threads: int | None = None) -> MemoryShare:
-    """What the stores of one thread may use.
-
-    Args:
-        config: says what all threads of the instance may use.
-        num_threads: how many there are; by default as many as at the start.
-    """
+    """Return the memory that the stores of one thread may use."""
     threads = max(1, num_threads or config.least_stream_threads)
     uncommitted = config.statestore_uncommitted_max_bytes
     return MemoryShare(
@@ -514,5 +502,5 @@ def _assignment_config(config: StreamsConfig) -> AssignmentConfig:
     )
 
 
-def _max_poll_records(config: StreamsConfig) -> int:
-    return int(client_setting(config, "main_consumer", "max.poll.records"))
+def _consumer_setting(config: StreamsConfig, name: str) -> int:
+    return int(client_setting(config, "main_consumer", name))

@@ -1,4 +1,4 @@
-"""Trying again what may work later: with growing pauses, without blocking, and not for ever."""
+"""Non-blocking retries with backoff and a timeout."""
 
 from __future__ import annotations
 
@@ -7,104 +7,123 @@ from typing import Final
 
 from millstream.clock import Clock
 from millstream.errors import LockError, UnknownTopicError
-from millstream.runtime.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE_MS: Final = 100
-#: Brokers that are back are found soon: an outage costs no more than this beyond its end.
-_LAST_PAUSE_MS: Final = 2_000
-#: Trying to lock a file costs microseconds, and who waits for one wants it as soon as it is free.
-_LAST_LOCK_PAUSE_MS: Final = 500
-#: How long a lock is waited for at least: whoever holds it may be closing just now, for which a
-#: worker has ten seconds when its machine ends it, and a commit at last takes some more.
-_LEAST_LOCK_WAIT_MS: Final = 30_000
-#: How long a topic is looked for at least: of one that was created just now, not every broker knows
-#: yet.
-_NEW_TOPIC_MS: Final = 5_000
-#: How often the log tells that something still does not work.
-_SAY_MS: Final = 10_000
+_INITIAL_BACKOFF_MS: Final = 100
+#: An outage lasts at most this much longer for a thread than for the brokers.
+_MAX_BACKOFF_MS: Final = 2_000
+#: Lower than for brokers: locking a file costs microseconds, and a free lock should be taken at
+#: once.
+_MAX_LOCK_BACKOFF_MS: Final = 500
+#: The minimum wait for a lock, since the owner may be closing: a worker has ten seconds when its
+#: machine ends it, and the final commit takes some more.
+_MIN_LOCK_TIMEOUT_MS: Final = 30_000
+#: The minimum wait for a topic: not every broker knows a new topic yet.
+_MIN_TOPIC_TIMEOUT_MS: Final = 5_000
+#: How often repeated failures are logged.
+_LOG_INTERVAL_MS: Final = 10_000
 
 
-class Retry:
-    """When something that failed is tried next, by a caller who goes on with other work meanwhile.
+class Backoff:
+    """The pauses before retries of one operation, which double. The owner decides when to give up.
 
-    Who can do nothing without it waits in `kafka.cluster.insisting.insist`.
-
-    The timeout is Kafka Streams' `task.timeout.ms`: with 0 the first failure raises its error, with
-    more it is tried again at least once, however long a try takes.
-
-    Args:
-        what: for the log, for example "opening task 0_1".
-        clock: for the pauses.
-        timeout_ms: after failing for so long the error is raised.
-        last_pause_ms: pauses double up to this.
+    A time of `reset_after_ms` without failures resets the backoff; None if only `reset` does.
     """
 
     def __init__(
-        self, what: str, clock: Clock, timeout_ms: int, *, last_pause_ms: int = _LAST_PAUSE_MS
+        self, clock: Clock, *, initial_ms: int, max_ms: int, reset_after_ms: int | None = None
     ) -> None:
-        self._what = what
+        self._clock = clock
+        self._initial_ms = initial_ms
+        self._max_ms = max_ms
+        self._reset_after_ms = reset_after_ms
+        self._next_ms = initial_ms
+        self._retried_ms: int | None = None
+
+    def next_pause_ms(self) -> int:
+        """Return the pause after a failure, in milliseconds."""
+        now_ms = self._clock.monotonic_ms()
+        if self._reset_after_ms is not None and self._retried_ms is not None:
+            went_well_ms = now_ms - self._retried_ms
+            if went_well_ms >= self._reset_after_ms:
+                self.reset()
+        pause_ms = min(self._next_ms, self._max_ms)
+        self._next_ms = 2 * pause_ms
+        self._retried_ms = now_ms + pause_ms
+        return pause_ms
+
+    def reset(self) -> None:
+        self._next_ms = self._initial_ms
+
+
+class RetrySchedule:
+    """Decides when to retry a failed operation while the caller continues with other work.
+
+    Callers that need the result at once use `kafka.cluster.retries.retry_until_available`.
+
+    The timeout is Kafka Streams' `task.timeout.ms`: with 0 the first failure raises its error; with
+    more there is at least one retry, however long an attempt takes.
+    """
+
+    def __init__(
+        self, action: str, clock: Clock, timeout_ms: int, *, max_backoff_ms: int = _MAX_BACKOFF_MS
+    ) -> None:
+        self._action = action
         self._clock = clock
         self._timeout_ms = timeout_ms
-        self._backoff = Backoff(clock, first_ms=_FIRST_PAUSE_MS, most_ms=last_pause_ms)
+        self._backoff = Backoff(clock, initial_ms=_INITIAL_BACKOFF_MS, max_ms=max_backoff_ms)
         self._next_ms = clock.monotonic_ms()
-        self._said_ms: int | None = None
+        self._logged_ms: int | None = None
         self._failing_since_ms: int | None = None
 
     @property
     def is_due(self) -> bool:
-        """Whether to try now."""
         return self._clock.monotonic_ms() >= self._next_ms
 
     def failed(self, error: Exception) -> None:
-        """It failed: pause, or raise the error if it has failed for too long."""
+        """Record a failure: schedule a retry, or raise the error after the timeout."""
         now_ms = self._clock.monotonic_ms()
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms
         failing_ms = now_ms - self._failing_since_ms
-        least_ms = _NEW_TOPIC_MS if isinstance(error, UnknownTopicError) else 0
-        if failing_ms >= max(self._timeout_ms, least_ms):
-            raise self._at_last(error)
-        if self._said_ms is None:
-            self._said_ms = now_ms
-            logger.info("%s did not work, trying again: %s", self._what, error)
-        elif now_ms - self._said_ms >= _SAY_MS:
-            self._said_ms = now_ms
-            logger.warning("%s has not worked for %d s: %s", self._what, failing_ms // 1000, error)
+        min_timeout_ms = _MIN_TOPIC_TIMEOUT_MS if isinstance(error, UnknownTopicError) else 0
+        if failing_ms >= max(self._timeout_ms, min_timeout_ms):
+            raise self._final_error(error)
+        if self._logged_ms is None:
+            self._logged_ms = now_ms
+            logger.info("%s failed, retrying: %s", self._action, error)
+        elif now_ms - self._logged_ms >= _LOG_INTERVAL_MS:
+            self._logged_ms = now_ms
+            logger.warning(
+                "%s has been failing for %d s: %s", self._action, failing_ms // 1000, error
+            )
         self._next_ms = now_ms + self._backoff.next_pause_ms()
 
-    def worked(self) -> None:
-        """It worked: the next failure is a first one again."""
+    def succeeded(self) -> None:
         self._failing_since_ms = None
-        self._said_ms = None
+        self._logged_ms = None
         self._backoff.reset()
 
-    def _at_last(self, error: Exception) -> Exception:
-        """What is raised when there is no time left."""
+    def _final_error(self, error: Exception) -> Exception:
         return error
 
 
-class LockRetry(Retry):
-    """When a directory is tried next that another process has locked.
+class LockRetry(RetrySchedule):
+    """Retries to lock a directory that another process has locked.
 
-    It is waited for as long as the task timeout, but at least 30 seconds: that somebody holds a
-    lock is no failure yet. The error then raised names the holder.
-
-    Args:
-        what: for the log and the error, for example "opening task 0_1".
-        clock: for the pauses.
-        timeout_ms: `task.timeout.ms`.
+    The timeout is at least 30 seconds, because a locked directory is not a failure yet. The final
+    error names the owner of the lock.
     """
 
-    def __init__(self, what: str, clock: Clock, timeout_ms: int) -> None:
-        self._waits_ms = max(timeout_ms, _LEAST_LOCK_WAIT_MS)
-        super().__init__(what, clock, self._waits_ms, last_pause_ms=_LAST_LOCK_PAUSE_MS)
+    def __init__(self, action: str, clock: Clock, timeout_ms: int) -> None:
+        self._lock_timeout_ms = max(timeout_ms, _MIN_LOCK_TIMEOUT_MS)
+        super().__init__(action, clock, self._lock_timeout_ms, max_backoff_ms=_MAX_LOCK_BACKOFF_MS)
 
-    def _at_last(self, error: Exception) -> Exception:
+    def _final_error(self, error: Exception) -> Exception:
         if not isinstance(error, LockError):
             return error
         return LockError(
-            f"Gave up {self._what} after {self._waits_ms // 1_000} s. {error.message}",
+            f"Gave up {self._action} after {self._lock_timeout_ms // 1_000} s. {error.message}",
             task_id=error.task_id,
         )

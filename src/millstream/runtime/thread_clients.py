@@ -7,66 +7,62 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
-from millstream.clock import Clock
-from millstream.config import StreamsConfig
-from millstream.config_clients import Role
+from millstream.clock import Clock, Waker
+from millstream.config.client_settings import Role
+from millstream.config.streams_config import StreamsConfig
+from millstream.kafka.clients.group_metadata import verify_format
+from millstream.kafka.clients.producer_clients import BatchLimits
+from millstream.kafka.clients.record_consumer import RecordConsumer
+from millstream.kafka.clients.record_producer import RecordProducer
+from millstream.kafka.clients.transactional_producer import TransactionalRecordProducer
 from millstream.kafka.cluster.admin import ClusterAdmin
-from millstream.kafka.data.batch_limits import BatchLimits
-from millstream.kafka.data.consumer import RecordConsumer
-from millstream.kafka.data.group_metadata import verify_format
-from millstream.kafka.data.producer import RecordProducer
-from millstream.kafka.data.transactions import TransactionalRecordProducer
-from millstream.kafka.member.group_member import GroupMember
-from millstream.kafka.member.member_assignor import MemberAssignor
+from millstream.kafka.membership.group_member import GroupMember
+from millstream.kafka.membership.member_assignor import MemberAssignor
 from millstream.kafka.protocols import Admin, Consumer, Member, Producer, TransactionalProducer
-from millstream.kafka.settings.clients import (
+from millstream.kafka.settings.librdkafka_settings import (
     client_setting,
     kafka_python_settings,
     librdkafka_settings,
 )
-from millstream.kafka.speedups import told_speedups
-from millstream.runtime.task.production import own_handler
-from millstream.runtime.thread_identity import ThreadIdentity
-from millstream.waker import Waker
+from millstream.kafka.speedups import describe_speedups
+from millstream.runtime.client_process import ThreadIdentity
+from millstream.runtime.task.error_handling.production_errors import custom_handler
 
 _log = logging.getLogger(__name__)
 
 _DEFAULT_SESSION_MS = 45_000
 
 
-class Clients(Protocol):
-    """The clients of one stream thread, on whatever cluster.
-
-    Attributes:
-        admin: asks and changes the cluster, on the thread itself.
-        assignor_admin: the same for the assignor, which works on the member's thread.
-        producer: writes outputs and changelogs.
-        transactions: the same, under exactly-once; else None.
-        consumer: reads the inputs of tasks.
-        restore_consumer: reads changelogs.
-        global_consumer: reads global topics; None if there are none.
-        session_timeout_ms: after how long a silent member is thought to be dead.
-        static: whether the member has a `group.instance.id`.
-    """
+class KafkaClients(Protocol):
+    """The Kafka clients of one stream thread, for a real or a simulated cluster."""
 
     @property
     def admin(self) -> Admin: ...
     @property
-    def assignor_admin(self) -> Admin: ...
+    def assignor_admin(self) -> Admin:
+        """The admin client for the assignor, which runs on the member's thread."""
+
     @property
     def producer(self) -> Producer: ...
     @property
-    def transactions(self) -> TransactionalProducer | None: ...
+    def transactions(self) -> TransactionalProducer | None:
+        """The transactional producer under exactly-once; else None."""
+
     @property
     def consumer(self) -> Consumer: ...
     @property
     def restore_consumer(self) -> Consumer: ...
     @property
-    def global_consumer(self) -> Consumer | None: ...
+    def global_consumer(self) -> Consumer | None:
+        """Reads global topics; None without global stores."""
+
     @property
-    def session_timeout_ms(self) -> int: ...
+    def session_timeout_ms(self) -> int:
+        """How long a member may be silent before the group removes it."""
+
     @property
-    def static(self) -> bool: ...
+    def static(self) -> bool:
+        """Whether the member has a `group.instance.id`, which identifies it after a restart."""
 
     def member(
         self,
@@ -75,36 +71,30 @@ class Clients(Protocol):
         pattern: re.Pattern[str] | None,
         assignor: MemberAssignor,
     ) -> Member:
-        """The thread's place in the group, which it has not joined yet."""
-        ...
+        """Return the group member, which has not joined the group yet."""
 
     @property
-    def closers_beside_tasks(self) -> Collection[Callable[[], None]]:
-        """What closes the clients that neither tasks nor commits need any more."""
-        ...
+    def other_closers(self) -> Collection[Callable[[], None]]:
+        """The functions that close the clients other than consumer and producer."""
 
     def close(self) -> None:
-        """Close what was opened, when the thread could not be put together."""
-        ...
+        """Close all clients after the thread could not be built."""
 
 
-#: Opens the clients of a thread: of its settings, which thread it is, a clock, whether it has a use
-#: for a consumer of global topics, and what ends its waits for records and events.
-OpenClients = Callable[[StreamsConfig, ThreadIdentity, Clock, bool, Waker], Clients]
+#: Opens the clients of a thread. Arguments: the settings, the thread's identity, a clock, whether
+#: there are global stores, and a waker that ends waits for records and events.
+OpenClients = Callable[[StreamsConfig, ThreadIdentity, Clock, bool, Waker], KafkaClients]
 
 
 class ThreadClients:
-    """The Kafka clients of one thread. They connect when they are first used.
+    """The Kafka clients of one stream thread. They connect on first use.
 
-    Args:
-        config: the application's settings.
-        identity: which thread it is; the names of its clients begin with its name.
-        clock: where deadlines are measured.
-        reads_global_topics: whether the topology has global stores.
-        waker: ends waits for records and for the member's events, which wake it, too.
+    The thread's name is the prefix of the client ids. The waker ends waits for records and member
+    events, and is woken by member events.
 
     Raises:
-        ConfigError: a client refuses its settings, or `speedups` is True and they are not there.
+        ConfigError: a client rejects its settings, or `speedups` is True and the extension is
+            missing.
     """
 
     def __init__(
@@ -124,17 +114,17 @@ class ThreadClients:
             config, client_id=f"{name}-consumer", thread_index=identity.index
         )
         self.admin = self._admin(config, f"{name}-admin", clock)
-        # The assignor works on the member's thread: it has an admin client of its own.
+        # The assignor runs on the member's thread and has its own admin client.
         self.assignor_admin = self._admin(config, f"{name}-assignor", clock)
         self.transactions = self._transactions(config, identity) if config.exactly_once else None
         self.producer = self.transactions or RecordProducer(
             librdkafka_settings(config, "producer", f"{name}-producer"),
-            **self._producing(config),
-            # Follows Kafka Streams: what DefaultProductionExceptionHandler answers.
-            begins_anew=own_handler(config) is None,
+            **self._producer_arguments(config),
+            # Follows Kafka Streams' DefaultProductionExceptionHandler.
+            reprocess_on_timeout=custom_handler(config) is None,
         )
         self._opened.append(self.producer.close)
-        _log.info("%s: records are read and written %s", name, told_speedups(config.speedups))
+        _log.info("%s: records are read and written %s", name, describe_speedups(config.speedups))
         self.consumer = self._consumer(config, "main_consumer", f"{name}-consumer")
         self.restore_consumer = self._consumer(
             config, "restore_consumer", f"{name}-restore-consumer"
@@ -161,10 +151,10 @@ class ThreadClients:
         return TransactionalRecordProducer(
             librdkafka_settings(config, "producer", f"{self._name}-producer"),
             identity.transactional_id(config.application_id),
-            **self._producing(config),
+            **self._producer_arguments(config),
         )
 
-    def _producing(self, config: StreamsConfig) -> dict[str, Any]:
+    def _producer_arguments(self, config: StreamsConfig) -> dict[str, Any]:
         return {
             "clock": self._clock,
             "limits": BatchLimits(self.admin, self._clock, config.task_timeout_ms),
@@ -181,12 +171,10 @@ class ThreadClients:
 
     @property
     def session_timeout_ms(self) -> int:
-        """After how long a silent member is thought to be dead."""
         return int(self._member_settings.get("session_timeout_ms", _DEFAULT_SESSION_MS))
 
     @property
     def static(self) -> bool:
-        """Whether the member has a `group.instance.id`, by which it is known after a restart."""
         return "group_instance_id" in self._member_settings
 
     def member(
@@ -196,7 +184,6 @@ class ThreadClients:
         pattern: re.Pattern[str] | None,
         assignor: MemberAssignor,
     ) -> GroupMember:
-        """The thread's place in the group, which it has not joined yet."""
         return GroupMember(
             self._member_settings,
             group_id=group_id,
@@ -206,17 +193,15 @@ class ThreadClients:
             client_id=f"{self._name}-consumer",
             clock=self._clock,
             waker=self._waker,
-            # So that no transaction is open while nothing can be committed.
+            # Ensures that no transaction is open while commits are impossible.
             announces_joins=self._exactly_once,
         )
 
     @property
-    def closers_beside_tasks(self) -> list[Callable[[], None]]:
-        """What closes the clients that neither tasks nor commits need any more."""
+    def other_closers(self) -> list[Callable[[], None]]:
         clients = (self.restore_consumer, self.global_consumer, self.admin, self.assignor_admin)
         return [client.close for client in clients if client is not None]
 
     def close(self) -> None:
-        """Close what was opened, when the thread could not be put together."""
         for close in self._opened:
             close()

@@ -1,9 +1,9 @@
-"""Serdes: how keys and values become bytes and bytes become keys and values.
+"""Serdes convert keys and values to bytes and back.
 
-The constants write the bytes of the Java serdes of the same name, so that topics and state are
-shared with Java applications. `JSON`, `json_of` and `msgpack_of` are for objects; `Serde` makes one
-of two functions. `avro`, `protobuf` and `json_schema` work with a schema registry. A serde works on
-one value or on a list of them, the second being several times as fast.
+The constants are compatible with the Java serdes of the same name, so that topics and state can be
+shared with Java applications. `JSON`, `json_of` and `msgpack_of` are for objects; `Serde` creates a
+serde from two functions. `avro`, `protobuf` and `json_schema` use a schema registry. A serde
+converts single values or lists of values; lists are several times as fast.
 
 Example:
     >>> STRING.serialize("topic", "tea"), BYTES.serialize("topic", b"tea")
@@ -25,12 +25,11 @@ Example:
     >>> VOID.deserialize("topic", None)
 """
 
-from millstream.serdes._json_values import JSON
 from millstream.serdes._list import list_of
 from millstream.serdes._numbers import DOUBLE, FLOAT, INTEGER, LONG, SHORT
 from millstream.serdes._registry import avro, json_schema, protobuf
 from millstream.serdes._serde import Serde
-from millstream.serdes._text import BOOLEAN, BYTES, STRING, UUID, VOID
+from millstream.serdes._text import BOOLEAN, BYTES, JSON, STRING, UUID, VOID
 from millstream.serdes._typed import json_of, msgpack_of
 from millstream.serdes._windowed import session_windowed, time_windowed
 

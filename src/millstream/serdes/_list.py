@@ -1,4 +1,4 @@
-"""Lists of what another serde takes, in the bytes of Kafka's ListSerializer."""
+"""The list serde, in the format of Kafka's `ListSerializer`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from millstream.errors import BatchSerializationError, SerializationError
-from millstream.serdes._constant import must_be
 from millstream.serdes._numbers import DOUBLE, FLOAT, INTEGER, LONG, SHORT
-from millstream.serdes._serde import Serde, WrongValueError
+from millstream.serdes._serde import ArgumentsSerde, Serde, WrongValueError, check_type
 from millstream.serdes._text import UUID
 
 T = TypeVar("T")
 
-# Values of these serdes are written without their size: it is always the same. As in Kafka, that
-# goes by the serde, so another serde of 8 bytes is written with sizes.
+# Elements of these serdes have a constant size and are written without it. As in Kafka, this
+# depends on the serde: elements of a custom serde with 8 bytes are written with their sizes.
 _FIXED_SIZES: Final[dict[Serde[Any], int]] = {
     SHORT: 2,
     INTEGER: 4,
@@ -31,13 +30,10 @@ _INT: Final = struct.Struct(">i")
 
 
 def list_of(inner: Serde[T]) -> Serde[list[T | None]]:
-    """Lists, with None among their elements allowed.
+    """Return a serde for lists, which may contain None.
 
-    The bytes are those of Kafka's `Serdes.ListSerde`: a flag, then for elements of constant size
+    The format is that of Kafka's `Serdes.ListSerde`: a flag, then for elements of constant size
     the positions of the Nones and the elements, for others each element after its size.
-
-    Args:
-        inner: the serde of the elements.
 
     Example:
         >>> list_of(LONG).serialize("scores", [7]).hex()
@@ -46,26 +42,15 @@ def list_of(inner: Serde[T]) -> Serde[list[T | None]]:
     return ListSerde(inner)
 
 
-class ListSerde(Serde[list[T | None]]):
-    """The serde of `list_of`. Two with equal inner serdes are equal."""
-
+class ListSerde(ArgumentsSerde[list[T | None]]):
     def __init__(self, inner: Serde[T]) -> None:
-        #: The serde of the elements.
         self.inner = inner
+        self._arguments = (inner,)
         self._size = _FIXED_SIZES.get(inner)
         super().__init__(self._encode, self._decode, name=f"list_of({inner.name})")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (list_of, (self.inner,))
-
-    def __eq__(self, other: object) -> bool:
-        return self.inner == other.inner if isinstance(other, ListSerde) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash((ListSerde, self.inner))
-
     def _encode(self, topic: str, values: Sequence[T | None]) -> bytes:
-        must_be(values, (list, tuple))
+        check_type(values, (list, tuple))
         try:
             elements = self.inner.serialize_many(topic, values)
         except BatchSerializationError as error:
@@ -89,16 +74,16 @@ class ListSerde(Serde[list[T | None]]):
             elif flag == _VARIABLE_SIZE:
                 elements = _variable_size_elements(data)
             else:
-                raise WrongValueError(f"its first byte is {flag}, not the flag of such a list")
+                raise WrongValueError(f"the first byte is {flag}, which is not a valid list flag")
         except (struct.error, IndexError):
-            raise WrongValueError("it ends in the middle of the list") from None
+            raise WrongValueError("the bytes end in the middle of the list") from None
         try:
             return self.inner.deserialize_many(topic, elements)
         except BatchSerializationError as error:
             raise self._element_failed(error, topic) from error
 
     def _element_failed(self, error: BatchSerializationError, topic: str) -> SerializationError:
-        # Its index is one of this list, not of the batch that a caller counts in.
+        # The index refers to this list, not to the batch of the caller.
         return SerializationError(
             f"{self.name} failed at element {error.index}: {error.message}", topic=topic or None
         )
@@ -110,9 +95,9 @@ def _constant_size_elements(data: bytes, size: int) -> list[bytes | None]:
     start = 5 + 4 * max(0, null_count)
     (count,) = _INT.unpack_from(data, start)
     start += 4
-    # Checked before anything is allocated: a broken count could ask for 2**31 elements.
+    # Checked before any allocation: an invalid count could be up to 2**31.
     if count < 0 or len(data) - start != size * (count - len(nulls)):
-        raise WrongValueError(f"its size does not fit {count} elements of {size} bytes")
+        raise WrongValueError(f"the number of bytes does not fit {count} elements of {size} bytes")
     elements: list[bytes | None] = []
     for index in range(count):
         if index in nulls:
@@ -134,7 +119,7 @@ def _variable_size_elements(data: bytes) -> list[bytes | None]:
             elements.append(None)
             continue
         if size < 0 or start + size > len(data):
-            raise WrongValueError("it ends in the middle of the list")
+            raise WrongValueError("the bytes end in the middle of the list")
         elements.append(data[start : start + size])
         start += size
     return elements

@@ -1,4 +1,4 @@
-"""Numbers of a fixed size, big-endian, as Java's serdes write them.
+"""Serdes for big-endian numbers of a fixed size, compatible with Java's serdes.
 
 LONG 8 bytes, INTEGER 4, SHORT 2 (signed); DOUBLE 8, FLOAT 4 (IEEE 754).
 """
@@ -10,8 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from millstream.serdes._constant import ConstantSerde
-from millstream.serdes._serde import Serde, WrongValueError
+from millstream.serdes._serde import ConstantSerde, Serde, WrongValueError
 
 N = TypeVar("N", bound=float)
 
@@ -19,95 +18,89 @@ _NONE_TYPE = type(None)
 
 
 class FixedSizeSerde(ConstantSerde[N]):
-    """Numbers that take the same number of bytes each.
-
-    Args:
-        name: the constant's name.
-        code: the number's letter in the `struct` module.
-        kind: the type of Python that decoding gives.
-    """
-
     def __init__(self, name: str, code: str, kind: type[N]) -> None:
         super().__init__(name, self._pack, self._unpack, immutable=True)
-        #: The number's letter in the modules `struct` and `array`.
+        #: The type code of the modules `struct` and `array`.
         self.code = code
         self._struct = struct.Struct(">" + code)
-        #: Values of other types take the slow path: subclasses, numpy's integers, mistakes.
-        self._plain: frozenset[type] = frozenset({kind, _NONE_TYPE})
-        #: The number of bytes of a value.
+        #: Other types use the slow path: subclasses, numpy integers, invalid values.
+        self._fast_types: frozenset[type] = frozenset({kind, _NONE_TYPE})
+        #: The size of a value in bytes.
         self.size = self._struct.size
 
     def serialize_many(self, topic: str, values: Sequence[N | None]) -> list[bytes | None]:
-        # 65 ns a record, with Nones in between too; one by one: 200. Packing the whole list at
-        # once and cutting it is slower than packing each.
+        # 65 ns per record, also with Nones; individually: 200. Packing the whole list at once and
+        # slicing it is slower than packing each value.
         kinds = set(map(type, values))
-        if kinds <= self._plain and not self._has_unusual(values, kinds):
+        if kinds <= self._fast_types and not self._needs_slow_path(values, kinds):
             pack = self._struct.pack
             try:
                 if _NONE_TYPE in kinds:
                     return [None if value is None else pack(value) for value in values]
                 return list(map(pack, values))
             except (struct.error, OverflowError):
-                pass  # One value is out of range; below it is found and named.
+                pass  # A value is out of range; the slow path below reports it.
         return super().serialize_many(topic, values)
 
     def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[N | None]:
-        # 44 ns a record, 57 with Nones in between; one by one: 145. Joining the bytes turns the
-        # whole list into one call of unpack; only equal sizes make that the same.
+        # 44 ns per record, 57 with Nones; individually: 145. Joining the bytes allows a single
+        # call of unpack, which is only correct if all sizes are equal.
         try:
             if set(map(len, datas)) <= {self.size}:  # type: ignore[arg-type]
                 joined = b"".join(datas)  # type: ignore[arg-type]
                 return list(struct.unpack(f">{len(datas)}{self.code}", joined))
         except TypeError:
-            pass  # There is a None; len() and join() take none.
+            pass  # The list contains None, which len() and join() do not accept.
         unpack = self._struct.unpack
         try:
             return [None if data is None else unpack(data)[0] for data in datas]
         except (struct.error, TypeError):
             return super().deserialize_many(topic, datas)
 
-    def _has_unusual(self, values: Sequence[Any], kinds: set[type]) -> bool:
+    def _needs_slow_path(self, values: Sequence[Any], kinds: set[type]) -> bool:
         return False
 
     def _pack(self, topic: str, value: Any) -> bytes:
         try:
             number = operator.index(value)
         except TypeError:
-            raise WrongValueError("it takes int") from None
+            raise WrongValueError("it requires int") from None
         if isinstance(value, bool):
-            raise WrongValueError("it takes int")
+            raise WrongValueError("it requires int")
         try:
             return self._struct.pack(number)
         except struct.error:
-            most = (1 << (8 * self.size - 1)) - 1
-            raise WrongValueError(f"it takes integers from {-most - 1} to {most}") from None
+            maximum = (1 << (8 * self.size - 1)) - 1
+            raise WrongValueError(
+                f"it requires integers from {-maximum - 1} to {maximum}"
+            ) from None
 
     def _unpack(self, topic: str, data: bytes) -> N:
         if len(data) != self.size:
-            raise WrongValueError(f"it takes exactly {self.size} bytes")
+            raise WrongValueError(f"it requires exactly {self.size} bytes")
         return self._struct.unpack(data)[0]  # type: ignore[no-any-return]
 
 
 class FloatingPointSerde(FixedSizeSerde[float]):
-    """Numbers with a fraction. Takes int as well, as Python does where a float is expected."""
+    """A serde for floating-point numbers. Also accepts int, like Python's float parameters."""
 
     def __init__(self, name: str, code: str) -> None:
         super().__init__(name, code, float)
-        self._plain = frozenset({float, int, _NONE_TYPE})
+        self._fast_types = frozenset({float, int, _NONE_TYPE})
 
     def _pack(self, topic: str, value: Any) -> bytes:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise WrongValueError("it takes float")
+            raise WrongValueError("it requires float")
         try:
             number = float(value)
-            # Kafka's DoubleSerializer writes every NaN alike (doubleToLongBits); Python has one
-            # for a double without a sign, and the sign is what arithmetic may give it here.
+            # Kafka's DoubleSerializer writes all NaNs with the same bytes (doubleToLongBits), while
+            # arithmetic in Python may produce a NaN with a sign.
             return self._struct.pack(number if number == number else _NAN)
         except OverflowError:
-            raise WrongValueError(f"it is too large for {8 * self.size} bits") from None
+            raise WrongValueError(f"the value is too large for {8 * self.size} bits") from None
 
-    def _has_unusual(self, values: Sequence[Any], kinds: set[type]) -> bool:
-        # A sum is NaN if one of its terms is; 4 ns a record.
+    def _needs_slow_path(self, values: Sequence[Any], kinds: set[type]) -> bool:
+        # A sum is NaN if one of its terms is NaN; 4 ns per record.
         try:
             total = sum(values if _NONE_TYPE not in kinds else filter(None, values))
         except OverflowError:

@@ -1,8 +1,8 @@
-"""Avro, Protobuf and JSON Schema in Confluent's wire format, with a schema registry.
+"""Serdes for Avro, Protobuf and JSON Schema in Confluent's wire format, with a schema registry.
 
-The work is done by confluent-kafka's serializers, which are optional extras of this package. They
-and their connections are made on first use, in the process that serializes: a serde is pickled as
-the call that made it.
+These serdes use confluent-kafka's serializers, which are optional extras of this package. The
+serializers and their connections are created on first use, in the process that uses them: a serde
+is pickled as its constructor arguments.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
-from millstream.serdes._mock_registry import MockRegistry
-from millstream.serdes._serde import Serde, reason, shown
+from millstream.serdes._serde import ArgumentsSerde, Serde, error_text, format_value
 
 T = TypeVar("T")
 
-#: The address of a registry, or confluent-kafka's settings for its client, `url` among them.
+#: The address of a registry, or settings of confluent-kafka's registry client, including `url`.
 Registry = str | Mapping[str, Any]
 
 _TOPIC_NAMES = {"subject.name.strategy.type": "TOPIC"}
@@ -59,22 +58,22 @@ def avro(
     serializer: Mapping[str, Any] | None = None,
     deserializer: Mapping[str, Any] | None = None,
 ) -> Serde[Any]:
-    """Avro with a schema registry, in Confluent's wire format (`millstream[avro]`).
+    """Return a serde for Avro with a schema registry (`millstream[avro]`).
 
-    Records are dicts, unless `to_dict` and `from_dict` make them something else. A schema is
-    registered when the first value is written to a topic, under the subject `<topic>-value`, or
-    `<topic>-key` for keys; what is read is resolved to `schema`.
+    Uses Confluent's wire format. Values are dicts, unless `to_dict` and `from_dict` convert them.
+    The schema is registered when the first value is written to a topic, under the subject
+    `<topic>-value`, or `<topic>-key` for keys. Data is resolved to `schema` when it is read.
 
     Args:
         schema: an Avro schema as JSON text or as a dict, or the name of a primitive type. None
-            reads each record as it was written, and can write nothing.
+            reads each record with its own schema, and does not support writing.
         registry: the registry's address, or settings of confluent-kafka's `SchemaRegistryClient`.
-        to_dict: turns a value into the dict to be written.
-        from_dict: turns a dict that was read into a value.
-        is_key: whether it is for keys. Maps in keys are written with sorted names, so that equal
-            keys have equal bytes.
-        serializer: settings of confluent-kafka's `AvroSerializer` over the defaults, for example
-            `{"auto.register.schemas": False}`.
+        to_dict: converts a value to a dict before writing.
+        from_dict: converts a dict to a value after reading.
+        is_key: whether the serde is for keys. Maps in keys are written with sorted names, so that
+            equal keys have equal bytes.
+        serializer: settings of confluent-kafka's `AvroSerializer` that override the defaults, for
+            example `{"auto.register.schemas": False}`.
         deserializer: the same for `AvroDeserializer`.
 
     Raises:
@@ -125,18 +124,18 @@ def json_schema(
     serializer: Mapping[str, Any] | None = None,
     deserializer: Mapping[str, Any] | None = None,
 ) -> Serde[Any]:
-    """JSON checked against a schema from a registry (`millstream[json-schema]`).
+    """Return a serde for JSON with a JSON Schema from a registry (`millstream[json-schema]`).
 
     Confluent's wire format: the schema's id, then JSON. Otherwise like `avro`.
 
     Args:
         schema: a JSON Schema as text or as a dict, with a `title`.
         registry: the registry's address, or settings of confluent-kafka's `SchemaRegistryClient`.
-        to_dict: turns a value into the dict to be written.
-        from_dict: turns a dict that was read into a value.
-        is_key: whether it is for keys. They are written with sorted names, so that equal keys have
-            equal bytes.
-        serializer: settings of confluent-kafka's `JSONSerializer` over the defaults.
+        to_dict: converts a value to a dict before writing.
+        from_dict: converts a dict to a value after reading.
+        is_key: whether the serde is for keys. Keys are written with sorted names, so that equal
+            keys have equal bytes.
+        serializer: settings of confluent-kafka's `JSONSerializer` that override the defaults.
         deserializer: the same for `JSONDeserializer`.
 
     Raises:
@@ -167,21 +166,19 @@ def protobuf(
     serializer: Mapping[str, Any] | None = None,
     deserializer: Mapping[str, Any] | None = None,
 ) -> Serde[T]:
-    """Messages of a class that `protoc` generated (`millstream[protobuf]`).
+    """Return a serde for messages of a class that `protoc` generated (`millstream[protobuf]`).
 
-    Confluent's wire format: the schema's id, the message's place in its file, the message.
+    Confluent's wire format: the schema's id, the message's index path in its file, the message.
     Otherwise like `avro`.
 
     Args:
-        message: the class of the messages.
         registry: the registry's address, or settings of confluent-kafka's `SchemaRegistryClient`.
-        is_key: whether it is for keys.
-        serializer: settings of confluent-kafka's `ProtobufSerializer` over the defaults.
+        serializer: settings of confluent-kafka's `ProtobufSerializer` that override the defaults.
         deserializer: the same for `ProtobufDeserializer`.
 
     Raises:
         ImportError: the extra is not installed.
-        ValueError: it is for keys, and the message has a map.
+        ValueError: the serde is for keys, and the message contains a map.
 
     Example:
         >>> from google.protobuf.timestamp_pb2 import Timestamp  # or a class of your own
@@ -193,17 +190,17 @@ def protobuf(
     )
     if is_key and (field := _map_field(message.DESCRIPTOR, set())) is not None:  # type: ignore[attr-defined]
         raise ValueError(
-            f"{serde.name} cannot be for keys: the entries of the map {field} are written in any "
-            "order, so that equal keys would have different bytes. Make the key a message without "
-            "maps."
+            f"{serde.name} cannot be used for keys: the entries of the map {field} are written in "
+            "any order, so equal keys could have different bytes. Use a message without maps as "
+            "the key."
         )
     return serde
 
 
-class RegistrySerde(Serde[Any]):
-    """What the three have in common. Subclasses make the serializer and the deserializer."""
+class RegistrySerde(ArgumentsSerde[Any]):
+    """The base class of serdes with a schema registry."""
 
-    #: The extra of this package, and the module of confluent-kafka that it makes importable.
+    #: The extra of this package, and the module of confluent-kafka that requires it.
     extra: str
     module: str
 
@@ -217,84 +214,61 @@ class RegistrySerde(Serde[Any]):
         serializer: Mapping[str, Any] | None,
         deserializer: Mapping[str, Any] | None,
     ) -> None:
-        self._arguments = (
-            maker,
-            schema,
-            registry,
-            is_key,
-            conversions,
-            serializer,
-            deserializer,
-        )
-        self._schema = schema
+        self._arguments = (maker, schema, registry, is_key, conversions, serializer, deserializer)
+        #: The schema's text, or the message class; None to read each record with its own schema.
+        self.schema = schema
         self._settings = {"url": registry} if isinstance(registry, str) else dict(registry)
         self._is_key = is_key
-        self._to_dict, self._from_dict = conversions
+        #: The functions `to_dict` and `from_dict`.
+        self.conversions = conversions
         self._writer_settings = {**_TOPIC_NAMES, **(serializer or {})}
         self._reader_settings = {**_TOPIC_NAMES, **(deserializer or {})}
-        self._api = _imported(self.module, f"{maker}()", self.extra)
+        self._api = _import_extra(self.module, f"{maker}()", self.extra)
         self._field = import_module("confluent_kafka.serialization")
         #: By topic. A serializer of confluent-kafka writes the id of the schema that it registered
-        #: last, under whichever subject, so that the bytes of a key would depend on what the
-        #: serializer wrote before.
+        #: last, under any subject, so the bytes of a key would depend on earlier topics.
         self._writers: dict[str, Callable[[Any, Any], bytes]] = {}
         self._read: Callable[[bytes, Any], Any] | None = None
         self._depends_on_order = self.depends_on_order()
         super().__init__(self._encode, self._decode, name=f"{maker}({self.title()})")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), self._arguments)
-
-    def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
-            return NotImplemented
-        assert isinstance(other, RegistrySerde)
-        return self._arguments == other._arguments
-
     def __hash__(self) -> int:
+        # The arguments contain dicts.
         return hash((type(self), self.name, self._is_key))
 
-    @property
-    def schema(self) -> Any:
-        """The schema's text, or the class of messages; None where each record says its own."""
-        return self._schema
-
-    @property
-    def conversions(self) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
-        """What makes dicts of values, and values of dicts, if they are not dicts themselves."""
-        return self._to_dict, self._from_dict
-
     def title(self) -> str:
-        """What to call the schema in errors."""
+        """Return the name of the schema for errors."""
         raise NotImplementedError
 
     def depends_on_order(self) -> bool:
-        """Whether the bytes of a value depend on the order of the names in its dicts."""
+        """Whether the bytes of a value depend on the order of its dicts."""
         return False
 
-    def make_writer(self, client: Any) -> Callable[[Any, Any], bytes]:
-        """confluent-kafka's serializer."""
+    def make_writer(self, client: Any) -> Any:
+        """Create confluent-kafka's serializer."""
         raise NotImplementedError
 
-    def make_reader(self, client: Any) -> Callable[[bytes, Any], Any]:
-        """confluent-kafka's deserializer."""
+    def make_reader(self, client: Any) -> Any:
+        """Create confluent-kafka's deserializer."""
         raise NotImplementedError
 
     def _encode(self, topic: str, value: Any) -> bytes:
         write = self._writers.get(topic)
         if write is None:
             write = self._writers[topic] = self.make_writer(_client(self._settings))
-        if self._to_dict is not None:
-            value = self._to_dict(value)
+        to_dict, _ = self.conversions
+        if to_dict is not None:
+            value = to_dict(value)
         if self._is_key and self._depends_on_order:
-            value = _ordered(value)
+            value = _sort_dicts(value)
         return write(value, self._context(topic))
 
     def _decode(self, topic: str, data: bytes) -> Any:
         if self._read is None:
             self._read = self.make_reader(_client(self._settings))
         value = self._read(data, self._context(topic))
-        return value if self._from_dict is None else self._from_dict(value)
+        _, from_dict = self.conversions
+        return value if from_dict is None else from_dict(value)
 
     def _context(self, topic: str) -> Any:
         api = self._field
@@ -302,20 +276,24 @@ class RegistrySerde(Serde[Any]):
         return api.SerializationContext(topic, field)
 
     def _cannot_serialize(self, value: Any, error: Exception) -> str:
-        if not _is_registry_trouble(error):
+        if not _is_registry_error(error):
             return super()._cannot_serialize(value, error)
-        return f"{self.name} cannot serialize {shown(value)}: {self._trouble(error)}"
+        return (
+            f"{self.name} cannot serialize {format_value(value)}: {self._registry_message(error)}"
+        )
 
     def _cannot_deserialize(self, data: Any, error: Exception) -> str:
-        if not _is_registry_trouble(error):
+        if not _is_registry_error(error):
             return super()._cannot_deserialize(data, error)
-        return f"{self.name} cannot deserialize {shown(data)}: {self._trouble(error)}"
-
-    def _trouble(self, error: Exception) -> str:
         return (
-            f"the schema registry at {self._settings.get('url')} refused or did not answer "
-            f"({reason(error)}). See that it runs, that its address and credentials are right, and "
-            "that the subject allows the schema."
+            f"{self.name} cannot deserialize {format_value(data)}: {self._registry_message(error)}"
+        )
+
+    def _registry_message(self, error: Exception) -> str:
+        return (
+            f"the schema registry at {self._settings.get('url')} rejected the request or did not "
+            f"respond ({error_text(error)}). Check that the registry is running, that its address "
+            "and credentials are correct, and that the subject accepts the schema."
         )
 
 
@@ -324,23 +302,19 @@ class _AvroSerde(RegistrySerde):
     module = "confluent_kafka.schema_registry.avro"
 
     def title(self) -> str:
-        return "any" if self._schema is None else _title(self._schema, "name")
+        return "any" if self.schema is None else _title(self.schema, "name")
 
     def depends_on_order(self) -> bool:
-        # Fields are written in the order of the schema, entries of maps in that of the dict.
-        return '"map"' in (self._schema or "")
+        # Fields are written in the order of the schema, entries of maps in the order of the dict.
+        return '"map"' in (self.schema or "")
 
-    def make_writer(self, client: Any) -> Callable[[Any, Any], bytes]:
-        if self._schema is None:
-            raise ValueError("avro(None, ...) can only read: give the schema to write with")
-        writer: Any = self._api.AvroSerializer(client, self._schema, None, self._writer_settings)
-        return writer  # type: ignore[no-any-return]
+    def make_writer(self, client: Any) -> Any:
+        if self.schema is None:
+            raise ValueError("avro(None, ...) can only read: pass a schema for writing")
+        return self._api.AvroSerializer(client, self.schema, None, self._writer_settings)
 
-    def make_reader(self, client: Any) -> Callable[[bytes, Any], Any]:
-        reader: Any = self._api.AvroDeserializer(
-            client, self._schema, None, False, self._reader_settings
-        )
-        return reader  # type: ignore[no-any-return]
+    def make_reader(self, client: Any) -> Any:
+        return self._api.AvroDeserializer(client, self.schema, None, False, self._reader_settings)
 
 
 class _JsonSchemaSerde(RegistrySerde):
@@ -348,18 +322,16 @@ class _JsonSchemaSerde(RegistrySerde):
     module = "confluent_kafka.schema_registry.json_schema"
 
     def title(self) -> str:
-        return _title(self._schema, "title")
+        return _title(self.schema, "title")
 
     def depends_on_order(self) -> bool:
         return True
 
-    def make_writer(self, client: Any) -> Callable[[Any, Any], bytes]:
-        writer: Any = self._api.JSONSerializer(self._schema, client, None, self._writer_settings)
-        return writer  # type: ignore[no-any-return]
+    def make_writer(self, client: Any) -> Any:
+        return self._api.JSONSerializer(self.schema, client, None, self._writer_settings)
 
-    def make_reader(self, client: Any) -> Callable[[bytes, Any], Any]:
-        reader: Any = self._api.JSONDeserializer(self._schema, None, client, self._reader_settings)
-        return reader  # type: ignore[no-any-return]
+    def make_reader(self, client: Any) -> Any:
+        return self._api.JSONDeserializer(self.schema, None, client, self._reader_settings)
 
 
 class _ProtobufSerde(RegistrySerde):
@@ -367,29 +339,27 @@ class _ProtobufSerde(RegistrySerde):
     module = "confluent_kafka.schema_registry.protobuf"
 
     def title(self) -> str:
-        return str(getattr(self._schema, "__name__", self._schema))
+        return str(getattr(self.schema, "__name__", self.schema))
 
-    def make_writer(self, client: Any) -> Callable[[Any, Any], bytes]:
-        writer: Any = self._api.ProtobufSerializer(self._schema, client, self._writer_settings)
-        return writer  # type: ignore[no-any-return]
+    def make_writer(self, client: Any) -> Any:
+        return self._api.ProtobufSerializer(self.schema, client, self._writer_settings)
 
-    def make_reader(self, client: Any) -> Callable[[bytes, Any], Any]:
-        reader: Any = self._api.ProtobufDeserializer(self._schema, self._reader_settings, client)
-        return reader  # type: ignore[no-any-return]
+    def make_reader(self, client: Any) -> Any:
+        return self._api.ProtobufDeserializer(self.schema, self._reader_settings, client)
 
 
-def _imported(module: str, what: str, extra: str) -> Any:
+def _import_extra(module: str, what: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"{what} needs packages that are not installed ({error}). "
+            f"{what} requires packages that are not installed ({error}). "
             f"Install them: pip install 'millstream[{extra}]'"
         ) from error
 
 
 def _client(settings: Mapping[str, Any]) -> Any:
-    """The client of a registry: one a process for equal settings, as it caches schemas."""
+    """Return the client of a registry: one per process for equal settings, to share its cache."""
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
     identity = repr(sorted(settings.items()))
@@ -402,7 +372,7 @@ def _client(settings: Mapping[str, Any]) -> Any:
 
 
 def _map_field(message: Any, seen: set[str]) -> str | None:
-    """The name of a map in a message or in the messages in it; None if there is none."""
+    """Return the name of a map field in a message or in nested messages; None if there is none."""
     seen.add(message.full_name)
     for field in message.fields:
         inner = field.message_type
@@ -415,21 +385,21 @@ def _map_field(message: Any, seen: set[str]) -> str | None:
     return None
 
 
-def _ordered(value: Any) -> Any:
-    """A key with its dicts sorted, so that equal keys have equal bytes."""
+def _sort_dicts(value: Any) -> Any:
+    """Sort the dicts of a key, so that equal keys have equal bytes."""
     if type(value) is dict:
         try:
-            # For three fields a tenth of the time that confluent-kafka's serializer takes.
-            return {name: _ordered(value[name]) for name in sorted(value)}
+            # For three fields, a tenth of the time of confluent-kafka's serializer.
+            return {name: _sort_dicts(value[name]) for name in sorted(value)}
         except TypeError:
-            return value  # names that are no text, which the serializer refuses
+            return value  # names that are not strings, which the serializer rejects
     if type(value) is list:
-        return [_ordered(item) for item in value]
+        return [_sort_dicts(item) for item in value]
     return value
 
 
-def _is_registry_trouble(error: Exception) -> bool:
-    """Whether it is the registry that failed, and not the value."""
+def _is_registry_error(error: Exception) -> bool:
+    """Whether an error is a failure of the registry and not of the value."""
     origin = type(error).__module__
     return origin.startswith(("httpx", "httpcore", "confluent_kafka.schema_registry.error"))
 
@@ -439,7 +409,7 @@ def _as_text(schema: str | Mapping[str, Any]) -> str:
 
 
 def _title(text: str, key: str) -> str:
-    """A schema's name, as far as it has one; errors in it are found where it is used."""
+    """Return a schema's name or type; invalid schemas are reported on first use."""
     try:
         schema = json.loads(text)
     except ValueError:
@@ -447,3 +417,62 @@ def _title(text: str, key: str) -> str:
     if isinstance(schema, dict):
         return str(schema.get(key) or schema.get("type", "schema"))
     return schema if isinstance(schema, str) else "union"
+
+
+#: Text, type, references, metadata and rules.
+_Identity = tuple[str, str, str, str, str]
+
+
+_RETURN_A_REGISTERED_SCHEMA: Final = (
+    "register_schema_full_response",
+    "lookup_schema",
+    "get_latest_version",
+    "get_latest_with_metadata",
+    "get_version",
+)
+
+
+class MockRegistry:
+    """Wraps confluent-kafka's client of a `mock://` registry, with one id per schema.
+
+    confluent-kafka's mock assigns a new id for each subject. A real registry, and the mock of
+    Confluent's Java client, have one id per schema for all subjects. Otherwise the bytes of a key
+    would depend on the topic, so that equal keys would be counted separately, and joins would find
+    no matches.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._ids: dict[_Identity, tuple[int, str]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        if name not in _RETURN_A_REGISTERED_SCHEMA:
+            return found
+        return lambda *args, **settings: self._with_one_id(found(*args, **settings))
+
+    def register_schema(self, *args: Any, **settings: Any) -> Any:
+        return self.register_schema_full_response(*args, **settings).schema_id
+
+    def _with_one_id(self, registered: Any) -> Any:
+        schema = registered.schema
+        with self._lock:
+            number, guid = self._ids.setdefault(
+                _identity(schema), (registered.schema_id, registered.guid)
+            )
+        return type(registered)(
+            schema_id=number,
+            guid=guid,
+            schema=schema,
+            subject=registered.subject,
+            version=registered.version,
+        )
+
+
+def _identity(schema: Any) -> _Identity:
+    """Return the properties by which a registry compares schemas, with normalized Avro and JSON."""
+    text, kind = str(schema.schema_str), schema.schema_type or "AVRO"
+    if kind != "PROTOBUF":
+        text = json.dumps(json.loads(text), sort_keys=kind == "AVRO")
+    return text, kind, repr(schema.references), repr(schema.metadata), repr(schema.rule_set)

@@ -1,4 +1,4 @@
-"""Where an application is served, and the file that tells programs of the same user."""
+"""The address of a served application, and the file that publishes it to the same user."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-FILE: Final = "server.json"
+ADDRESS_FILE: Final = "server.json"
 
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """Where an application answers, and what a request must show.
+    """The address of an application and the token for requests.
 
     Args:
-        url: for example `http://127.0.0.1:8080`.
-        token: goes into the header `Authorization: Bearer <token>`.
+        url: the URL, for example `http://127.0.0.1:8080`.
+        token: the token for the header `Authorization: Bearer <token>`.
 
     Example:
         >>> ServerAddress("http://127.0.0.1:8080", "secret").console
@@ -33,7 +33,7 @@ class ServerAddress:
 
     @property
     def console(self) -> str:
-        """The console's page, for a browser; what stands behind `#` does not leave it."""
+        """The URL of the console for a browser. Browsers do not send the part behind `#`."""
         return f"{self.url}/#token={quote(self.token, safe='')}"
 
     def __repr__(self) -> str:
@@ -41,21 +41,18 @@ class ServerAddress:
 
 
 class AddressFile:
-    """The file of an application that is served; it is locked as long as that is so.
+    """The address file of a served application, locked while the application is served.
 
-    The lock, unlike a process id, cannot be somebody else's by now, and ends with the process.
-
-    Args:
-        path: the file.
-        descriptor: of it, with the lock.
+    Unlike a process ID, a lock cannot be reused by another process, and it ends with the process.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
         self._descriptor = descriptor
 
-    def forget(self) -> None:
-        """The application is not served any more; a file of another one in its place stays."""
+    def remove(self) -> None:
+        """Remove the file and release the lock. The file of another application in its place is
+        kept."""
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(self._descriptor), self._path.stat()):
                 self._path.unlink()
@@ -63,43 +60,40 @@ class AddressFile:
 
 
 def write_address(folder: Path, address: ServerAddress, *, with_token: bool) -> AddressFile:
-    """Tell programs of this user where the application is served; the file.
+    """Write the address of the application for programs of the same user.
 
-    Nobody else can read it. A token that the user has chosen is not written: it is a secret that
+    Only this user can read the file. A configured token is not written, because it is a secret that
     may be used elsewhere.
-
-    Raises:
-        OSError: it cannot be written, or another instance that is served tells of itself there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / FILE
+    path = folder / ADDRESS_FILE
     if is_served(folder):
-        raise FileExistsError(f"{path} tells of another instance, which is served")
-    fresh = folder / f".{FILE}.{os.getpid()}"
+        raise FileExistsError(f"{path} belongs to another instance, which is being served")
+    temporary = folder / f".{ADDRESS_FILE}.{os.getpid()}"
     document = {
         "url": address.url,
         "token": address.token if with_token else None,
         "pid": os.getpid(),
     }
-    fresh.unlink(missing_ok=True)
-    # Made anew and never followed: what is there may be somebody else's.
-    descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    temporary.unlink(missing_ok=True)
+    # Always created, never opened: an existing file may belong to another user.
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with open(descriptor, "w", encoding="utf-8", closefd=False) as file:
             json.dump(document, file)
-        fresh.replace(path)
+        temporary.replace(path)
     except BaseException:
         os.close(descriptor)
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     return AddressFile(path, descriptor)
 
 
 def is_served(folder: Path) -> bool:
-    """Whether the application still lives that tells in `folder` where it is served."""
+    """Whether the application with this state directory is being served."""
     try:
-        descriptor = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(folder / ADDRESS_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
@@ -114,13 +108,13 @@ def is_served(folder: Path) -> bool:
 
 
 def read_address(folder: Path) -> ServerAddress | None:
-    """Where the application is served whose state is in `folder`; None if it does not tell.
+    """Return the address of the application with this state directory; None if there is none.
 
-    A file of another user is not believed: it could lead the token elsewhere. The token is empty
-    if the application was given one.
+    Files of other users are ignored, because they could redirect the token. The token is empty if
+    it was configured.
     """
     try:
-        with open(folder / FILE, encoding="utf-8") as file:
+        with open(folder / ADDRESS_FILE, encoding="utf-8") as file:
             if os.fstat(file.fileno()).st_uid != os.getuid():
                 return None
             document = json.load(file)
@@ -130,7 +124,7 @@ def read_address(folder: Path) -> ServerAddress | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Whether an address is only reachable from this machine."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"

@@ -1,31 +1,33 @@
-"""The OpenAPI document, made of the table of endpoints."""
+"""The OpenAPI document, generated from the endpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
-from millstream.server.parameters import INTEGER_MOST, Parameter
-from millstream.server.routing import Endpoint
+from starlette.responses import Response
+
+from millstream.server.parameters import MAX_INTEGER, Parameter
+from millstream.server.request_routing import Endpoint, HttpRequest
+from millstream.server.responses import JsonResponse, as_json
 from millstream.server.schemas import SCHEMAS, ref
 
 _MEANINGS: Final[Mapping[int, str]] = {
-    400: "The request is not as it must be.",
-    401: "The token was not shown, or is another one.",
-    404: "There is no such thing.",
-    408: "The request took too long to come.",
+    400: "The request is invalid.",
+    401: "The token is missing or wrong.",
+    404: "The resource does not exist.",
+    408: "The request was not received in time.",
     413: "The request is too large.",
-    429: "Too many requests at a time; ask again later.",
-    500: "The server has failed.",
-    503: "There is no answer now; the error tells when to ask again.",
+    429: "There are too many concurrent requests; try again later.",
+    500: "An internal error occurred.",
+    503: "Temporarily unavailable; the error contains when to retry.",
 }
-#: What may happen to any request that takes a thread.
+#: Possible statuses of any request that uses a thread.
 _ALWAYS: Final = (400, 429, 500, 503)
 
 
 def openapi(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
-    """The document: what can be asked for, with what, and what the answers look like."""
     paths: dict[str, dict[str, Any]] = {}
     for each in endpoints:
         if each.summary:
@@ -35,8 +37,8 @@ def openapi(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "Millstream",
             "version": version("millstream"),
-            "description": "What an application answers about itself and its stores. Times are "
-            "milliseconds since the epoch.",
+            "description": "Metadata and stores of an application. Times are milliseconds since "
+            "the epoch.",
         },
         "paths": paths,
         "components": {
@@ -57,7 +59,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "summary": endpoint.summary,
         "parameters": [_parameter(each) for each in endpoint.parameters],
         "responses": {
-            "200": {"description": "The answer.", "content": content},
+            "200": {"description": "Success.", "content": content},
             **{str(status): _failure(status, endpoint) for status in sorted(statuses)},
         },
     }
@@ -83,9 +85,9 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": parameter.kind}
     if parameter.kind == "integer":
         schema["format"] = "int64"
-        schema["minimum"] = parameter.least
-        if parameter.most != INTEGER_MOST:
-            schema["maximum"] = parameter.most
+        schema["minimum"] = parameter.minimum
+        if parameter.maximum != MAX_INTEGER:
+            schema["maximum"] = parameter.maximum
     if parameter.choices:
         schema["enum"] = list(parameter.choices)
     if parameter.default is not None:
@@ -100,8 +102,21 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 
 def _name(endpoint: Endpoint) -> str:
-    """`GET /stores/{store}/keys/{key}` as `get_stores_keys_by_store_key`."""
+    """Return the operation ID, such as `get_stores_keys_by_store_key`."""
     parts = [part for part in endpoint.path.strip("/").split("/") if part]
     plain = [part.replace(".", "_") for part in parts if not part.startswith("{")]
     given = [part.strip("{}") for part in parts if part.startswith("{")]
     return "_".join([endpoint.method.lower(), *plain, *(["by", *given] if given else [])])
+
+
+def document_endpoint(others: Sequence[Endpoint]) -> Endpoint:
+    """Return the endpoint `/openapi.json`, whose document includes itself."""
+
+    async def handle(_: HttpRequest) -> Response:
+        return Response(written, media_type=JsonResponse.media_type)
+
+    own = Endpoint(
+        "GET", "/openapi.json", handle, "This document.", "OpenApi", failures=frozenset()
+    )
+    written = as_json(openapi([*others, own]))
+    return own

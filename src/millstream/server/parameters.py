@@ -1,4 +1,4 @@
-"""What can stand in the path and behind the question mark, and what it must be."""
+"""Parameters of paths and query strings."""
 
 from __future__ import annotations
 
@@ -8,82 +8,59 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import unquote_to_bytes
 
-from millstream.server.http_error import HttpError
+from millstream.server.responses import HttpError
 
-#: No number of ours is larger: offsets, times, counts.
-INTEGER_MOST: Final = 2**63 - 1
+#: The maximum of all numbers: offsets, times, counts.
+MAX_INTEGER: Final = 2**63 - 1
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 _BOOLEANS: Final = {"true": True, "false": False}
-#: More than any path takes; what is above was not made by hand.
-_PARAMETERS_MOST: Final = 32
+#: The maximum number of query parameters; more than any endpoint has.
+_MAX_PARAMETERS: Final = 32
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A value that a request gives.
-
-    Args:
-        name: as it is written.
-        doc: what it is, for the document.
-        kind: its type in JSON.
-        default: what holds without it; None if nothing does.
-        choices: the only texts it may be.
-        least: the smallest number.
-        most: the largest number.
-        is_in_path: whether it is part of the path, and so always given.
-        required: whether it must be given.
-    """
+    """A parameter of a request. Those in the path are required."""
 
     name: str
     doc: str
     kind: Literal["string", "integer", "boolean"] = "string"
     default: Any = None
     choices: tuple[str, ...] = ()
-    least: int = 0
-    most: int = INTEGER_MOST
+    minimum: int = 0
+    maximum: int = MAX_INTEGER
     is_in_path: bool = False
     required: bool = False
 
     def read(self, text: str) -> Any:
-        """The value that a text stands for.
-
-        Raises:
-            HttpError: it stands for none.
-        """
         if self.kind == "integer":
-            if _INTEGER.fullmatch(text) and self.least <= int(text) <= self.most:
+            if _INTEGER.fullmatch(text) and self.minimum <= int(text) <= self.maximum:
                 return int(text)
-            raise self._wrong(text, f"a number from {self.least} to {self.most}")
+            raise self._invalid(text, f"a number from {self.minimum} to {self.maximum}")
         if self.kind == "boolean":
             if text in _BOOLEANS:
                 return _BOOLEANS[text]
-            raise self._wrong(text, "true or false")
+            raise self._invalid(text, "true or false")
         if self.choices and text not in self.choices:
-            raise self._wrong(text, f"one of {', '.join(self.choices)}")
+            raise self._invalid(text, f"one of {', '.join(self.choices)}")
         return text
 
-    def _wrong(self, text: str, expected: str) -> HttpError:
+    def _invalid(self, text: str, expected: str) -> HttpError:
         shown = text if len(text) <= 40 else f"{text[:40]}..."
         return bad_request(f"{self.name} is {shown!r}, but must be {expected}.")
 
 
 def in_path(name: str, doc: str) -> Parameter:
-    """A text in the path."""
     return Parameter(name, doc, is_in_path=True, required=True)
 
 
 def read_query(query: bytes, parameters: Iterable[Parameter]) -> dict[str, Any]:
-    """The values of all parameters that are not in the path; None for what is neither given nor
-    has a default.
-
-    Raises:
-        HttpError: something is unknown, given twice, missing, or not what it must be.
-    """
+    """Parse the parameters of a query string; None for missing ones without a default."""
     known = {each.name: each for each in parameters if not each.is_in_path}
     values: dict[str, Any] = {}
     for name, text in _pairs(query):
         if name not in known:
-            can = f"; there are {', '.join(known)}" if known else ""
+            can = f"; the parameters are {', '.join(known)}" if known else ""
             raise bad_request(f"There is no parameter {name[:40]!r}{can}.")
         if name in values:
             raise bad_request(f"{name} is given twice.")
@@ -94,35 +71,33 @@ def read_query(query: bytes, parameters: Iterable[Parameter]) -> dict[str, Any]:
     return {name: values.get(name, each.default) for name, each in known.items()}
 
 
-def decoded(text: bytes) -> str:
-    """A part of a URL as text.
+def decode_part(text: bytes) -> str:
+    """Decode a part of a URL.
 
-    A key that is not what was meant must not be looked up, so nothing is guessed or replaced.
-
-    Raises:
-        HttpError: it is not percent-encoded UTF-8.
+    Invalid encodings are rejected rather than replaced, because a different key could be looked up.
     """
     if re.search(rb"%(?![0-9a-fA-F]{2})", text):
-        raise bad_request("The URL holds a '%' that begins no byte; write %25 for the sign itself.")
+        raise bad_request(
+            "The URL contains a '%' that is not part of an escape; write %25 for the sign itself."
+        )
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError:
         raise bad_request(
-            "The URL is not UTF-8. For keys that are other bytes say key_as=base64."
+            "The URL is not UTF-8. For keys that are other bytes, use key_as=base64."
         ) from None
 
 
 def bad_request(message: str) -> HttpError:
-    """What the client has to write differently."""
     return HttpError(400, "BAD_REQUEST", message)
 
 
 def _pairs(query: bytes) -> list[tuple[str, str]]:
     parts = [each for each in query.split(b"&") if each]
-    if len(parts) > _PARAMETERS_MOST:
-        raise bad_request(f"There are more than {_PARAMETERS_MOST} parameters.")
+    if len(parts) > _MAX_PARAMETERS:
+        raise bad_request(f"There are more than {_MAX_PARAMETERS} parameters.")
     pairs = []
     for part in parts:
         name, _, text = part.replace(b"+", b" ").partition(b"=")
-        pairs.append((decoded(name), decoded(text)))
+        pairs.append((decode_part(name), decode_part(text)))
     return pairs

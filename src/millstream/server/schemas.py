@@ -1,4 +1,4 @@
-"""What the answers look like, as JSON Schema."""
+"""JSON schemas of the responses."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ _TEXT: Final = {"type": "string"}
 _NUMBER: Final = {"type": "integer"}
 _TEXT_OR_NONE: Final = {"type": ["string", "null"]}
 _NUMBER_OR_NONE: Final = {"type": ["integer", "null"]}
-#: Whatever the store's serde makes of the bytes.
-_ANYTHING: Final[Schema] = {}
+#: Any value that the store's serde returns.
+_ANY: Final[Schema] = {}
 
 
 def ref(name: str) -> dict[str, str]:
-    """A reference to a schema of the document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def list_of(schema: Schema) -> dict[str, Any]:
-    """A list of such."""
     return {"type": "array", "items": schema}
 
 
 def record(doc: str, optional: Mapping[str, Schema] | None = None, /, **fields: Schema) -> Schema:
-    """An object with these fields, and, sometimes, the optional ones."""
     return {
         "type": "object",
         "description": doc,
@@ -41,31 +38,31 @@ _PLACE: Final = record("A topic's partition.", topic=_TEXT, partition=_NUMBER)
 _FLAG: Final = {"type": "boolean"}
 _HOST: Final = {
     "type": ["string", "null"],
-    "description": "The instance that has it, as host:port; null where that is not known.",
+    "description": "The instance that has the key, as host:port; null if unknown.",
 }
-_ADDRESS: Final = record("Where an instance answers.", host=_TEXT, port=_NUMBER)
+_ADDRESS: Final = record("The address of an instance.", host=_TEXT, port=_NUMBER)
 _POSITION: Final = {
     "type": "object",
-    "description": "The input that the answer stands for: by topic and partition the last offset.",
+    "description": "The input that the result reflects: the last offset by topic and partition.",
     "additionalProperties": {"type": "object", "additionalProperties": _NUMBER},
 }
 
 SCHEMAS: Final[Mapping[str, Schema]] = {
     "Error": record(
-        "What is wrong with a request, or in the way of an answer.",
+        "An error.",
         error=record(
-            "What it is: a code for programs, a message for people, and when to ask again.",
+            "A code for programs, a message for people, and when to retry.",
             {"retry_after_ms": _NUMBER},
             code=_TEXT,
             message=_TEXT,
         ),
     ),
     "Health": record(
-        "Yes or no; the state and what is in the way are for who shows the token.",
+        "The status; the state and the reason are included for authorized clients.",
         {"state": _TEXT, "why": _TEXT},
         status={"enum": ["ok", "not ok"]},
     ),
-    "ConsoleState": {"type": "object", "description": "All that the console shows."},
+    "ConsoleState": {"type": "object", "description": "The document of the console."},
     "Threads": list_of(
         record(
             "A stream thread of this instance.",
@@ -77,16 +74,16 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             pid=_NUMBER_OR_NONE,
             uncommitted_ms={
                 "type": ["integer", "null"],
-                "description": "For how long it has processed records without a commit, if that "
-                "is too long.",
+                "description": "The time since the last commit with processed records, if it is "
+                "too long.",
             },
             client={
                 "type": ["string", "null"],
-                "description": "The process id that the threads of one host have in common.",
+                "description": "The process ID, which the threads of one host share.",
             },
             stall={
                 "type": ["object", "null"],
-                "description": "Where it hangs, if it does.",
+                "description": "The stack of an unresponsive thread.",
                 "properties": {
                     "silent_ms": _NUMBER,
                     "place": _TEXT,
@@ -96,10 +93,10 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
         )
     ),
     "Topology": record(
-        "What is computed.",
+        "The topology.",
         subtopologies=list_of({"type": "object"}),
         global_stores=list_of({"type": "object"}),
-        text={"type": "string", "description": "As Kafka Streams describes it."},
+        text={"type": "string", "description": "Kafka Streams' description of the topology."},
     ),
     "Stores": list_of(
         record(
@@ -118,20 +115,20 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
         )
     ),
     "Found": record(
-        "What a store has of a key.",
+        "The value of a key.",
         {"timestamp": _NUMBER},
-        key=_ANYTHING,
-        value=_ANYTHING,
+        key=_ANY,
+        value=_ANY,
         partition=_NUMBER_OR_NONE,
         host=_HOST,
         position=_POSITION,
     ),
     "Page": record(
-        "Some entries.",
+        "A page of entries.",
         entries=list_of(
             record(
-                "A key and its value; of a window or a session from when to when that is, of a "
-                "version until when it was valid.",
+                "A key and its value; for a window or session with its bounds, for a version with "
+                "the end of its validity.",
                 {
                     "partition": _NUMBER,
                     "timestamp": _NUMBER,
@@ -139,18 +136,18 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
                     "window_end": _NUMBER,
                     "valid_to": _NUMBER_OR_NONE,
                 },
-                key=_ANYTHING,
-                value=_ANYTHING,
+                key=_ANY,
+                value=_ANY,
             )
         ),
         cursor={
             "type": ["string", "null"],
-            "description": "Where the next page begins; null if this is the last one.",
+            "description": "The cursor of the next page; null if this is the last one.",
         },
     ),
     "Instances": list_of(
         record(
-            "An instance of the application, and what it has.",
+            "An instance of the application, with its stores and partitions.",
             host=_TEXT,
             port=_NUMBER,
             stores=list_of(_TEXT),
@@ -160,14 +157,14 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
         )
     ),
     "Place": record(
-        "Who has a key.",
+        "The location of a key.",
         partition=_NUMBER,
         active={"anyOf": [_ADDRESS, {"type": "null"}]},
         standbys=list_of(_ADDRESS),
     ),
     "Lags": list_of(
         record(
-            "A partition of a store, and how far it is behind its changelog.",
+            "The lag of a store partition behind its changelog.",
             store=_TEXT,
             partition=_NUMBER,
             current_offset=_NUMBER,
@@ -175,12 +172,12 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             lag=_NUMBER,
         )
     ),
-    "PeerQuestion": {"description": "msgpack; none of the public interface."},
+    "PeerQuestion": {"description": "msgpack; not part of the public interface."},
     "OpenApi": {"type": "object", "description": "An OpenAPI document."},
     "Properties": {
         "type": "object",
         "minProperties": 1,
-        "description": "The properties of a subscription by name: all are in "
+        "description": "Properties of a subscription by name; see "
         "docs/build/subscriptions-properties.md.",
     },
 }

@@ -1,9 +1,10 @@
-"""The driver's side: starts stream threads on Spark, supervises them, talks to them, ends them."""
+"""The driver's engine: starts stream threads on Spark, supervises, controls and stops them."""
 
 from __future__ import annotations
 
 import itertools
 import logging
+import os
 import pickle
 import secrets
 import socket
@@ -14,28 +15,31 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.clock import Clock, SystemClock
 from millstream.errors import IllegalStateError, SparkError, ThreadUnavailableError
-from millstream.runtime.control import Close, Command, Question, Report
+from millstream.runtime.thread_control import Close, Command, Report, ThreadRequest
 from millstream.spark.code.environment import installed_versions
-from millstream.spark.code.module_path import module_path
 from millstream.spark.code.shipping import ship
-from millstream.spark.connection.control import GRACE_MS
+from millstream.spark.code.user_modules import module_path
+from millstream.spark.connection.control_client import GRACE_MS
 from millstream.spark.connection.control_server import ControlServer
-from millstream.spark.connection.encryption import Identity, make_identity
+from millstream.spark.connection.encryption import TlsIdentity, make_tls_identity
 from millstream.spark.connection.messages import Hello, ThreadExit
-from millstream.spark.departures import Departures
-from millstream.spark.events import EventQueue, ThreadEvent
-from millstream.spark.hosted_thread import HostedThread
+from millstream.spark.hosted_thread import (
+    DecommissionMonitor,
+    HostedThread,
+    RestartPolicy,
+    ThreadPlacement,
+    ThreadTimeouts,
+)
 from millstream.spark.jobs import SparkJobs
-from millstream.spark.patience import Patience, RestartPolicy
-from millstream.spark.placement import Placement
-from millstream.spark.processes import runs, wait_for_end
-from millstream.spark.py4j_traces import hide_traces, show_traces
 from millstream.spark.sessions.free_slots import claim_slots
+from millstream.spark.sessions.local_session import hide_traces, show_traces
 from millstream.spark.sessions.session import HostSession, is_local, resolve_session, slots
+from millstream.spark.thread_events import ThreadEvent, ThreadEventQueue
 from millstream.spark.worker.worker_logging import LoggingSetup, short_name
 from millstream.spark.worker.worker_task import ThreadMain, ThreadPlan
 
@@ -48,49 +52,40 @@ R = TypeVar("R")
 
 _CLOSE: Final = Close()
 
-#: How often threads that are out of reach are looked after.
-_CHECK_S: Final = 0.25
-#: How long Spark takes to kill the process of a cancelled task: it looks every 2 seconds and then
-#: gives it 2 more (spark.python.task.killTimeout); and some for a busy machine.
-_KILL_S: Final = 8.0
-#: How long processes may take to end once nothing keeps them.
-_PROCESSES_END_S: Final = 12.0
+#: How often the monitor checks the threads.
+_CHECK_INTERVAL_S: Final = 0.25
+#: How long Spark takes to kill the process of a cancelled task: it polls every 2 s and then waits
+#: another 2 s (spark.python.task.killTimeout); the rest is for a busy machine.
+_KILL_TIMEOUT_S: Final = 8.0
+#: How long worker processes may take to end after the session has been stopped.
+_PROCESS_END_TIMEOUT_S: Final = 12.0
 
 
 class SparkEngine:
     """Runs the stream threads of one application instance as Spark tasks.
 
-    Each thread is one Spark job of one task. The engine starts it again when its process, its
-    executor or its connection is lost, as often as it takes; a thread that ended by itself, or by a
-    user error, or that Spark cannot run at all, is reported and left to the owner.
+    Each thread is one Spark job of one task. The engine restarts a thread that has lost its
+    process, its executor or its connection, without limit. A thread that ended by itself or with a
+    user error, or that Spark cannot run at all, is reported to the owner and not restarted.
 
     Args:
-        session: where the threads run; None takes the active session, else starts a local one,
+        session: the session for the threads. None takes the active session, or starts a local one,
             which `close` stops when no other engine uses it.
-        application_id: the application, as in Kafka.
-        num_threads: how many threads there will be: the size of a session that is started here.
-        on_event: told what happens to the threads, on a thread of its own. It should return soon:
-            threads that report are slowed down while it does not.
-        register_timeout_ms: how long a thread may take to register before it has failed.
-        grace_ms: how long threads that lost the driver go on working.
-        restart_policy: when a thread that dies is started again.
+        num_threads: the expected number of threads, which determines the size of a new session.
+        on_event: called for each event, on a dedicated thread. It should return soon, because
+            reports block while it runs.
         listen_host: address to listen on; default: loopback for local masters, else all.
-        listen_port: port to listen on; 0 takes a free one.
-        advertised_host: how executors reach this machine; default: what Spark advertises itself.
-        encrypted: whether the connections to the threads are; default: unless they are on this
-            machine.
-        clock: for intervals.
-        given_up: asked while a session starts: whether nobody waits for this engine any more.
-        connectors: what a session that is started here shall have (`connectors`).
-        greet: called with the name of a thread that has registered, before anything else is said to
-            it; what it sends is the first that the thread hears.
-        look: called a few times a second, on the thread that looks after the threads.
-        keeps_state: whether threads keep state on the disk of their host, so that one that is
-            started again is best started there.
-
-    Example:
-        >>> with SparkEngine(None, "shop", num_threads=2, on_event=print) as engine:
-        ...     engine.start_thread("shop-StreamThread-1", 1, main)  # doctest: +SKIP
+        advertised_host: the address of this machine for executors; default: Spark's
+            `spark.driver.host`.
+        encrypted: whether to encrypt the connections to the threads; default: only if they leave
+            this machine.
+        is_cancelled: polled while a session starts.
+        connectors: of a session that the engine starts.
+        on_registering: called with the name of a newly registered thread. The commands that it
+            sends reach the thread before all others.
+        on_check: called a few times per second on the monitor thread.
+        keeps_state: whether threads keep state on the disk of their host, so that a restarted
+            thread should run on the same host.
     """
 
     def __init__(
@@ -108,26 +103,26 @@ class SparkEngine:
         advertised_host: str | None = None,
         encrypted: bool | None = None,
         clock: Clock | None = None,
-        given_up: Callable[[], bool] = lambda: False,
+        is_cancelled: Callable[[], bool] = lambda: False,
         connectors: Sequence[str] = (),
-        greet: Callable[[str], None] = lambda name: None,
-        look: Callable[[], None] = lambda: None,
+        on_registering: Callable[[str], None] = lambda name: None,
+        on_check: Callable[[], None] = lambda: None,
         keeps_state: bool = False,
     ) -> None:
         self._resolve = partial(
-            resolve_session, session, num_threads, application_id, given_up, connectors
+            resolve_session, session, num_threads, application_id, is_cancelled, connectors
         )
-        self._greet = greet
-        self._look = look
+        self._on_registering = on_registering
+        self._on_check = on_check
         self._keeps_state = keeps_state
         self._application_id = application_id
-        self._events = EventQueue(on_event)
+        self._events = ThreadEventQueue(on_event)
         self._grace_ms = grace_ms
-        # A thread that works through its grace period and then closes must not be disturbed.
-        self._patience = Patience(register_timeout_ms, reconnect_ms=3 * grace_ms)
+        # Must exceed the grace period plus the time that a thread then takes to close.
+        self._timeouts = ThreadTimeouts(register_timeout_ms, reconnect_ms=3 * grace_ms)
         self._restart_policy = restart_policy or RestartPolicy()
         self._encrypted = encrypted
-        self._identity: Identity | None = None
+        self._identity: TlsIdentity | None = None
         self._listen = (listen_host, listen_port, advertised_host)
         self._clock = clock or SystemClock()
         self._authkey = secrets.token_bytes(32)
@@ -138,20 +133,22 @@ class SparkEngine:
         self._submissions = itertools.count(1)
         self._closed = threading.Event()
         self._released = threading.Event()
-        self._monitor = threading.Thread(target=self._watch, name="millstream-monitor", daemon=True)
-        self._hurried = False
+        self._monitor = threading.Thread(
+            target=self._run_monitor, name="millstream-monitor", daemon=True
+        )
+        self._is_forced = False
         self._host_session: HostSession | None = None
         self._server: ControlServer | None = None
         self._jobs: SparkJobs | None = None
-        self._departures: Departures | None = None
+        self._decommission_monitor: DecommissionMonitor | None = None
 
     def start(self) -> None:
         """Find or start the session, and listen for threads.
 
         Raises:
             SparkError: there is no session that can host threads.
-            OSError: the control port cannot be listened on.
-            StartGivenUpError: `given_up` said so while a session was starting.
+            OSError: listening on the control port failed.
+            StartCancelledError: `is_cancelled` returned True while a session was starting.
         """
         found = self._resolve()
         session = found.session
@@ -163,7 +160,7 @@ class SparkEngine:
                 own_name = session.sparkContext.getConf().get("spark.driver.host", "")
                 host, advertised = host or "0.0.0.0", advertised or own_name or socket.getfqdn()
             if self._encrypted or (self._encrypted is None and not is_local(session)):
-                self._identity = make_identity(session)
+                self._identity = make_tls_identity(session)
             server = ControlServer(
                 self._application_id,
                 self._authkey,
@@ -181,7 +178,9 @@ class SparkEngine:
         self._host_session = found
         self._server = server
         self._jobs = SparkJobs(session, self._application_id)
-        self._departures = Departures(self._jobs, lambda: claim_slots(session, 1), self._clock)
+        self._decommission_monitor = DecommissionMonitor(
+            self._jobs, lambda: claim_slots(session, 1), self._clock
+        )
         self._events.start()
         self._monitor.start()
 
@@ -194,7 +193,6 @@ class SparkEngine:
 
     @property
     def session(self) -> SparkSession:
-        """The session that hosts the threads."""
         if self._host_session is None:
             raise IllegalStateError("The Spark engine has not been started. Call start() first.")
         return self._host_session.session
@@ -212,132 +210,100 @@ class SparkEngine:
         main: ThreadMain | bytes,
         *,
         pause_ms: int = 0,
-        anew: bool = False,
+        ignore_previous: bool = False,
         register_ms: int | None = None,
     ) -> None:
-        """Start a stream thread; events tell what becomes of it. Does not wait for anything.
+        """Start a stream thread without waiting; events report its progress.
 
         Args:
-            name: a name that no running thread has.
-            index: the number of the thread.
-            main: the thread's code, called in the worker as `main(channel, attempt)` and returning
-                a `ThreadExit`; or the bytes of it from `shipping.ship`.
-            pause_ms: how long it is before Spark is asked to run it; less if it is closed.
-            anew: whether nothing is concluded from an earlier thread of that name: then Spark has
-                to prove that it has a place for it.
-            register_ms: how long it may take to register, if not as long as all.
+            main: the thread's code, or its pickle from `shipping.ship`.
+            pause_ms: the delay before the job is submitted; closing the thread ends it early.
+            ignore_previous: whether to ignore an earlier thread of that name. Otherwise, if Spark
+                has already run such a thread, failures to start count as outages.
+            register_ms: how long the thread may take to register, if not `register_timeout_ms`.
 
         Raises:
-            NotPicklableError: the code holds something that cannot be shipped.
-            IllegalStateError: the engine is not running, or a thread of that name is.
+            NotPicklableError: the code refers to an object that cannot be pickled.
+            IllegalStateError: the engine is not running, or a thread of that name is running.
         """
         payload = main if isinstance(main, bytes) else ship(main, f"the code of {name}")
         with self._lock:
-            # Under the lock: `close` closes the threads that it finds there.
+            # Under the lock, so that a concurrent `close` finds the thread.
             if self._server is None or self._jobs is None or self._closed.is_set():
                 raise IllegalStateError(
                     f"Stream thread {name} cannot be started: the Spark engine is not running."
                 )
-            known = self._threads.get(name)
-            if known is not None and not known.is_over:
-                raise IllegalStateError(f"A stream thread of the name {name} is running already.")
-            proven = known is not None and known.proven and not anew
-            waits_ms = register_ms or self._patience.register_ms
-            patience = replace(self._patience, register_ms=waits_ms)
-            args = (self._server, self._jobs, known, patience, proven, pause_ms)
-            thread = self._host(name, index, payload, *args)
-            # A thread that does not run would never end, and waiting for its end would hang.
+            previous = self._threads.get(name)
+            if previous is not None and not previous.is_finished:
+                raise IllegalStateError(f"A stream thread named {name} is already running.")
+            has_run = previous is not None and previous.has_run and not ignore_previous
+            waits_ms = register_ms or self._timeouts.register_ms
+            timeouts = replace(self._timeouts, register_ms=waits_ms)
+            thread = self._create_thread(
+                name, index, payload, previous, timeouts, has_run=has_run, pause_ms=pause_ms
+            )
+            # Started before it is registered: waiting for a thread that never ran would hang.
             threading.Thread(target=thread.run, name=f"{name}-job", daemon=True).start()
             self._threads[name] = thread
 
     def send(self, name: str, command: Command) -> None:
-        """Send a thread a command.
+        """Send a command to a thread, with the errors of `ControlServer.send`."""
+        self._running_server(name).send(name, command)
 
-        Raises:
-            ThreadUnavailableError: the thread is not registered.
-            NotPicklableError: the command cannot be shipped.
-        """
-        self._control(name).send(name, command)
+    def request(self, name: str, request: ThreadRequest[R], *, timeout_ms: int = 10_000) -> R:
+        """Send a request to a thread, with the errors of `ControlServer.request`."""
+        return self._running_server(name).request(name, request, timeout_ms)
 
-    def request(self, name: str, question: Question[R], *, timeout_ms: int = 10_000) -> R:
-        """Ask a thread and return its answer, which is raised if it is an exception.
-
-        Raises:
-            ThreadUnavailableError: the thread is not registered, or did not reply in time.
-            NotPicklableError: the question cannot be shipped.
-        """
-        return self._control(name).request(name, question, timeout_ms)
-
-    def post(self, name: str, question: Question[Any]) -> Future[Any]:
-        """As `request`, without waiting: see `ControlServer.post`."""
-        return self._control(name).post(name, question)
+    def post(self, name: str, request: ThreadRequest[Any]) -> Future[Any]:
+        return self._running_server(name).post(name, request)
 
     def stop_thread(self, name: str, timeout_ms: int, command: Close = _CLOSE) -> bool:
         """Close one thread, and kill it if it does not end in time.
 
-        Args:
-            name: the thread.
-            timeout_ms: milliseconds for it to close.
-            command: how they are to close.
-
-        Returns:
-            Whether it ended by itself; True as well for one that is not there.
+        Returns whether the thread ended by itself; True if there is no such thread.
         """
         thread = self._thread(name)
         return thread is None or self._stop([thread], timeout_ms, command)
 
-    def ask_to_close(self, name: str, command: Close) -> None:
-        """Ask one thread to close, and do not start it again. Does not wait, and kills nobody."""
+    def request_close(self, name: str, command: Close) -> None:
+        """Send the close command to one thread, and do not restart it. Does not wait or kill it."""
         if (thread := self._thread(name)) is not None:
-            thread.ask_to_close(command)
+            thread.request_close(command)
 
     def await_start(self, name: str) -> SparkError | None:
-        """Wait until a thread has registered, or has ended before: then why Spark cannot run it.
+        """Wait until a thread has registered or ended; return the error if Spark cannot run it.
 
-        Takes no longer than `register_timeout_ms` without a slot, and two minutes with one.
+        Takes at most `register_timeout_ms` if the thread gets no task slot, else two minutes.
         """
         thread = self._thread(name)
         return None if thread is None else thread.wait_started()
 
     def await_end(self, name: str, timeout_s: float | None) -> bool:
-        """Wait until a thread has ended; whether it has."""
         thread = self._thread(name)
         return thread is None or thread.wait_ended(timeout_s)
 
     @property
-    def is_telling(self) -> bool:
-        """Whether this is the thread on which `on_event` is called."""
-        return self._events.is_telling
+    def is_event_thread(self) -> bool:
+        return self._events.is_event_thread
 
     def _thread(self, name: str) -> HostedThread | None:
         with self._lock:
             return self._threads.get(name)
 
-    def expect_end(self, name: str, within_ms: int) -> None:
-        """A thread says that it is ending: kill it if it has not ended by then. Does not wait.
-
-        Args:
-            name: the thread; one that is not there is none to wait for.
-            within_ms: milliseconds from now.
-        """
-        thread = self._thread(name)
-        if thread is not None:
-            thread.expect_end(within_ms)
+    def kill_after(self, name: str, within_ms: int) -> None:
+        """Kill a thread that is ending if it has not ended in this time. Does not wait."""
+        if (thread := self._thread(name)) is not None:
+            thread.kill_after(within_ms)
 
     def close(self, timeout_ms: int = 60_000, command: Close = _CLOSE) -> bool:
-        """Close all threads, kill those that do not end in time, and release everything.
+        """Close all threads, kill threads that do not end in time, and release all resources.
 
-        Takes at most the timeout, plus about 10 seconds where threads have to be killed. Does
-        nothing the second time. A session of ours is stopped with all its worker processes, unless
-        other engines use it; PySpark keeps the JVM for the next one and ends it with this process.
+        Takes at most the timeout, plus about 10 s if threads have to be killed. Idempotent. A
+        session that Millstream started is stopped with all its worker processes, unless other
+        engines use it; PySpark keeps the JVM for the next session and ends it with this process.
 
-        Args:
-            timeout_ms: milliseconds for the threads to close.
-            command: how they are to close.
-
-        Returns:
-            Whether all threads ended by themselves: False when some were killed, or Spark lost
-            them. A thread that ended by an error of the user's did it by itself.
+        Returns whether all threads ended by themselves: False if some were killed, or lost by
+        Spark. A thread that ended with a user error ended by itself.
         """
         with self._lock:
             if self._closed.is_set() or self._server is None:
@@ -345,10 +311,10 @@ class SparkEngine:
             self._closed.set()
             threads = list(self._threads.values())
         with ExitStack() as rest:
-            # The last one is called first, and each whatever the others raise.
+            # Called in reverse order; an exception does not skip the other callbacks.
             rest.callback(show_traces)
             rest.callback(self._release_session)
-            rest.callback(self._events.close, _KILL_S)
+            rest.callback(self._events.close, _KILL_TIMEOUT_S)
             rest.callback(self._server.close)
             rest.callback(self._end_monitor)
             return self._stop(threads, timeout_ms, command)
@@ -356,56 +322,53 @@ class SparkEngine:
     def _end_monitor(self) -> None:
         self._released.set()
         if self._monitor.ident is not None and self._monitor is not threading.current_thread():
-            self._monitor.join(_KILL_S)
+            self._monitor.join(_KILL_TIMEOUT_S)
 
     def _release_session(self) -> None:
         if self._host_session is not None and self._host_session.release():
             self._wait_for_processes()
 
-    def hurry(self) -> None:
-        """Let a `close` or `stop_thread` under way kill the threads that have not closed yet."""
-        self._hurried = True
+    def force_close(self) -> None:
+        """Make a running `close` or `stop_thread` kill the remaining threads now."""
+        self._is_forced = True
 
-    # ---- what the control server tells
+    # ---- callbacks of the control server
 
     def on_registered(self, hello: Hello) -> None:
-        """A thread has registered. Called by the control server."""
         with self._lock:
             thread = self._threads.get(hello.thread_name)
             if hello.host == socket.gethostname():
-                self._processes = {pid for pid in self._processes if runs(pid)} | {hello.pid}
+                self._processes = {pid for pid in self._processes if is_running(pid)} | {hello.pid}
         if thread is not None:
-            self._greet(hello.thread_name)
+            self._on_registering(hello.thread_name)
             thread.on_registered(hello)
 
     def on_report(self, hello: Hello, report: Report) -> None:
-        """A thread reported something. Called by the control server."""
         if isinstance(report, ThreadExit):
             if (thread := self._thread(hello.thread_name)) is not None:
-                thread.on_told(hello, report)
+                thread.on_exit_report(hello, report)
             return
         self._events.put(ThreadEvent(hello.thread_name, "report", report))
 
-    # ---- inside
-
-    def _host(
+    def _create_thread(
         self,
         name: str,
         index: int,
         payload: bytes,
-        server: ControlServer,
-        jobs: SparkJobs,
-        before: HostedThread | None,
-        patience: Patience,
-        proven: bool,
+        previous: HostedThread | None,
+        timeouts: ThreadTimeouts,
+        *,
+        has_run: bool,
         pause_ms: int,
     ) -> HostedThread:
-        session = self.session
-        placement = before.placement if before is not None else None
+        session, server, jobs = self.session, self._server, self._jobs
+        assert server is not None
+        assert jobs is not None
+        placement = previous.placement if previous is not None else None
         if self._keeps_state and placement is None and not is_local(session):
-            placement = Placement(name, jobs)
+            placement = ThreadPlacement(name, jobs)
         folders = module_path() if is_local(session) else ()
-        loggers = LoggingSetup.of_this_process()
+        loggers = LoggingSetup.capture()
 
         def plan_of(submission: int) -> bytes:
             return pickle.dumps(
@@ -421,7 +384,7 @@ class SparkEngine:
                     self._grace_ms,
                     folders,
                     b"" if self._identity is None else self._identity.certificate,
-                    once=placement is not None,
+                    first_attempt_only=placement is not None,
                 )
             )
 
@@ -437,25 +400,27 @@ class SparkEngine:
             needed=lambda: len(self.threads),
             slots=lambda: slots(session),
             policy=self._restart_policy,
-            patience=patience,
+            timeouts=timeouts,
             clock=self._clock,
-            proven=proven,
+            has_run=has_run,
             pause_ms=pause_ms,
             placement=placement,
         )
 
-    def _control(self, name: str) -> ControlServer:
+    def _running_server(self, name: str) -> ControlServer:
         if self._server is None:
-            raise ThreadUnavailableError(f"Stream thread {name} is not there: nothing was started.")
+            raise ThreadUnavailableError(
+                f"Stream thread {name} does not exist: the Spark engine has not been started."
+            )
         return self._server
 
     def _stop(self, threads: list[HostedThread], timeout_ms: int, command: Close) -> bool:
         for thread in threads:
-            thread.ask_to_close(command)
+            thread.request_close(command)
         deadline = time.monotonic() + timeout_ms / 1000
         for thread in threads:
-            while not self._hurried and (left_s := deadline - time.monotonic()) > 0:
-                if thread.wait_ended(min(left_s, _CHECK_S)):
+            while not self._is_forced and (left_s := deadline - time.monotonic()) > 0:
+                if thread.wait_ended(min(left_s, _CHECK_INTERVAL_S)):
                     break
         late = [thread for thread in threads if not thread.ended]
         if late:
@@ -470,32 +435,59 @@ class SparkEngine:
         )
         for thread in late:
             thread.cancel()
-        deadline = time.monotonic() + _KILL_S
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
         for thread in late:
             thread.wait_ended(max(0.0, deadline - time.monotonic()))
         hellos = [thread.last_hello for thread in late]
         here = {hello.pid for hello in hellos if hello and hello.host == socket.gethostname()}
-        # The job ends at once, the process of its task a few seconds later.
+        # The job ends immediately, the process of its task a few seconds later.
         wait_for_end(here, deadline)
 
-    def _watch(self) -> None:
-        while not self._released.wait(_CHECK_S):
+    def _run_monitor(self) -> None:
+        while not self._released.wait(_CHECK_INTERVAL_S):
             with self._lock:
                 threads = list(self._threads.values())
             for thread in threads:
                 try:
                     thread.check()
                 except Exception:
-                    # Spark may be shutting down; what ended is noticed by the thread's job.
-                    logger.debug("Looking after %s failed", thread.name, exc_info=True)
+                    # Spark may be shutting down; the thread's job detects that.
+                    logger.debug("Checking %s failed", thread.name, exc_info=True)
             try:
-                if self._departures is not None:
-                    self._departures.look(threads)
-                self._look()
+                if self._decommission_monitor is not None:
+                    self._decommission_monitor.check(threads)
+                self._on_check()
             except Exception:
-                logger.exception("What is to be looked after beside the threads failed")
+                logger.exception("A periodic task of the Spark engine failed")
 
     def _wait_for_processes(self) -> None:
-        left = wait_for_end(self._processes, time.monotonic() + _PROCESSES_END_S)
+        left = wait_for_end(self._processes, time.monotonic() + _PROCESS_END_TIMEOUT_S)
         if left:
-            logger.warning("Worker processes still run after Spark was stopped: %s", sorted(left))
+            logger.warning(
+                "Worker processes are still running after Spark was stopped: %s", sorted(left)
+            )
+
+
+def wait_for_end(pids: set[int], deadline: float) -> set[int]:
+    """Wait until none of these processes runs; return the ones that run at the deadline."""
+    left = {pid for pid in pids if is_running(pid)}
+    while left and time.monotonic() < deadline:
+        time.sleep(0.05)
+        left = {pid for pid in left if is_running(pid)}
+    return left
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process exists and is not a zombie."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        # A process of another user has reused the pid.
+        return False
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        # The process has just ended, or this system has no /proc.
+        return not Path("/proc/self").exists()
+    # A zombie has ended, but its parent has not waited for it.
+    return state not in "ZX"

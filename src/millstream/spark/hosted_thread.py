@@ -1,15 +1,15 @@
-"""One stream thread as the driver sees it: a Spark job that is submitted again when it dies.
+"""The driver's representation of a stream thread: a Spark job that is resubmitted when it dies.
 
     submit ──► waiting for a slot ──► registered ──► ended
       ▲                │                  │            │
       │                ▼                  ▼            ├──► exited   closed, or an error as data
-      │             failed          (out of reach)     │
+      │             failed          (disconnected)     │
       └──────── backoff, new epoch ◄──────┴────────────┴──► failed   Spark cannot run it
 
-A user error is an orderly end and is not retried here: what follows from it is decided by the
-owner's uncaught-exception handler. A worker, executor or connection that is lost is an outage,
-which is waited out: the thread is started again without end, with growing pauses. What Spark has
-never been able to run fails. A thread whose executor is to go closes, and is submitted again, too.
+A thread that ends with a user error is not restarted here; the owner's uncaught-exception handler
+decides. The loss of a worker, executor or connection is an outage: the thread is restarted without
+limit, with exponential backoff. A thread that Spark has never been able to run fails. A thread on
+an executor that is being decommissioned is closed and resubmitted.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
 from millstream.clock import Clock, Deadline
@@ -30,440 +30,475 @@ from millstream.errors import (
     ThreadUnavailableError,
     text_of,
 )
-from millstream.runtime.backoff import Backoff
-from millstream.runtime.control import Close
+from millstream.runtime.retry import Backoff
+from millstream.runtime.thread_control import Close
 from millstream.spark.connection.control_server import ControlServer
 from millstream.spark.connection.messages import Hello, ThreadExit
-from millstream.spark.events import ThreadEvent
 from millstream.spark.jobs import SparkJobs
-from millstream.spark.patience import Patience, RestartPolicy
-from millstream.spark.placement import Placement
-from millstream.spark.sessions.free_slots import SlotClaim
+from millstream.spark.sessions.free_slots import FreeSlots, SlotClaim
+from millstream.spark.thread_events import ThreadEvent
 from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger(__name__)
 
-#: Why a thread is cancelled when it does not close in time.
+#: The reason for cancelling a thread that does not close in time.
 _KILLED: Final = "it did not close in time"
 
-#: How long a thread whose JVM has ended may take to close in order.
-_LAST_WORDS_S: Final = 12.0
-_LISTEN_S: Final = 0.05
-#: How much later than its JVM a driver may be told to stop.
-_TOLD_LAST_S: Final = 2.0
+#: How long a thread may take to report its exit after the JVM has ended.
+_EXIT_REPORT_TIMEOUT_S: Final = 12.0
+_POLL_INTERVAL_S: Final = 0.05
+#: How long after its JVM has ended the driver may still receive the request to stop.
+_LATE_STOP_S: Final = 2.0
+#: How long to wait for a new executor on a host: the cluster manager may replace a lost executor.
+_EXECUTOR_WAIT_S: Final = 5.0
+_EXECUTOR_POLL_S: Final = 0.25
 
 
-class HostedThread:
-    """A stream thread: submits its job, watches it, submits it again.
+class ThreadPlacement:
+    """Tracks the host of one stream thread, in Spark's spelling, across its jobs.
 
-    `run` belongs to a Python thread of its own; `check` is called a few times a second by the
-    engine's monitor; the rest may be called from anywhere.
-
-    Args:
-        name: the thread's name.
-        code: a pickled `ThreadMain`.
-        plan_of: the pickled plan for a submission's number.
-        versions: the driver's, see `environment`.
-        jobs: where it runs.
-        server: where it registers.
-        emit: takes its events.
-        next_submission: numbers the jobs of all threads, so that a later thread of the same name
-            has later epochs.
-        needed: how many stream threads there are now.
-        slots: how many tasks the session can run at a time.
-        policy: when it is started again.
-        patience: how long it may be out of reach.
-        clock: for intervals.
-        proven: whether Spark has run a thread of this name before: then what goes wrong is an
-            outage from the beginning.
-        pause_ms: how long it waits before it is submitted for the first time.
-        placement: the host that has its state; None if it keeps none, or there is one host only.
+    Spark runs a task on any host unless its data has preferred locations. A thread's state is on
+    the disk of the host where it last ran, so the job that restarts it prefers that host; Spark
+    then waits up to `spark.locality.wait` (3 s) for a free slot there before it uses another host.
     """
 
-    def __init__(
-        self,
-        name: str,
-        code: bytes,
-        plan_of: Callable[[int], bytes],
-        versions: dict[str, str | None],
-        jobs: SparkJobs,
-        server: ControlServer,
-        emit: Callable[[ThreadEvent], None],
-        *,
-        next_submission: Callable[[], int],
-        needed: Callable[[], int],
-        slots: Callable[[], int],
-        policy: RestartPolicy,
-        patience: Patience,
-        clock: Clock,
-        proven: bool = False,
-        pause_ms: int = 0,
-        placement: Placement | None = None,
-    ) -> None:
-        self.name = name
-        self._code = code
-        self._plan_of = plan_of
-        self._versions = versions
+    def __init__(self, name: str, jobs: SparkJobs) -> None:
+        self._name = short_name(name)
         self._jobs = jobs
-        self._server = server
-        self._emit = emit
-        self._next_submission = next_submission
-        self._needed = needed
-        self._slots = slots
-        self._policy = policy
-        self._patience = patience
-        self._clock = clock
+        #: The host where the thread last ran and has its state; None if it never ran.
+        self.host: str | None = None
+        self._checked_tag: str | None = None
+
+    def await_host(self, cancelled: threading.Event) -> None:
+        """Wait up to 5 s if the host has no executor, so that a new one can start."""
+        until = time.monotonic() + _EXECUTOR_WAIT_S
+        while self.host is not None and not self._has_executor(self.host):
+            if cancelled.wait(_EXECUTOR_POLL_S) or time.monotonic() >= until:
+                return
+
+    def check(self, tag: str) -> None:
+        """Update the host from the job with this tag, after the thread has registered. Cheap."""
+        if self._checked_tag == tag:
+            return
+        current = self._jobs.host_of(tag)
+        if current is None:
+            return
+        self._checked_tag = tag
+        previous, self.host = self.host, current
+        if previous is None:
+            logger.debug("%s has its state on %s", self._name, current)
+        elif previous == current:
+            logger.info("%s was restarted on %s, where its state is", self._name, current)
+        else:
+            logger.warning(
+                "%s was restarted on %s, not on %s, where its state is: %s. State without a "
+                "standby replica is restored from the changelogs. Give each host a spare task "
+                "slot, or set num_standby_replicas.",
+                self._name,
+                current,
+                previous,
+                "no task slot was free there within spark.locality.wait"
+                if self._has_executor(previous)
+                else "Spark no longer has an executor there",
+            )
+
+    def _has_executor(self, host: str) -> bool:
+        return host in self._jobs.hosts()
+
+
+@dataclass(frozen=True)
+class RestartPolicy:
+    #: The backoff before the first restart; doubled for each further restart.
+    backoff_ms: int = 250
+    max_backoff_ms: int = 10_000
+    #: The backoff is reset after the thread has run for this long.
+    reset_after_ms: int = 60_000
+    #: How many consecutive jobs may fail before the thread has ever registered. At this limit
+    #: Spark, or the machine, is considered unable to run it.
+    max_failed_starts: int = 5
+
+
+@dataclass(frozen=True)
+class ThreadTimeouts:
+    """How long the driver waits for a stream thread that is not connected."""
+
+    register_ms: int = 30_000
+    #: The time to register with a task slot: starting the process takes long on a busy machine, or
+    #: if Spark has to unpack its packages first.
+    start_ms: int = 120_000
+    #: Longer than the thread's own grace period.
+    reconnect_ms: int = 90_000
+
+
+@dataclass(eq=False, repr=False)
+class HostedThread:
+    """Runs a stream thread: submits its job, monitors it, and resubmits it.
+
+    `run` needs a dedicated Python thread; the engine's monitor calls `check` a few times per
+    second; all other methods are thread-safe.
+    """
+
+    name: str
+    #: A pickled `ThreadMain`.
+    code: bytes
+    #: Returns the pickled plan for a submission number.
+    plan_of: Callable[[int], bytes]
+    versions: dict[str, str | None]
+    jobs: SparkJobs
+    server: ControlServer
+    emit: Callable[[ThreadEvent], None]
+    _: KW_ONLY
+    #: Returns numbers that are unique among all threads, so that a later thread of the same name
+    #: has later epochs.
+    next_submission: Callable[[], int]
+    #: Returns the current number of stream threads.
+    needed: Callable[[], int]
+    #: Returns how many tasks the session can run at a time.
+    slots: Callable[[], int]
+    policy: RestartPolicy
+    timeouts: ThreadTimeouts
+    clock: Clock
+    #: Whether Spark has run this thread, or an earlier one of the same name, so that all failures
+    #: count as outages.
+    has_run: bool = False
+    #: The delay before the first submission.
+    pause_ms: int = 0
+    #: The host with the thread's state; None without state or with a single host.
+    placement: ThreadPlacement | None = None
+
+    def __post_init__(self) -> None:
         # A session may be shared with another instance of the same application.
         self._unique = secrets.token_hex(4)
         self._submission = 0
-        self._pause_ms = pause_ms
-        #: Where it has its state.
-        self.placement = placement
         self._backoff = Backoff(
-            clock,
-            first_ms=policy.backoff_ms,
-            most_ms=policy.max_backoff_ms,
-            calm_ms=policy.calm_ms,
+            self.clock,
+            initial_ms=self.policy.backoff_ms,
+            max_ms=self.policy.max_backoff_ms,
+            reset_after_ms=self.policy.reset_after_ms,
         )
-        self._unproven = 0
+        self._failed_starts = 0
         self._lock = threading.Lock()
         self._job_runs = False
-        self._ever_registered = proven
-        self._registered_now = False
-        self._out_of_reach_since_ms: int | None = None
-        self._told: ThreadExit | None = None
-        self._stop_asked = threading.Event()
+        self._is_registered = False
+        self._disconnected_since_ms: int | None = None
+        self._reported_exit: ThreadExit | None = None
+        self._stop_requested = threading.Event()
         self._close = Close()
-        self._cancel_because: str | None = None
-        #: Why it closes, to go on elsewhere; None if it stays. And the slot that is kept for it.
-        self._moves_because: str | None = None
+        self._cancel_reason: str | None = None
+        #: The reason why the thread is moving to another executor; None if it is not moving.
+        self._move_reason: str | None = None
         self._claim: SlotClaim | None = None
         self._end_by: Deadline | None = None
-        self._verdict: SparkError | None = None
+        self._fatal_error: SparkError | None = None
         self._ended = threading.Event()
-        #: It has registered, or never will.
+        #: Set once the thread has registered, or never will.
         self._started = threading.Event()
         self._failure: SparkError | None = None
-        #: Whether nothing is run any more, so that another thread may take the name.
-        self.is_over = False
-        #: How it ended; None while it has not, or when it failed.
+        #: Whether the thread has ended for good, so that another thread may have its name.
+        self.is_finished = False
+        #: None while the thread runs, or if it failed.
         self.exit: ThreadExit | None = None
-        #: Who registered last.
+        #: The hello of the last registration.
         self.last_hello: Hello | None = None
 
     # ---- the thread's own Python thread
 
     def run(self) -> None:
-        """Keep the stream thread running until it exits or fails."""
         try:
-            event = self._run_until_over()
+            event = self._run_until_finished()
         except Exception as error:
-            # A defect of ours, but the owner must not wait for ever for a thread that is gone.
+            # A bug in Millstream, but the owner must not wait forever for the thread.
             logger.exception("Hosting %s failed", self.name)
-            told = f"Hosting stream thread {self.name} failed: {text_of(error)}"
-            event = self._failed(SparkError(told))
+            message = f"Hosting stream thread {self.name} failed: {text_of(error)}"
+            event = self._failed_event(SparkError(message))
         if isinstance(event.data, ThreadExit):
             self.exit = event.data
         if isinstance(event.data, SparkError):
             self._failure = event.data
         try:
             self._release_claim()
-            self._server.forget(self.name, "its job is over")
+            self.server.end_thread(self.name, "its job has ended")
         finally:
-            # Whatever has failed: who waits for the thread must not wait for ever.
-            self.is_over = True
+            # Always, so that `wait_started` and `wait_ended` do not block forever.
+            self.is_finished = True
             self._started.set()
-            self._emit(event)
+            self.emit(event)
             self._ended.set()
 
-    def _run_until_over(self) -> ThreadEvent:
-        self._stop_asked.wait(self._pause_ms / 1000)
+    def _run_until_finished(self) -> ThreadEvent:
+        self._stop_requested.wait(self.pause_ms / 1000)
         while True:
-            if self._stop_asked.is_set():
+            if self._stop_requested.is_set():
                 return ThreadEvent(self.name, "exited", ThreadExit("closed"))
-            over = self._run_once()
-            if isinstance(over, ThreadEvent):
-                return over
-            if not self._jobs.alive:
-                # A machine that stops tells all processes, and the driver perhaps last.
-                orderly = self._told is not None or not self._registered_now
-                if orderly and self._stop_asked.wait(_TOLD_LAST_S):
-                    return self._as_asked(self._told or ThreadExit("closed"))
-                return self._failed(
+            outcome = self._run_once()
+            if isinstance(outcome, ThreadEvent):
+                return outcome
+            if not self.jobs.alive:
+                # A machine that shuts down signals all processes, and the driver perhaps last.
+                orderly = self._reported_exit is not None or not self._is_registered
+                if orderly and self._stop_requested.wait(_LATE_STOP_S):
+                    return self._requested_exit(self._reported_exit or ThreadExit("closed"))
+                return self._failed_event(
                     SparkError(
-                        f"Stream thread {self.name} cannot go on: the Spark session was stopped "
-                        f"or its JVM ended. {over}"
+                        f"Stream thread {self.name} cannot continue: the Spark session was stopped "
+                        f"or its JVM ended. {outcome}"
                     )
                 )
-            if self._is_hopeless():
-                return self._failed(
+            if self._failed_too_often():
+                return self._failed_event(
                     SparkError(
                         f"Spark cannot run stream thread {self.name}: its job failed "
-                        f"{self._unproven} times before the thread had registered with the driver, "
-                        f"the last time: {over} The executors' logs may say why."
+                        f"{self._failed_starts} times before the thread registered with the "
+                        f"driver. The last failure: {outcome} See the executors' logs for the "
+                        "cause."
                     )
                 )
             pause_ms = self._backoff.next_pause_ms()
-            self._emit(ThreadEvent(self.name, "restarting", over))
-            logger.info("%s is started again in %d ms", short_name(self.name), pause_ms)
-            self._stop_asked.wait(pause_ms / 1000)
-            if self.placement is not None and self._moves_because is None:
-                self.placement.await_host(self._stop_asked)
+            self.emit(ThreadEvent(self.name, "restarting", outcome))
+            logger.info("%s is restarted in %d ms", short_name(self.name), pause_ms)
+            self._stop_requested.wait(pause_ms / 1000)
+            if self.placement is not None and self._move_reason is None:
+                self.placement.await_host(self._stop_requested)
 
     def _run_once(self) -> ThreadEvent | str:
-        """Run one job to its end: the last event of the thread, or why it has to run again."""
+        """Run one job; return the thread's final event, or the reason to restart the thread."""
         with self._lock:
-            submission = self._submission = self._next_submission()
-            self._registered_now = False
-            self._told = None
-            self._cancel_because = None
-            self._moves_because = None
+            submission = self._submission = self.next_submission()
+            self._is_registered = False
+            self._reported_exit = None
+            self._cancel_reason = None
+            self._move_reason = None
             self._end_by = None
-            self._out_of_reach_since_ms = self._clock.monotonic_ms()
+            self._disconnected_since_ms = self.clock.monotonic_ms()
             self._job_runs = True
-        self._server.expect(self.name, submission, self._code)
+        self.server.expect_thread(self.name, submission, self.code)
         try:
-            exit_ = self._jobs.run(
-                self._plan_of(submission),
-                self._versions,
+            exit_ = self.jobs.run(
+                self.plan_of(submission),
+                self.versions,
                 tag=self._tag,
                 description=self.name,
-                near=None if self.placement is None else self.placement.host,
+                preferred_host=None if self.placement is None else self.placement.host,
             )
         except EnvironmentMismatchError as error:
-            return self._failed(error)
+            return self._failed_event(error)
         except SparkError as error:
-            told = self._told_exit()
-            if told is None:
-                return self._after_broken_job(error)
-            exit_ = told
+            reported = self._await_reported_exit()
+            if reported is None:
+                return self._on_job_failure(error)
+            exit_ = reported
         finally:
             with self._lock:
                 self._job_runs = False
-            self._server.forget(self.name, f"submission {submission} is over")
+            self.server.end_thread(self.name, f"submission {submission} has ended")
         if isinstance(exit_.error, EnvironmentMismatchError):
-            return self._failed(exit_.error)
+            return self._failed_event(exit_.error)
         if exit_.kind == "lost":
-            if self._verdict is not None:
-                return self._failed(self._verdict)
-            if self._stop_asked.is_set():
-                return self._as_asked(exit_)
+            if self._fatal_error is not None:
+                return self._failed_event(self._fatal_error)
+            if self._stop_requested.is_set():
+                return self._requested_exit(exit_)
             return f"the thread stopped: {exit_.reason}."
-        if exit_.kind == "closed" and self._moves_because and not self._stop_asked.is_set():
-            return self._moves_because
+        if exit_.kind == "closed" and self._move_reason and not self._stop_requested.is_set():
+            return self._move_reason
         return ThreadEvent(self.name, "exited", exit_)
 
-    def _told_exit(self) -> ThreadExit | None:
-        """How the thread has ended as far as it said so itself: its job has no result."""
-        # One whose JVM has ended is closing just now, and still has its connection.
-        if not self._jobs.alive:
-            deadline = time.monotonic() + _LAST_WORDS_S
-            while self._told is None and self._is_heard and time.monotonic() < deadline:
-                time.sleep(_LISTEN_S)
-        return self._told
+    def _await_reported_exit(self) -> ThreadExit | None:
+        """Return the exit that the thread reported, for a job without a result."""
+        # After the end of the JVM, a thread is still closing, and still connected.
+        if not self.jobs.alive:
+            deadline = time.monotonic() + _EXIT_REPORT_TIMEOUT_S
+            while self._reported_exit is None and time.monotonic() < deadline:
+                if not self._is_registered or not self.server.connected(self.name):
+                    break
+                time.sleep(_POLL_INTERVAL_S)
+        return self._reported_exit
 
-    @property
-    def _is_heard(self) -> bool:
-        return self._registered_now and self._server.connected(self.name)
+    def _requested_exit(self, exit_: ThreadExit) -> ThreadEvent:
+        requested = replace(exit_, kind="closed" if exit_.error is None else "error")
+        return ThreadEvent(self.name, "exited", requested)
 
-    def _as_asked(self, exit_: ThreadExit) -> ThreadEvent:
-        as_asked = replace(exit_, kind="closed" if exit_.error is None else "error")
-        return ThreadEvent(self.name, "exited", as_asked)
+    def _on_job_failure(self, error: SparkError) -> ThreadEvent | str:
+        if self._fatal_error is not None:
+            return self._failed_event(self._fatal_error)
+        reason = self._cancel_reason
+        if self._stop_requested.is_set():
+            was_killed = reason is None or self._is_registered
+            killed = ThreadExit("killed", reason=reason or str(error))
+            return ThreadEvent(self.name, "exited", killed if was_killed else ThreadExit("closed"))
+        return f"{reason or error.message}."
 
-    def _after_broken_job(self, error: SparkError) -> ThreadEvent | str:
-        if self._verdict is not None:
-            return self._failed(self._verdict)
-        because = self._cancel_because
-        if self._stop_asked.is_set():
-            if because is None or self._registered_now:
-                return ThreadEvent(
-                    self.name, "exited", ThreadExit("killed", reason=because or str(error))
-                )
-            return ThreadEvent(self.name, "exited", ThreadExit("closed"))
-        return f"{because or error.message}."
+    def _failed_too_often(self) -> bool:
+        """Count a failed job; whether a thread that Spark has never run failed too often."""
+        self._failed_starts = 0 if self.has_run else self._failed_starts + 1
+        return self._failed_starts > 0 and self._failed_starts >= self.policy.max_failed_starts
 
-    def _is_hopeless(self) -> bool:
-        """Whether one more job of a thread that Spark has never run has failed, and enough did."""
-        self._unproven = 0 if self._ever_registered else self._unproven + 1
-        return self._unproven > 0 and self._unproven >= self._policy.max_unproven
-
-    def _failed(self, error: SparkError) -> ThreadEvent:
+    def _failed_event(self, error: SparkError) -> ThreadEvent:
         return ThreadEvent(self.name, "failed", error)
 
-    # ---- from anywhere
+    # ---- thread-safe methods
 
     def on_registered(self, hello: Hello) -> None:
-        """An attempt has registered with the control server."""
         with self._lock:
-            again = self._registered_now
-            self._registered_now = True
-            self._ever_registered = True
+            again = self._is_registered
+            self._is_registered = True
+            self.has_run = True
             self._end_by = None
-            self._out_of_reach_since_ms = None
-            self._moves_because = None
+            self._disconnected_since_ms = None
+            self._move_reason = None
             self.last_hello = hello
-            # Before it can be asked to move once more, with a claim for that.
+            # Before the thread can be moved again, with another claim.
             claim, self._claim = self._claim, None
         if claim is not None:
             claim.release()
-        # Before its events, which wait where many do: the owner may wait for the start meanwhile.
+        # Before emitting events, which may block: the owner may be waiting for the start.
         self._started.set()
         if again:
-            reason = "its process ended and Spark started the task again."
-            self._emit(ThreadEvent(self.name, "restarting", reason))
-        self._emit(ThreadEvent(self.name, "registered", hello))
-        if self._stop_asked.is_set():
+            reason = "its process ended and Spark restarted the task."
+            self.emit(ThreadEvent(self.name, "restarting", reason))
+        self.emit(ThreadEvent(self.name, "registered", hello))
+        if self._stop_requested.is_set():
             self._send_close()
 
-    def on_told(self, hello: Hello, exit_: ThreadExit) -> None:
-        """The thread has ended, as it says itself."""
+    def on_exit_report(self, hello: Hello, exit_: ThreadExit) -> None:
         with self._lock:
             if hello.epoch.submission == self._submission:
-                self._told = exit_
+                self._reported_exit = exit_
 
-    def ask_to_close(self, command: Close) -> None:
-        """Send the thread this command, and do not start it again. Does nothing the second time."""
-        if self._stop_asked.is_set():
+    def request_close(self, command: Close) -> None:
+        """Send the close command, and do not restart the thread. Idempotent."""
+        if self._stop_requested.is_set():
             return
         self._close = command
-        self._stop_asked.set()
-        self._server.admit_no_more(self.name, "the thread is to close")
+        self._stop_requested.set()
+        self.server.stop_admitting(self.name, "the thread is closing")
         self._send_close()
 
     @property
     def running_tag(self) -> str | None:
-        """The tag of its job, if it runs and is to stay there."""
+        """The tag of the running job; None if the thread is closing, moving or not registered."""
         with self._lock:
-            stays = self._moves_because is None and not self._stop_asked.is_set()
-            return self._tag if stays and self._job_runs and self._registered_now else None
+            stays = self._move_reason is None and not self._stop_requested.is_set()
+            return self._tag if stays and self._job_runs and self._is_registered else None
 
-    def move(self, because: str, claim: SlotClaim) -> None:
-        """Let it commit, leave the group, and go on wherever Spark has a slot for it.
+    def move(self, reason: str, claim: SlotClaim) -> None:
+        """Make the thread commit, leave the group, and continue on another executor.
 
-        Args:
-            because: why, as a sentence.
-            claim: the slot, which is kept for it until it runs there.
+        The reason is a sentence. The claim of the new slot is released once the thread runs there.
         """
         with self._lock:
-            if self._stop_asked.is_set() or not self._registered_now or self._moves_because:
+            if self._stop_requested.is_set() or not self._is_registered or self._move_reason:
                 claim.release()
                 return
-            self._moves_because, self._claim = because, claim
-        logger.info("%s moves: %s", short_name(self.name), because)
+            self._move_reason, self._claim = reason, claim
+        logger.info("%s moves: %s", short_name(self.name), reason)
         self._send_close()
 
     def cancel(self) -> None:
-        """Cancel the job: the thread is killed if it runs."""
-        self.ask_to_close(self._close)
+        self.request_close(self._close)
         self._cancel(_KILLED)
 
-    def expect_end(self, within_ms: int) -> None:
-        """The thread says that it is ending by itself: kill it if it has not by then."""
+    def kill_after(self, within_ms: int) -> None:
+        """Kill the thread, which is ending by itself, if it has not ended in time."""
         with self._lock:
             if self._job_runs:
-                self._end_by = Deadline(self._clock, within_ms)
+                self._end_by = Deadline(self.clock, within_ms)
 
     def wait_started(self) -> SparkError | None:
-        """Wait until it has registered once, or has ended; then why Spark cannot run it, if so."""
+        """Wait until the thread has registered or ended; return the error if it never ran."""
         self._started.wait()
-        return None if self._ever_registered else self._failure
+        return None if self.has_run else self._failure
 
     def wait_ended(self, timeout_s: float | None) -> bool:
-        """Wait until the thread has exited or failed and its last event is out."""
+        """Wait until the thread has exited or failed and its last event has been emitted."""
         return self._ended.wait(timeout_s)
 
     @property
     def was_killed(self) -> bool:
-        """Whether it did not end by itself, or not yet."""
+        """Whether the thread was killed, or has not ended yet."""
         return not self.ended or (self.exit is not None and self.exit.kind == "killed")
 
     @property
-    def proven(self) -> bool:
-        """Whether Spark has run it, or one of its name before it."""
-        return self._ever_registered
-
-    @property
     def was_lost(self) -> bool:
-        """Whether Spark could not run it to its end: it did not commit what it had done."""
-        return self.ended and self.exit is None and self._ever_registered
+        """Whether Spark lost the thread before it ended, so that its work was not committed."""
+        return self.ended and self.exit is None and self.has_run
 
     @property
     def ended(self) -> bool:
-        """Whether the thread has exited or failed."""
         return self._ended.is_set()
 
     def check(self) -> None:
-        """Look after a thread that is out of reach, and after one that has to be cancelled."""
+        """Cancel the job if the thread is disconnected or ending for too long."""
         with self._lock:
             if not self._job_runs:
                 return
-            if self._server.connected(self.name):
-                self._out_of_reach_since_ms = None
-            elif self._out_of_reach_since_ms is None:
-                self._out_of_reach_since_ms = self._clock.monotonic_ms()
-            since_ms = self._out_of_reach_since_ms
-            registered = self._registered_now
+            if self.server.connected(self.name):
+                self._disconnected_since_ms = None
+            elif self._disconnected_since_ms is None:
+                self._disconnected_since_ms = self.clock.monotonic_ms()
+            since_ms = self._disconnected_since_ms
+            registered = self._is_registered
             late = self._end_by is not None and self._end_by.passed
         if registered and self.placement is not None:
-            self.placement.look(self._tag)
-        if self._cancel_because is not None:
-            # Again, because a job that was only about to be submitted is not found by its tag.
-            self._jobs.cancel(self._tag)
+            self.placement.check(self._tag)
+        if self._cancel_reason is not None:
+            # Repeated, because a job cannot be cancelled by its tag before it is submitted.
+            self.jobs.cancel(self._tag)
         elif late:
-            logger.warning("%s has failed and does not close in time: it is killed", self.name)
+            logger.warning("%s failed and did not close in time, so it is killed", self.name)
             self.cancel()
         elif since_ms is not None:
-            self._check_out_of_reach(self._clock.monotonic_ms() - since_ms, registered)
+            self._check_disconnected(self.clock.monotonic_ms() - since_ms, registered)
 
-    def _check_out_of_reach(self, waited_ms: int, registered: bool) -> None:
-        if self._stop_asked.is_set() and not registered and not self._has_slot():
+    def _check_disconnected(self, waited_ms: int, registered: bool) -> None:
+        if self._stop_requested.is_set() and not registered and not self._has_slot():
             self._cancel("it never ran")
-        elif registered and waited_ms >= self._patience.reconnect_ms:
-            self._cancel(f"the thread did not connect again for {waited_ms} ms")
+        elif registered and waited_ms >= self.timeouts.reconnect_ms:
+            self._cancel(f"the thread did not reconnect within {waited_ms} ms")
         elif not registered and not self._may_register_yet(waited_ms):
-            if self._ever_registered:
-                self._cancel(f"the thread did not register again for {waited_ms} ms")
+            if self.has_run:
+                self._cancel(f"the thread did not register again within {waited_ms} ms")
             else:
-                self._verdict = self._never_registered(waited_ms)
+                self._fatal_error = self._never_registered(waited_ms)
                 self._cancel("the thread never registered")
 
     def _may_register_yet(self, waited_ms: int) -> bool:
-        patience = self._patience
-        if waited_ms < patience.register_ms:
-            return True
-        return waited_ms < patience.start_ms and self._has_slot()
+        timeouts = self.timeouts
+        return waited_ms < timeouts.register_ms or (
+            waited_ms < timeouts.start_ms and self._has_slot()
+        )
 
     def _never_registered(self, waited_ms: int) -> SparkError:
         seconds = f"{waited_ms / 1000:.0f} s"
         if self._has_slot():
-            host, port = self._server.address
+            host, port = self.server.address
             if host.startswith("127."):
                 return SparkError(
                     f"Stream thread {self.name} has a task slot but has not registered within "
                     f"{seconds}: this machine is probably too busy to start its Python process in "
-                    "that time. Start the application again when there is less to do."
+                    "that time. Restart the application when the machine is less busy."
                 )
             return SparkError(
                 f"Stream thread {self.name} has a task slot but has not registered within "
                 f"{seconds}: its executor probably cannot reach the driver at {host}:{port}. "
-                "Check spark.driver.host and firewalls; the executor's log says more."
+                "Check spark.driver.host and firewalls; see the executor's log for details."
             )
-        slots, needed = self._slots(), self._needed()
+        slots, needed = self.slots(), self.needed()
         return NotEnoughSlotsError(
-            f"Stream thread {self.name} has not got a task slot within {seconds}: the Spark "
-            f"session has {slots} slots, {needed} are needed for the stream threads, and other "
-            "jobs may hold some. Give the session more cores (for example local[N] with a larger "
-            "N, or more executors), or run fewer stream threads.",
+            f"Stream thread {self.name} did not get a task slot within {seconds}: the Spark "
+            f"session has {slots} slots, the stream threads need {needed}, and other jobs may "
+            "occupy some. Give the session more cores (for example local[N] with a larger N, or "
+            "more executors), or run fewer stream threads.",
             slots=slots,
             needed=needed,
         )
 
     def _has_slot(self) -> bool:
-        return self._jobs.running_tasks(self._tag) > 0
+        return self.jobs.running_tasks(self._tag) > 0
 
-    def _cancel(self, because: str) -> None:
-        self._cancel_because = because
-        self._jobs.cancel(self._tag)
+    def _cancel(self, reason: str) -> None:
+        self._cancel_reason = reason
+        self.jobs.cancel(self._tag)
 
     def _release_claim(self) -> None:
         claim, self._claim = self._claim, None
@@ -472,11 +507,72 @@ class HostedThread:
 
     def _send_close(self) -> None:
         try:
-            self._server.send(self.name, self._close)
+            self.server.send(self.name, self._close)
         except ThreadUnavailableError:
-            # Not registered: it is turned away when it comes, or cancelled if it has no slot.
+            # Not registered: the server rejects its registration, or `check` cancels its job.
             logger.debug("%s is not registered, so it was not sent the close command", self.name)
 
     @property
     def _tag(self) -> str:
         return f"{self.name}-{self._unique}-{self._submission}"
+
+
+#: How often to check for decommissioning: nodes are terminated with a notice of 30 s or more.
+_DECOMMISSION_CHECK_MS: Final = 1_000
+
+
+class DecommissionMonitor:
+    """Moves stream threads off executors that are being decommissioned, once a slot is free.
+
+    Spark kills such an executor soon. A thread that commits, leaves the group and continues
+    elsewhere costs a rebalance. The loss of a thread that dies with its executor is detected only
+    after the session timeout, and its uncommitted work is repeated. Without a free slot, a thread
+    continues as long as its executor exists.
+    """
+
+    def __init__(
+        self, jobs: SparkJobs, claim: Callable[[], SlotClaim | FreeSlots], clock: Clock
+    ) -> None:
+        self._jobs = jobs
+        self._claim = claim
+        self._clock = clock
+        self._is_enabled = jobs.decommissioning_enabled
+        self._next_ms = 0
+        #: The executor of each thread, by the tag of its job.
+        self._executors: dict[str, str] = {}
+        self._without_slot: set[str] = set()
+
+    def check(self, threads: Iterable[HostedThread]) -> None:
+        """Move threads if necessary. Cheap; not thread-safe."""
+        now_ms = self._clock.monotonic_ms()
+        if not self._is_enabled or now_ms < self._next_ms:
+            return
+        self._next_ms = now_ms + _DECOMMISSION_CHECK_MS
+        running = {thread.running_tag: thread for thread in threads}
+        self._executors = {
+            tag: executor
+            for tag in running
+            if tag is not None
+            and (executor := self._executors.get(tag) or self._jobs.executor_of(tag)) is not None
+        }
+        self._without_slot &= self._executors.keys()
+        leaving = {
+            each for each in set(self._executors.values()) if self._jobs.is_decommissioned(each)
+        }
+        for tag, executor in self._executors.items():
+            if executor in leaving:
+                self._move(running[tag], tag, executor)
+
+    def _move(self, thread: HostedThread, tag: str, executor: str) -> None:
+        claim = self._claim()
+        if isinstance(claim, SlotClaim):
+            thread.move(f"its executor {executor} is being decommissioned.", claim)
+        elif tag not in self._without_slot:
+            self._without_slot.add(tag)
+            logger.warning(
+                "%s is on executor %s, which is being decommissioned, and no other executor has a "
+                "free task slot: it continues until the executor is gone or a slot is free. Give "
+                "the application some spare slots.",
+                short_name(thread.name),
+                executor,
+            )

@@ -1,4 +1,4 @@
-"""Running stream threads as Spark jobs: one job of one task each, that can be cancelled alone."""
+"""Runs stream threads as Spark jobs: one single-task job per thread, cancelled individually."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import EnvironmentMismatchError, SparkError, text_of
-from millstream.spark.code.environment import checked_task, mismatch
+from millstream.spark.code.environment import checked_task, mismatch_error
 from millstream.spark.connection.messages import ThreadExit, decode_value
-from millstream.spark.sessions.executors import can_be_decommissioned, executors, is_leaving
+from millstream.spark.sessions.free_slots import (
+    decommissioning_enabled,
+    executors,
+    is_decommissioned,
+)
 from millstream.spark.sessions.local_session import has_jvm
 from millstream.spark.sessions.session import JOB_TAG
 
@@ -17,20 +21,16 @@ if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import SparkSession
 
-#: More attempts than Spark makes at a task.
-_MOST_ATTEMPTS: Final = 1_000
-#: How much of Spark's own words about a failed job is repeated.
-_REASON_CHARS: Final = 300
+#: Spark never attempts a task this often.
+_MAX_ATTEMPTS: Final = 1_000
+#: The maximum lengths of Spark's error message in ours.
+_MAX_REASON_CHARS: Final = 300
+_MAX_CHARS: Final = 1_500
+#: The last line of a Python traceback.
+_RAISED: Final = re.compile(r"[\w.]*(Error|Exception|Interrupt): ")
 
 
 class SparkJobs:
-    """The jobs of one application in a session.
-
-    Args:
-        session: where they run.
-        application_id: becomes the jobs' group and one of their tags.
-    """
-
     def __init__(self, session: SparkSession, application_id: str) -> None:
         self._context = session.sparkContext
         self._application_id = application_id
@@ -42,46 +42,43 @@ class SparkJobs:
         *,
         tag: str,
         description: str,
-        near: str | None = None,
+        preferred_host: str | None = None,
     ) -> ThreadExit:
-        """Run one stream thread and wait until it ends, which may take months.
+        """Run a pickled `ThreadPlan` and wait until the thread ends, which may take months.
 
-        To be called on a Python thread of its own: the tags belong to the calling thread.
-
-        Args:
-            plan: a pickled `ThreadPlan`.
-            versions: the driver's, see `environment`.
-            tag: by which this job alone can be cancelled.
-            description: what Spark's own pages call it.
-            near: the host where it would best run, as Spark names it; None for any.
+        Call this on a dedicated Python thread: Spark's job tags belong to the calling thread. Only
+        this job may have the tag. The preferred host is in Spark's spelling.
 
         Raises:
-            EnvironmentMismatchError: the worker has other versions.
-            SparkError: the job ended otherwise than by the thread's end.
+            EnvironmentMismatchError: the worker has different package versions.
+            SparkError: the job failed or was cancelled before the stream thread ended.
         """
         context = self._context
-        # Cancelled without interrupting the JVM's task: an interrupted one gives its Python
-        # worker up, whereas one that is only marked has it killed after a few seconds.
+        # Do not interrupt the JVM task on cancellation: an interrupted task abandons its Python
+        # worker, while a task that is only marked as killed kills the worker after a few seconds.
         context.setJobGroup(self._application_id, description, interruptOnCancel=False)
         for each in (JOB_TAG, self._application_id, tag):
             context.addJobTag(_legal_tag(each))
         try:
-            element = context.parallelize([0], 1) if near is None else self._element_near(near)
+            if preferred_host is None:
+                element = context.parallelize([0], 1)
+            else:
+                element = self._rdd_preferring(preferred_host)
             (result,) = element.mapPartitions(checked_task(versions, plan)).collect()
         except Exception as error:
-            raise _translated(error) from error
+            raise _to_spark_error(error) from error
         finally:
             if self.alive:
                 context.removeJobTag(_legal_tag(tag))
         if isinstance(result, list):
-            raise mismatch(result)
-        ended = decode_value(result)
-        if not isinstance(ended, ThreadExit):
-            raise SparkError(f"The stream thread's result cannot be read: {ended}.")
-        return ended
+            raise mismatch_error(result)
+        thread_exit = decode_value(result)
+        if not isinstance(thread_exit, ThreadExit):
+            raise SparkError(f"The stream thread's result cannot be read: {thread_exit}.")
+        return thread_exit
 
-    def _element_near(self, host: str) -> RDD[int]:
-        """One element in one partition, which prefers a host: PySpark itself has no such thing."""
+    def _rdd_preferring(self, host: str) -> RDD[int]:
+        """Create an RDD of one element with a preferred host, which PySpark has no API for."""
         from pyspark import RDD
 
         context = self._context
@@ -89,88 +86,81 @@ class SparkJobs:
         as_scala = jvm.scala.jdk.javaapi.CollectionConverters.asScala
         hosts, elements = jvm.java.util.ArrayList(), jvm.java.util.ArrayList()
         hosts.append(host)
-        # Nobody reads it: `checked_task` leaves its input alone.
+        # The element is never read: `checked_task` ignores its input.
         elements.append(jvm.scala.Tuple2(pickle.dumps([0]), as_scala(hosts).toSeq()))
-        of_any = jvm.scala.reflect.ClassTag.Any()
-        java = context._jsc.sc().makeRDD(as_scala(elements).toSeq(), of_any).toJavaRDD()
-        return RDD(java, context, context.serializer)
+        class_tag = jvm.scala.reflect.ClassTag.Any()
+        java_rdd = context._jsc.sc().makeRDD(as_scala(elements).toSeq(), class_tag).toJavaRDD()
+        return RDD(java_rdd, context, context.serializer)
 
     def cancel(self, tag: str) -> None:
-        """Cancel the job of this tag if it runs; its worker is killed within about 5 seconds."""
+        """Cancel the job with this tag if it runs; Spark kills its worker within about 5 s."""
         if self.alive:
             self._context.cancelJobsWithTag(_legal_tag(tag))
 
     def running_tasks(self, tag: str) -> int:
-        """How many tasks of the job of this tag have got a slot: 1, or 0 while it waits for one."""
+        """Return how many tasks of this job have a slot: 1, or 0 while the task is queued."""
         tracker = self._context.statusTracker()
         infos = map(tracker.getStageInfo, self._stages(tag))
         return sum(stage.numActiveTasks for stage in filter(None, infos))
 
     def host_of(self, tag: str) -> str | None:
-        """Where the task of the job of this tag runs, or ran last, as Spark names the host; None if
-        Spark does not know yet."""
+        """Return the host (in Spark's spelling) of the job's last task; None until launched."""
         task = self._last_task(tag)
         return None if task is None else str(task.host())
 
     def executor_of(self, tag: str) -> str | None:
-        """The executor of that task, by Spark's name for it; None if Spark does not know yet."""
+        """Return Spark's id of the executor of that task; None until launched."""
         task = self._last_task(tag)
         return None if task is None else str(task.executorId())
 
     def hosts(self) -> set[str]:
-        """The hosts where Spark has executors that stay, as it names them."""
+        """Return the hosts, in Spark's spelling, of executors that are not being decommissioned."""
         if not self.alive:
             return set()
-        return {each.host for each in executors(self._context) if not each.is_leaving}
+        return {each.host for each in executors(self._context) if not each.is_decommissioned}
 
     @property
-    def may_lose_executors(self) -> bool:
-        """Whether executors are decommissioned at all, by the session's settings."""
-        return can_be_decommissioned(self._context)
+    def decommissioning_enabled(self) -> bool:
+        return decommissioning_enabled(self._context)
 
-    def is_leaving(self, executor: str) -> bool:
-        """Whether an executor is to go, or was and is gone."""
-        return self.alive and is_leaving(self._context, executor)
+    def is_decommissioned(self, executor: str) -> bool:
+        """Whether an executor is being decommissioned, or has been."""
+        return self.alive and is_decommissioned(self._context, executor)
 
     def _last_task(self, tag: str) -> Any:
         last: Any = None
         for stage in self._stages(tag):
-            found: Any = self._context._jsc.sc().statusStore().taskList(stage, 0, _MOST_ATTEMPTS)
+            found: Any = self._context._jsc.sc().statusStore().taskList(stage, 0, _MAX_ATTEMPTS)
             for task in map(found.apply, range(found.size())):
                 last = task if last is None or task.taskId() > last.taskId() else last
         return last
 
     def _stages(self, tag: str) -> list[int]:
-        """The stages of the job of this tag."""
         scheduler: Any = getattr(self._context, "_jsc", None)
         if scheduler is None:
             return []
-        tracker = self._context.statusTracker()
-        found = map(
-            tracker.getJobInfo, scheduler.sc().statusTracker().getJobIdsForTag(_legal_tag(tag))
-        )
+        jobs = scheduler.sc().statusTracker().getJobIdsForTag(_legal_tag(tag))
+        found = map(self._context.statusTracker().getJobInfo, jobs)
         return [stage for job in found if job is not None for stage in job.stageIds]
 
     @property
     def alive(self) -> bool:
-        """Whether the session can run jobs: it is not stopped, and its JVM has not ended."""
+        """Whether the session can run jobs: its context is not stopped and its JVM runs."""
         if not has_jvm(self._context):
             return False
         try:
             return not self._context._jsc.sc().isStopped()
         except Exception:
-            # Any failure to ask a method without effects means that nobody is there to answer.
+            # The call has no side effects, so any failure means that the JVM is gone.
             return False
 
 
-def _translated(error: Exception) -> SparkError:
-    """What a failed job means."""
+def _to_spark_error(error: Exception) -> SparkError:
     text = text_of(error)
     versions = re.search(r"different version: ([\d.]+) than that in driver: ([\d.]+)", text)
     if versions is not None:
-        return mismatch([("python", versions[2], versions[1])])
-    missing = re.search(r"No module named '([\w.]+)'", text)
-    if missing is not None:
+        return mismatch_error([("python", versions[2], versions[1])])
+    if missing := re.search(r"No module named '([\w.]+)'", text):
         return EnvironmentMismatchError(
             f"Spark's workers cannot import {missing[1]}: it is not installed on the executors. "
             "Install the driver's packages there, or ship its environment (spark.archives).",
@@ -180,17 +170,24 @@ def _translated(error: Exception) -> SparkError:
 
 
 def _reason(text: str) -> str:
-    """What Spark's message says happened, without the traces of the JVM and of Python."""
-    # The first line behind a trace that is not part of it: the exception.
+    """Extract the cause from Spark's message, without the JVM's and Python's tracebacks."""
+    # The exception is the first line after the traceback that is not indented.
     raised = re.search(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", text)
     if raised is not None:
-        return f"a Python worker raised {raised[1]}"[:_REASON_CHARS]
+        return f"a Python worker raised {raised[1]}"[:_MAX_REASON_CHARS]
     lost_task = re.search(r"most recent failure: Lost task[^\n]*?\): ([^\n]+)", text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [lost_task[1]] if lost_task is not None else lines
-    return (telling or ["unknown"])[0][:_REASON_CHARS]
+    candidates = [lost_task[1]] if lost_task is not None else lines
+    return (candidates or ["unknown"])[0][:_MAX_REASON_CHARS]
 
 
 def _legal_tag(tag: str) -> str:
-    """Spark separates tags by commas and allows none within."""
+    """Replace commas, which Spark uses to separate tags."""
     return tag.replace(",", "_") or "_"
+
+
+def short_reason(error: BaseException) -> str:
+    """Return the error that a Python worker raised, or else the start of the message."""
+    lines = [line.strip() for line in text_of(error).splitlines() if line.strip()]
+    raised = [line for line in lines if _RAISED.match(line)]
+    return (raised[-1] if raised else " ".join(lines[:2]) or "no reason given")[:_MAX_CHARS]

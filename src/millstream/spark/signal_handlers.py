@@ -1,7 +1,7 @@
-"""Signal handlers of this process, which processes that user code forks do not inherit.
+"""Installs signal handlers that processes forked by user code do not inherit.
 
-A handler of a stream thread or of `run()` closes the application in an orderly way. In a forked
-child it would set a flag that nothing reads: `Process.terminate()` would not end the child.
+A handler of a stream thread or of `run()` closes the application gracefully. In a forked child it
+would only set a flag that is never read: `Process.terminate()` would not end the child.
 """
 
 from __future__ import annotations
@@ -14,54 +14,51 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
-#: What `signal.signal` takes and returns.
+#: The type that `signal.signal` takes and returns.
 Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
-class _Replaced(NamedTuple):
+class _InstalledHandler(NamedTuple):
     number: int
     before: Handler
     installed: Handler
 
 
 #: In the order of installation.
-_replaced: Final[list[_Replaced]] = []
+_installed: Final[list[_InstalledHandler]] = []
 
 
 @contextmanager
-def handling(handlers: Mapping[int, Handler]) -> Iterator[None]:
-    """Handle signals in this process; those from before are restored at the end.
+def installed_handlers(handlers: Mapping[int, Handler]) -> Iterator[None]:
+    """Install signal handlers by signal number inside the context, in the main thread only.
 
-    In the main thread only. Children that are forked meanwhile have the handlers from before.
-
-    Args:
-        handlers: by the number of the signal.
+    Children that are forked inside the context have the previous handlers.
     """
     added = [
-        _Replaced(number, signal.signal(number, handler), handler)
+        _InstalledHandler(number, signal.signal(number, handler), handler)
         for number, handler in handlers.items()
     ]
-    _replaced.extend(added)
+    _installed.extend(added)
     try:
         yield
     finally:
         for each in added:
-            _replaced.remove(each)
+            _installed.remove(each)
             signal.signal(each.number, each.before)
 
 
-class _Blocked(threading.local):
-    """The signals that a thread blocked before it began to fork."""
+class _BlockedSignals(threading.local):
+    """The signals that a thread had blocked before it forked."""
 
     mask: Collection[int] = ()
 
 
-_blocked: Final = _Blocked()
+_blocked: Final = _BlockedSignals()
 
 
 def _block() -> None:
-    # A signal that comes to a child before its handlers are restored must wait for that.
-    numbers = {each.number for each in _replaced}
+    # Delays signals to a child until its handlers are restored.
+    numbers = {each.number for each in _installed}
     _blocked.mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 
 
@@ -70,11 +67,11 @@ def _unblock() -> None:
 
 
 def _restore() -> None:
-    """In a forked child: restore what was there, unless user code has replaced it since."""
-    for each in reversed(_replaced):
+    """Restore the previous handlers in a forked child, unless user code has replaced ours."""
+    for each in reversed(_installed):
         if signal.getsignal(each.number) == each.installed:
             signal.signal(each.number, each.before)
-    _replaced.clear()
+    _installed.clear()
     _unblock()
 
 

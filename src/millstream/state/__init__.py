@@ -1,9 +1,23 @@
-"""What an application remembers: state stores, layer upon layer.
+"""State stores, built from layers.
 
-A store's way: `stores` makes its builder (`builders`), `task_stores` opens it with all others of a
-task (`opening`), restores, commits and closes them. What is opened are layers: bytes at the bottom
-(`storage`), then what writes the changelog (`changelogs`), then perhaps a cache (`caches`), and on
-top what processors and operators use (`keyvalue`, `windows`, `versioned`, `buffers`). `directories`
-is where all of that lies on disk. Rooms know those to their left only: storage, changelogs, caches,
-builders and keyvalue, then windows, versioned and buffers, opening.
+`stores` creates a store builder (`builders`). `task_stores` opens all stores of a task (`opening`),
+restores, commits and closes them; `store_metrics` measures them. An open store consists of layers:
+the stored bytes at the bottom (`storage`), the changelog layer above (`changelogs`), an optional
+record cache (`caches`), and on top two interfaces: one for processors, with objects as keys and
+values, and a *table* for the DSL's operators, with serialized keys and batches (`keyvalue`,
+`windows`, `versioned`, `buffers`). `queries` reads stores for interactive queries. `directories`
+manages the state directory on disk. `engine_failures` records failures that user code may hide.
+
+- A store knows the changelog offset that it reflects, because both are written in one RocksDB
+  batch. Restoration reads only the records after that offset.
+- Writes since the last commit are only in memory (`storage/overlay.py`): the state on disk is
+  always that of a commit. A crash between the steps of a commit repeats work and loses nothing, and
+  to abort a transaction the stores are closed and opened again.
+- Stateful operators work on the record cache (objects by serialized key) or, without caching, read,
+  write and log every update.
+- State that cannot be trusted (corrupted files, a changelog that no longer has the offset) is
+  deleted and restored.
+
+Packages import only those to their left: storage, changelogs, caches, builders, `queries.requests`
+and keyvalue, then windows, versioned and buffers, then queries and opening.
 """

@@ -1,15 +1,15 @@
-"""Failures of the engine that user code may catch, wrap or hide."""
+"""Engine failures, which user code may catch, wrap or hide."""
 
 from __future__ import annotations
 
 
 class EngineFailures:
-    """The first failure of the engine below the user code of one task.
+    """The first engine failure below the user code of one task.
 
-    User code calls stores, and a store calls its storage and its changelog. If one of these fails,
-    the store and its changelog may differ, so the task must not commit, whatever the user code does
-    with the error: an exception handler is not called, and the task fails at the latest when its
-    batch is done. Storages, changelogs and nodes note failures where they raise them.
+    User code calls stores, and stores call their storage and changelog. If one of these fails, the
+    store and its changelog may differ, so the task must not commit, whatever user code does with
+    the error: no exception handler is called, and the task fails at the latest when its batch ends.
+    Storages, changelogs and nodes record failures where they raise them.
 
     Args:
         shared: failures of the global stores, which tasks read.
@@ -21,27 +21,27 @@ class EngineFailures:
 
     @property
     def first(self) -> Exception | None:
-        """The first failure since the stores were opened, if there is one."""
+        """The first failure since the stores were opened, if any."""
         if self._first is None and self._shared is not None:
             return self._shared.first
         return self._first
 
-    def note(self, error: Exception) -> None:
-        """Keep a failure."""
+    def record(self, error: Exception) -> None:
+        """Record a failure, unless one was recorded before."""
         if self._first is None:
             self._first = error
 
-    def forget(self) -> None:
-        """Begin anew: the stores are opened again, or the failure concerns no task."""
+    def reset(self) -> None:
+        """Clear the failure: the stores were reopened, or the failure does not affect the task."""
         self._first = None
         if self._shared is not None:
-            self._shared.forget()
+            self._shared.reset()
 
-    def check(self) -> None:
-        """Raise the first failure, if there is one.
+    def raise_first(self) -> None:
+        """Raise the first failure, if any.
 
         Raises:
-            Exception: the failure itself.
+            Exception: the recorded failure.
         """
         failure = self.first
         if failure is not None:

@@ -8,10 +8,16 @@ from datetime import timedelta
 from millstream.errors import ConfigError
 from millstream.record import K, V
 from millstream.serdes import Serde
-from millstream.state.builders.key_value import KeyValueStoreBuilder
-from millstream.state.builders.store_builder import StoreKind, check_store_name
-from millstream.state.builders.versioned import VersionedStoreBuilder, VersionedStoreSupplier
-from millstream.state.builders.windows import (
+from millstream.state.builders.store_builder import (
+    KeyValueStoreBuilder,
+    StoreKind,
+    check_store_name,
+)
+from millstream.state.builders.versioned_builders import (
+    VersionedStoreBuilder,
+    VersionedStoreSupplier,
+)
+from millstream.state.builders.window_builders import (
     SessionStoreBuilder,
     SessionStoreSupplier,
     WindowStoreBuilder,
@@ -23,13 +29,8 @@ from millstream.state.builders.windows import (
 class KeyValueStoreSupplier:
     """Where a key-value store keeps its data (Kafka Streams' `KeyValueBytesStoreSupplier`).
 
-    Args:
-        name: the store's name.
-        kind: `rocksdb`, `in_memory` or `lru`.
-        max_entries: how many keys a store of kind `lru` holds.
-
     Raises:
-        ConfigError: a name that no directory or topic can have.
+        ConfigError: the name is not valid for a directory or topic.
     """
 
     name: str
@@ -41,7 +42,9 @@ class KeyValueStoreSupplier:
 
 
 class Stores:
-    """Makes suppliers (where data is kept) and builders (with which serdes and options).
+    """Factory for suppliers (where data is kept) and builders (with which serdes and options).
+
+    Without a serde, a builder takes the config's default.
 
     Example:
         >>> class Count(Processor[str, str, str, int]):
@@ -58,7 +61,7 @@ class Stores:
 
     @staticmethod
     def persistent_key_value(name: str) -> KeyValueStoreSupplier:
-        """Keeps its data in RocksDB, in the task's directory.
+        """Create a supplier that keeps data in RocksDB, in the task's directory.
 
         Example:
             >>> supplier = Stores.persistent_key_value("visits")
@@ -70,7 +73,7 @@ class Stores:
 
     @staticmethod
     def in_memory_key_value(name: str) -> KeyValueStoreSupplier:
-        """Keeps its data in memory; a restarted task reads its whole changelog.
+        """Create a supplier that keeps data in memory; a restart reads the whole changelog.
 
         Example:
             >>> supplier = Stores.in_memory_key_value("visits")
@@ -82,18 +85,17 @@ class Stores:
 
     @staticmethod
     def lru_map(name: str, max_entries: int) -> KeyValueStoreSupplier:
-        """Keeps a number of keys in memory, and forgets the one that was not used for longest.
+        """Create a supplier that keeps up to `max_entries` keys in memory, evicting the LRU key.
 
-        Reading and writing a key is a use of it, iterating is not. What is forgotten is deleted
-        from the changelog as well, unless the store keeps timestamps, as those of the DSL do
-        (Kafka Streams' `MemoryNavigableLRUCache`).
+        Reading and writing a key counts as use, iterating does not. Evicted keys are also deleted
+        from the changelog, unless the store is timestamped like those of the DSL (Kafka Streams'
+        `MemoryNavigableLRUCache`).
 
         Args:
-            name: the store's name.
-            max_entries: how many keys it holds; at least one.
+            max_entries: at least 1.
 
         Raises:
-            ConfigError: it could hold no key.
+            ConfigError: `max_entries` is less than 1.
 
         Example:
             >>> answers = Stores.key_value_builder(Stores.lru_map("answers", 2), STRING, LONG)
@@ -104,7 +106,7 @@ class Stores:
         """
         if not isinstance(max_entries, int) or max_entries < 1:
             raise ConfigError(
-                f"Store {name} could hold {max_entries!r} entries. Give a number of at least one."
+                f"Store {name} cannot hold {max_entries!r} entries. Set max_entries to at least 1."
             )
         return KeyValueStoreSupplier(name, "lru", max_entries)
 
@@ -112,13 +114,13 @@ class Stores:
     def persistent_versioned(
         name: str, history_retention: timedelta, segment_interval: timedelta | None = None
     ) -> VersionedStoreSupplier:
-        """Keeps several versions of each key in RocksDB, for `versioned_builder` (KIP-889).
+        """Create a supplier that keeps versions in RocksDB, for `versioned_builder` (KIP-889).
 
         Args:
-            name: the store's name.
-            history_retention: how far back versions can be read, and how late they may come.
-            segment_interval: old versions expire together by intervals of this length; None for one
-                that suits the retention. Not to be changed while the store exists on disk.
+            history_retention: how far back versions can be read, and how late they may arrive.
+            segment_interval: the length of the intervals in which old versions expire together;
+                None to derive it from the retention. Do not change it while the store exists on
+                disk.
 
         Raises:
             ConfigError: a duration is out of range.
@@ -133,18 +135,16 @@ class Stores:
     def persistent_window(
         name: str, retention: timedelta, window_size: timedelta, retain_duplicates: bool = False
     ) -> WindowStoreSupplier:
-        """Keeps windows in RocksDB, in the task's directory.
+        """Create a supplier that keeps windows in RocksDB, in the task's directory.
 
         Args:
-            name: the store's name.
-            retention: how long a window is kept, counted from its start. What is older by then goes
-                by segments of half of this, and of at least a minute.
-            window_size: how long windows are.
-            retain_duplicates: whether several values of one key at one time are kept beside each
-                other. Then None deletes nothing, and the store is never cached.
+            retention: how long a window is kept, counted from its start. Older windows are deleted
+                in segments of half the retention, but at least a minute.
+            retain_duplicates: whether several values with the same key and time are all kept. None
+                then deletes nothing, and the store is never cached.
 
         Raises:
-            ConfigError: a duration is negative, or windows are longer than they are kept.
+            ConfigError: a duration is negative, or the retention is shorter than the windows.
 
         Example:
             >>> kept = Stores.persistent_window(
@@ -159,17 +159,15 @@ class Stores:
     def in_memory_window(
         name: str, retention: timedelta, window_size: timedelta, retain_duplicates: bool = False
     ) -> WindowStoreSupplier:
-        """Keeps windows in memory; a restarted task reads the whole changelog.
+        """Create a supplier that keeps windows in memory; a restart reads the whole changelog.
 
         Args:
-            name: the store's name.
             retention: how long a window is kept, counted from its start.
-            window_size: how long windows are.
-            retain_duplicates: whether several values of one key at one time are kept beside each
-                other. Then None deletes nothing, and the store is never cached.
+            retain_duplicates: whether several values with the same key and time are all kept. None
+                then deletes nothing, and the store is never cached.
 
         Raises:
-            ConfigError: a duration is negative, or windows are longer than they are kept.
+            ConfigError: a duration is negative, or the retention is shorter than the windows.
 
         Example:
             >>> kept = Stores.in_memory_window(
@@ -185,12 +183,11 @@ class Stores:
 
     @staticmethod
     def persistent_session(name: str, retention: timedelta) -> SessionStoreSupplier:
-        """Keeps sessions in RocksDB, in the task's directory.
+        """Create a supplier that keeps sessions in RocksDB, in the task's directory.
 
         Args:
-            name: the store's name.
-            retention: how long a session is kept, counted from its end. What is older by then goes
-                by segments of half of this, and of at least a minute.
+            retention: how long a session is kept, counted from its end. Older sessions are deleted
+                in segments of half the retention, but at least a minute.
 
         Raises:
             ConfigError: the retention is negative.
@@ -204,10 +201,9 @@ class Stores:
 
     @staticmethod
     def in_memory_session(name: str, retention: timedelta) -> SessionStoreSupplier:
-        """Keeps sessions in memory; a restarted task reads the whole changelog.
+        """Create a supplier that keeps sessions in memory; a restart reads the whole changelog.
 
         Args:
-            name: the store's name.
             retention: how long a session is kept, counted from its end.
 
         Raises:
@@ -229,12 +225,7 @@ class Stores:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
     ) -> KeyValueStoreBuilder[K, V]:
-        """A store of plain values: logged, not cached.
-
-        Args:
-            supplier: where the data is kept.
-            key: for keys; None for the config's default.
-            value: for values; None for the config's default.
+        """Create a builder for a store of plain values: logged, not cached.
 
         Example:
             >>> supplier = Stores.in_memory_key_value("visits")
@@ -255,12 +246,7 @@ class Stores:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
     ) -> KeyValueStoreBuilder[K, V]:
-        """A store of values with timestamps (`ValueAndTimestamp`): logged, not cached.
-
-        Args:
-            supplier: where the data is kept.
-            key: for keys; None for the config's default.
-            value: for values; None for the config's default.
+        """Create a builder for a store of `ValueAndTimestamp`: logged, not cached.
 
         Example:
             >>> in_memory = Stores.in_memory_key_value("visits")
@@ -286,14 +272,9 @@ class Stores:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
     ) -> VersionedStoreBuilder[K, V]:
-        """A store of several versions of each key: logged, never cached.
+        """Create a builder for a store of several versions per key: logged, never cached.
 
         Processors get a `VersionedKeyValueStore`.
-
-        Args:
-            supplier: where the data is kept, and for how long.
-            key: for keys; None for the config's default.
-            value: for values; None for the config's default.
 
         Example:
             >>> history = Stores.persistent_versioned("prices", timedelta(days=7))
@@ -315,14 +296,9 @@ class Stores:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
     ) -> WindowStoreBuilder[K, V]:
-        """A store of a plain value per key and window: logged, not cached.
+        """Create a builder for a store of a plain value per key and window: logged, not cached.
 
         Processors get a `WindowStore`.
-
-        Args:
-            supplier: where the data is kept, and for how long.
-            key: for keys; None for the config's default.
-            value: for values; None for the config's default.
 
         Example:
             >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
@@ -341,14 +317,9 @@ class Stores:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
     ) -> WindowStoreBuilder[K, V]:
-        """A store of a `ValueAndTimestamp` per key and window: logged, not cached.
+        """Create a builder for a store of a `ValueAndTimestamp` per key and window.
 
-        Processors get a `WindowStore`.
-
-        Args:
-            supplier: where the data is kept, and for how long.
-            key: for keys; None for the config's default.
-            value: for values; None for the config's default.
+        The store is logged and not cached. Processors get a `WindowStore`.
 
         Example:
             >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
@@ -367,14 +338,9 @@ class Stores:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
     ) -> SessionStoreBuilder[K, V]:
-        """A store of a value per key and session: logged, not cached.
+        """Create a builder for a store of a value per key and session: logged, not cached.
 
         Processors get a `SessionStore`.
-
-        Args:
-            supplier: where the data is kept, and for how long.
-            key: for keys; None for the config's default.
-            value: for values; None for the config's default.
 
         Example:
             >>> kept = Stores.in_memory_session("visits", timedelta(days=1))
@@ -411,9 +377,9 @@ def _window_builder(
     )
 
 
-def _check_supplier(method: str, supplier: object, wanted: type) -> None:
-    if not isinstance(supplier, wanted):
+def _check_supplier(method: str, supplier: object, expected: type) -> None:
+    if not isinstance(supplier, expected):
         raise ConfigError(
-            f"Stores.{method}() takes a {wanted.__name__}, as other methods of Stores give it, but "
-            f"got {supplier!r}."
+            f"Stores.{method}() takes a {expected.__name__}, as returned by other methods of "
+            f"Stores, but got {supplier!r}."
         )

@@ -1,4 +1,4 @@
-"""All stores of one task: opened, restored, committed and closed together.
+"""The stores of one task, which are opened, restored, committed and closed together.
 
 Kafka Streams' `ProcessorStateManager`.
 """
@@ -17,60 +17,54 @@ from millstream.errors import (
     TaskCorruptedError,
     UnknownStateStoreError,
 )
-from millstream.metrics.registry import Scope, unseen
+from millstream.metrics.registry import MetricsScope, detached_scope
 from millstream.record import TaskId, TopicPartition
 from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.caches.record_cache import RecordCache
-from millstream.state.changelogs.record_at_hand import RecordAtHand
 from millstream.state.changelogs.restore import StoreRestorer
-from millstream.state.changelogs.store_changelog import ChangelogWriter, WatchedWriter
+from millstream.state.changelogs.store_changelog import (
+    ChangelogWriter,
+    ProcessorRecordContext,
+    TrackingChangelogWriter,
+)
 from millstream.state.directories.checkpoint import CheckpointFile
 from millstream.state.directories.disk import disk_errors
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.engine_failures import EngineFailures
-from millstream.state.opening.by_kind import open_store
-from millstream.state.opening.environment import StoreEnvironment
-from millstream.state.opening.open_store import OpenStore
+from millstream.state.opening.open_store import OpenStore, StoreEnvironment
+from millstream.state.opening.store_layers import open_store
+from millstream.state.storage.overlay import UncommittedBudget
 from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.state.storage.storages import Storages
-from millstream.state.storage.uncommitted_budget import UncommittedBudget
 from millstream.state.storage.write_check import WriteCheck
-from millstream.state.store_meters import StoreMeters
+from millstream.state.store_metrics import StoreMetrics
 
 logger = logging.getLogger(__name__)
 
-#: Offsets by which stores may run ahead of the checkpoint file before it is written again.
+#: How many offsets the stores may be ahead of the checkpoint file before it is written again.
 _CHECKPOINT_AFTER_OFFSETS: Final = 10_000
 
 
 class TaskStores:
-    """The stores of one task, by name, in the order in which the topology registered them.
+    """The stores of one task by name, in the order of registration in the topology.
 
-    A commit goes: flush the caches (the operators theirs, then `flush_silently`, store by store,
-    until they have no changes), flush the producer, commit the input offsets, then `commit` with
-    the acknowledged changelog offsets. Only commits and restorations write to persistent stores:
-    what is on disk is always the state at some commit.
+    A commit takes these steps: flush the caches (operators flush theirs; then call `flush_cache`
+    for each store until no cache has changes), flush the producer, commit the input offsets, and
+    call `commit` with the acknowledged changelog offsets. Only commits and restoration write to
+    persistent stores, so the state on disk is always that of a commit.
 
-    Owned by one thread at a time; it may be opened again after it was closed.
+    Owned by one thread at a time; may be reopened after closing.
 
     Args:
-        task_id: the task.
-        builders: of the stores, resolved.
-        directory: the application's state on this host. Used only if a store is persistent.
-        application_id: names the changelogs that serdes are told about.
-        changelogs: the changelog partition of each store that is restored from one: its own, or
-            that of the source topic which serves as one.
-        writer: where changes are logged.
-        context: the record being processed.
-        budget: of the record caches of the thread.
-        uncommitted: limits the writes of the thread that wait for a commit.
+        directory: the application's state on this host. Only used by persistent stores.
+        application_id: the prefix of changelog names that are passed to serdes.
+        changelogs: the changelog partition of each store that is restored: its own, or that of the
+            source topic that serves as its changelog.
         recent_max_bytes: bytes of recent entries that all window stores may keep in memory.
-        storages: opens those of persistent stores; by default databases of RocksDB.
-        dropped: counts records that come too late for a store: how many, why, the store's name.
-        metrics: of the task; None where nobody reads them.
+        dropped: as in `StoreEnvironment`.
         write_check: verifies the order of writes and deliveries, in tests.
-        failures: keep errors of the engine that user code may hide.
+        failures: records engine failures, which user code may hide.
     """
 
     def __init__(
@@ -82,25 +76,25 @@ class TaskStores:
         application_id: str,
         changelogs: Mapping[str, TopicPartition],
         writer: ChangelogWriter,
-        context: RecordAtHand,
+        context: ProcessorRecordContext,
         budget: CacheBudget,
         uncommitted: UncommittedBudget | None = None,
         recent_max_bytes: int = 64 << 20,
         storages: Storages | None = None,
         dropped: Callable[[int, str, str], None] | None = None,
-        metrics: Scope | None = None,
+        metrics: MetricsScope | None = None,
         write_check: WriteCheck | None = None,
         failures: EngineFailures | None = None,
     ) -> None:
-        self._meters = StoreMeters(metrics or unseen())
+        self._metrics = StoreMetrics(metrics or detached_scope())
         self.task_id = task_id
         self._builders = list(builders)
         self._directory = directory
         self._application_id = application_id
         self._changelogs = dict(changelogs)
-        #: Errors of storages and changelogs since the stores were opened.
+        #: Failures of storages and changelogs since the stores were opened.
         self.failures = failures or EngineFailures()
-        self._writer = WatchedWriter(writer, self.failures)
+        self._writer = TrackingChangelogWriter(writer, self.failures)
         self._context = context
         self._budget = budget
         self._uncommitted = uncommitted or UncommittedBudget()
@@ -109,24 +103,24 @@ class TaskStores:
         self._is_persistent = persistent > 0
         self._recent_max_bytes = recent_max_bytes // max(1, persistent)
         self._storages = storages
-        self._dropped = dropped or _count_nowhere
+        self._dropped = dropped or _ignore_dropped
         self._stores: dict[str, OpenStore] = {}
         self._checkpoint = CheckpointFile(directory.checkpoint_path(task_id), directory.disk)
-        self._checkpointed: dict[TopicPartition, int] = {}
+        self._written_checkpoint: dict[TopicPartition, int] = {}
         self._restorers: dict[TopicPartition, StoreRestorer] = {}
-        self._noted = 0
+        self._saved_offset_sum = 0
         if write_check is not None:
-            write_check.watch(self, "flush_silently", "write_held_back", "log_changes")
+            write_check.watch(self, "flush_cache", "write_cached_changes", "log_changes")
 
-    # --- life ----------------------------------------------------------------------------------
+    # --- life cycle ----------------------------------------------------------------------------
 
     def open(self) -> None:
         """Lock the task's directory and open the stores.
 
         Raises:
-            LockError: another process works on the task.
-            TaskCorruptedError: a store or the checkpoint cannot be read. Everything is closed
-                again; the next one to open the task begins with nothing.
+            LockError: another process owns the task.
+            TaskCorruptedError: a store or the checkpoint cannot be read. All stores are closed
+                again; the next owner of the task starts with an empty state.
         """
         with (
             disk_errors(f"open the state of task {self.task_id}", self.task_id),
@@ -138,25 +132,25 @@ class TaskStores:
                 self._directory.prepare_task(self.task_id)
             undo.callback(self._close_stores)
             self._writer.has_written = False
-            self.failures.forget()
+            self.failures.reset()
             try:
                 self._read_checkpoint()
                 for builder in self._builders:
                     began_ns = perf_counter_ns()
                     opened = open_store(builder, self._environment(builder.name))
-                    self._meters.opened(builder, opened, perf_counter_ns() - began_ns)
+                    self._metrics.on_open(builder, opened, perf_counter_ns() - began_ns)
                     self._stores[builder.name] = opened
                     self._add_restorer(builder.name, opened)
             except TaskCorruptedError:
-                self.distrust()
+                self.mark_corrupted()
                 raise
             undo.pop_all()
 
     def close(self, *, clean: bool) -> None:
-        """Close the stores and unlock the directory. Does nothing the second time.
+        """Close the stores and unlock the directory. Idempotent.
 
         Args:
-            clean: whether everything was committed. If not, what is not committed is dropped.
+            clean: whether all writes were committed. If not, uncommitted writes are discarded.
         """
         with (
             disk_errors(f"close the state of task {self.task_id}", self.task_id),
@@ -165,29 +159,29 @@ class TaskStores:
             finish.callback(self._directory.unlock_task, self.task_id)
             finish.callback(self._close_stores)
             if self._stores:
-                self._note_reached()
+                self._save_offset_sum()
             if clean and self._stores:
-                self._warn_of_uncommitted()
+                self._warn_uncommitted()
                 self._write_checkpoint()
 
-    def distrust(self) -> None:
-        """Have what the task has on disk thrown away when it is opened next, by whoever does so.
+    def mark_corrupted(self) -> None:
+        """Mark the task's local state as corrupted: the next owner deletes and restores it.
 
-        Open stores are to be closed as ever.
+        Open stores must still be closed.
 
         Raises:
-            LockError: another process works on the task.
+            LockError: another process owns the task.
         """
         if self._is_persistent:
             with disk_errors(f"mark the state of task {self.task_id}", self.task_id):
-                self._directory.distrust_task(self.task_id)
+                self._directory.mark_task_corrupted(self.task_id)
 
     @property
-    def can_be_recycled(self) -> bool:
+    def can_recycle(self) -> bool:
         """Whether the stores may stay open for the task's other role.
 
-        Not with writes of a processor's `close`, which come after the last commit: their changelog
-        records may not be delivered, or be aborted. They are restored if they are delivered.
+        False if a processor's `close` wrote after the last commit: the changelog records may not
+        be delivered, or may be aborted. If they are delivered, restoration reads them.
         """
         failed = self.failures.first is not None
         return not (failed or self._writer.has_written or self.uncommitted_bytes)
@@ -196,12 +190,12 @@ class TaskStores:
         """Keep the stores open for the task's other role (active or standby), without caches.
 
         Raises:
-            IllegalStateError: the stores have writes that are not committed.
+            IllegalStateError: the stores have uncommitted writes.
         """
-        if not self.can_be_recycled:
+        if not self.can_recycle:
             raise IllegalStateError(
-                f"The stores of task {self.task_id} have {self.uncommitted_bytes} bytes of writes "
-                "that are not committed, so they cannot stay open for another role. Close them.",
+                f"The stores of task {self.task_id} have {self.uncommitted_bytes} bytes of "
+                "uncommitted writes, so they cannot stay open for another role. Close them.",
                 task_id=self.task_id,
             )
         for cache in self.caches().values():
@@ -214,30 +208,29 @@ class TaskStores:
 
     @property
     def names(self) -> list[str]:
-        """The names of the stores, in the order of the topology."""
         return [builder.name for builder in self._builders]
 
     def store(self, name: str) -> Any:
-        """The store as processors see it, for example a `KeyValueStore`.
+        """Return a store's interface for processors, for example a `KeyValueStore`.
 
         Raises:
             UnknownStateStoreError: the task has no such store.
             IllegalStateError: the stores are not open.
         """
-        return self._opened(name).store
+        return self._get_open(name).store
 
     def find(self, name: str) -> OpenStore | None:
-        """The open store of that name, for queries; None if it is not here, or not open."""
+        """Return an open store for queries; None if it is missing or not open."""
         return self._stores.get(name)
 
     def table(self, name: str) -> Any:
-        """The store as the DSL's operators see it, for example a `TimestampedTable`.
+        """Return a store's interface for the DSL's operators, for example a `TimestampedTable`.
 
         Raises:
             UnknownStateStoreError: the task has no such store.
-            IllegalStateError: the stores are not open, or this one keeps no timestamps.
+            IllegalStateError: the stores are not open, or this one is not timestamped.
         """
-        table = self._opened(name).table
+        table = self._get_open(name).table
         if table is None:
             raise IllegalStateError(
                 f"Store {name} is not a timestamped key-value store, so it cannot back a table. "
@@ -247,7 +240,7 @@ class TaskStores:
         return table
 
     def caches(self) -> dict[str, RecordCache]:
-        """The record caches by the names of their stores, in the order of the topology."""
+        """Return the record caches by store name, in topology order."""
         return {
             name: opened.cache for name, opened in self._stores.items() if opened.cache is not None
         }
@@ -255,75 +248,71 @@ class TaskStores:
     # --- restoration ---------------------------------------------------------------------------
 
     def restorers(self) -> dict[TopicPartition, StoreRestorer]:
-        """What applies the records of each changelog partition, and knows how far it is."""
+        """Return the restorer of each changelog partition, which also tracks its offset."""
         return dict(self._restorers)
 
     def changelog_offsets(self) -> dict[TopicPartition, int | None]:
-        """The last offset of each changelog that is reflected in its store; None if unknown."""
+        """Return the last offset of each changelog reflected in its store; None if unknown."""
         return {partition: restorer.reached for partition, restorer in self._restorers.items()}
 
     # --- commit --------------------------------------------------------------------------------
 
-    def flush_silently(self, name: str) -> None:
-        """Write the changes held back in a cache that has nobody downstream to tell of them.
+    def flush_cache(self, name: str) -> None:
+        """Flush a cache without forwarding its changes downstream.
 
-        Args:
-            name: of the store. A cache that an operator flushes must have been flushed: of it, what
-                processors have put beyond the budget is given back.
+        If an operator flushes the cache, it must have done so; this evicts entries that processors
+        put beyond the budget.
         """
-        cache = self._opened(name).cache
+        cache = self._get_open(name).cache
         if cache is None:
             return
         if not cache.forwards_changes:
             cache.flush()
-        # What the flush of an operator has changed again is for that operator to forward.
+        # If the operator's flush caused new changes, the operator must forward them.
         if not cache.dirty:
             cache.evict()
 
     @property
-    def have_changes(self) -> bool:
-        """Whether a cache holds changes that are neither written nor forwarded."""
+    def has_cached_changes(self) -> bool:
+        """Whether a cache holds changes that were neither written nor forwarded."""
         return any(cache.dirty for cache in self.caches().values())
 
-    def write_held_back(self) -> list[str]:
-        """Write the changes in caches without forwarding them; the names of their stores."""
+    def write_cached_changes(self) -> list[str]:
+        """Write cached changes without forwarding them; return the names of their stores."""
         changed = {name: cache for name, cache in self.caches().items() if cache.dirty}
         for cache in changed.values():
             cache.flush()
         return list(changed)
 
     def stream_times(self) -> dict[str, int]:
-        """The latest time that was put into each window and session store; -1 before that."""
+        """Return the latest time put into each window and session store; -1 if there is none."""
         times = ((name, opened.stream_time) for name, opened in self._stores.items())
         return {name: time for name, time in times if time is not None}
 
     def log_changes(self) -> None:
-        """Send what stores log only once a commit, after the caches are flushed.
+        """Log the changes that stores log only once per commit, after the caches are flushed.
 
         Raises:
-            Exception: a storage or a changelog has failed, and user code has hidden the error.
+            Exception: a storage or a changelog failed, and user code hid the error.
         """
         for opened in self._stores.values():
             if opened.before_commit is not None:
                 opened.before_commit()
-        self.failures.check()
+        self.failures.raise_first()
 
     @property
     def uncommitted_bytes(self) -> int:
-        """At most how many bytes of writes wait for a commit."""
         return sum(opened.base.uncommitted_bytes for opened in self._stores.values())
 
     def count_uncommitted(self) -> int:
-        """How many bytes of writes wait for a commit, counted anew."""
         return sum(opened.base.count_uncommitted() for opened in self._stores.values())
 
     def after_work(self) -> None:
-        """After each batch, punctuation or release: count the writes that wait for a commit.
+        """Update the uncommitted budget after each batch, punctuation or completion.
 
-        Raises:
-            Exception: a storage or a changelog has failed, and user code has hidden the error.
+        Raises the error that `log_changes` raises.
         """
-        self.failures.check()
+        self.failures.raise_first()
         self._count_writes()
 
     def _count_writes(self) -> None:
@@ -331,23 +320,20 @@ class TaskStores:
 
     @property
     def needs_commit(self) -> bool:
-        """Whether so many writes of the thread wait that a commit should come before a batch."""
+        """Whether the thread's uncommitted writes require a commit before the next batch."""
         return self._uncommitted.is_exceeded
 
     def commit_begun(self) -> None:
-        """What was written so far is what `commit` keeps; what comes is for the next one.
-
-        A commit that has begun before and has failed is part of it.
-        """
+        """Freeze the writes so far; see `Committable.commit_begun`."""
         for opened in self._stores.values():
             opened.base.commit_begun()
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Keep what was written until the commit began, with the changelog offsets it stands for.
+        """Persist the writes made before the commit began, with their changelog offsets.
 
         Args:
-            offsets: the last acknowledged offset of each changelog partition that was written to
-                (for a source topic that serves as changelog: the last one consumed).
+            offsets: the last acknowledged offset of each changelog partition that was written (for
+                a source topic that serves as changelog: the last consumed offset).
         """
         self._writer.has_written = False
         for name, opened in self._stores.items():
@@ -365,12 +351,12 @@ class TaskStores:
                 kept = (partition, offset) if opened.keeps_offset else None
                 opened.base.commit(kept)
                 restorer.reached = offset
-            self._meters.committed(name, opened, began_ns)
+            self._metrics.on_commit(name, opened, began_ns)
         self._count_writes()
         with disk_errors(f"commit the state of task {self.task_id}", self.task_id):
-            self._write_offsets_now_and_then()
+            self._write_offsets_if_due()
 
-    # --- parts ---------------------------------------------------------------------------------
+    # --- internals -----------------------------------------------------------------------------
 
     def _environment(self, name: str) -> StoreEnvironment:
         changelog = self._changelogs.get(name)
@@ -385,21 +371,21 @@ class TaskStores:
             context=self._context,
             budget=self._budget,
             recent_max_bytes=self._recent_max_bytes,
-            storages=self._meters.watching(self._storages),
+            storages=self._metrics.track_databases(self._storages),
             dropped=self._dropped,
             write_check=self._write_check,
             failures=self.failures,
         )
 
-    def _write_offsets_now_and_then(self) -> None:
-        reached = self._offsets_beside()
-        moved = sum(offset - self._checkpointed.get(tp, 0) for tp, offset in reached.items())
+    def _write_offsets_if_due(self) -> None:
+        reached = self._checkpoint_offsets()
+        moved = sum(offset - self._written_checkpoint.get(tp, 0) for tp, offset in reached.items())
         if moved > _CHECKPOINT_AFTER_OFFSETS:
             self._write_checkpoint()
-        if self._kept_offset_sum() - self._noted > _CHECKPOINT_AFTER_OFFSETS:
-            self._note_reached()
+        if self._offset_sum() - self._saved_offset_sum > _CHECKPOINT_AFTER_OFFSETS:
+            self._save_offset_sum()
 
-    def _opened(self, name: str) -> OpenStore:
+    def _get_open(self, name: str) -> OpenStore:
         opened = self._stores.get(name)
         if opened is not None:
             return opened
@@ -420,13 +406,13 @@ class TaskStores:
         if opened.keeps_offset:
             reached = opened.base.committed_offset(partition)
         else:
-            reached = self._checkpointed.get(partition)
+            reached = self._written_checkpoint.get(partition)
         self._restorers[partition] = StoreRestorer(
-            name, partition, opened.apply, opened.base.expect_many, reached
+            name, partition, opened.apply, opened.base.set_bulk_loading, reached
         )
 
-    def _offsets_beside(self) -> dict[TopicPartition, int]:
-        """How far the persistent stores are which keep no offset themselves."""
+    def _checkpoint_offsets(self) -> dict[TopicPartition, int]:
+        """Return the offsets of persistent stores that do not store their offset themselves."""
         return {
             partition: restorer.reached
             for partition, restorer in self._restorers.items()
@@ -435,18 +421,18 @@ class TaskStores:
             and not opened.keeps_offset
         }
 
-    def _kept_offset_sum(self) -> int:
-        """How many changelog records the state stands for that outlives this process."""
+    def _offset_sum(self) -> int:
+        """Return the number of changelog records that the persistent state reflects."""
         return sum(
             restorer.reached + 1
             for restorer in self._restorers.values()
             if restorer.reached is not None and self._stores[restorer.store_name].persistent
         )
 
-    def _note_reached(self) -> None:
+    def _save_offset_sum(self) -> None:
         if self._is_persistent and self._restorers:
-            self._noted = self._kept_offset_sum()
-            self._directory.note_reached(self.task_id, self._noted)
+            self._saved_offset_sum = self._offset_sum()
+            self._directory.write_offset_sum(self.task_id, self._saved_offset_sum)
 
     def _read_checkpoint(self) -> None:
         if not self._is_persistent:
@@ -455,20 +441,20 @@ class TaskStores:
             found = self._checkpoint.read()
         except StreamsError as error:
             raise TaskCorruptedError(error.message, task_ids=[self.task_id]) from error
-        self._checkpointed = {tp: offset for tp, offset in found.items() if offset >= 0}
+        self._written_checkpoint = {tp: offset for tp, offset in found.items() if offset >= 0}
 
     def _write_checkpoint(self) -> None:
-        offsets = self._offsets_beside()
-        if offsets != self._checkpointed:
+        offsets = self._checkpoint_offsets()
+        if offsets != self._written_checkpoint:
             self._checkpoint.write(offsets)
-            self._checkpointed = offsets
+            self._written_checkpoint = offsets
 
-    def _warn_of_uncommitted(self) -> None:
+    def _warn_uncommitted(self) -> None:
         dirty = sum(len(cache.dirty) for cache in self.caches().values())
         if self.uncommitted_bytes or dirty:
             logger.warning(
-                "task %s: closed with %d changed keys in caches and %d bytes of writes that were "
-                "never committed; they are dropped",
+                "task %s: closed with %d changed keys in caches and %d bytes of uncommitted "
+                "writes; they are discarded",
                 self.task_id,
                 dirty,
                 self.uncommitted_bytes,
@@ -476,7 +462,7 @@ class TaskStores:
 
     def _close_stores(self) -> None:
         with ExitStack() as closing:
-            closing.callback(self._meters.closed)
+            closing.callback(self._metrics.on_close)
             for opened in self._stores.values():
                 closing.callback(opened.close)
             self._stores = {}
@@ -484,5 +470,5 @@ class TaskStores:
             self._uncommitted.update(self, 0)
 
 
-def _count_nowhere(count: int, why: str, store: str) -> None:
-    """For stores whose owner counts nothing."""
+def _ignore_dropped(count: int, why: str, store: str) -> None:
+    """Ignore dropped records; used if the owner does not count them."""

@@ -1,22 +1,21 @@
-"""Runs a topology in the test's own process: no broker, no Spark, time moves when told to."""
+"""A driver that runs a topology in the test process, without a broker or Spark."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millstream.clock import ManualClock
-from millstream.config import StreamsConfig
-from millstream.metrics.names import MetricName
+from millstream.config.streams_config import StreamsConfig
+from millstream.metrics.values import MetricName
 from millstream.record import Headers
 from millstream.serdes import Serde
 from millstream.testing.driver_dataframes import run_stage
 from millstream.testing.driver_topics import TestInputTopic, TestOutputTopic
 from millstream.testing.stepping import SteppingDriver
-from millstream.topology.arguments import checked_serdes
+from millstream.topology.argument_checks import check_serdes
 from millstream.topology.naming import checked_name
 from millstream.topology.physical.topology import Topology
 
@@ -28,32 +27,35 @@ V = TypeVar("V")
 
 
 class TopologyTestDriver:
-    """A topology as one task, fed record by record (Kafka Streams' `TopologyTestDriver`).
+    """Runs a topology as one task, record by record (Kafka Streams' `TopologyTestDriver`).
 
-    Every topic has one partition. After each record that the task takes, the driver commits: caches
-    are flushed, and what was written to a topic that the topology reads itself, such as a
-    repartition topic, is queued there. A call returns when nothing is left to do.
+    Every topic has one partition. The driver commits after each record: caches are flushed, and
+    records that were written to a topic that the topology itself reads, such as a repartition
+    topic, are queued there. A call returns when all records have been processed.
 
-    A call on which the topology fails raises the error; after that the driver can only be closed.
+    If the topology fails, the call raises the error; after that the driver can only be closed.
 
     Args:
-        topology: what to run.
-        config: settings; by default those of an application "topology-test-driver". State is kept
-            in a temporary directory, whatever `state_dir` says.
-        initial_wall_clock_ms: where the wall clock stands, in milliseconds since the epoch; by
-            default now. It moves by `advance_wall_clock_time` alone.
+        config: the settings; by default those of an application "topology-test-driver". State is
+            kept in a temporary directory, regardless of `state_dir`.
+        initial_wall_clock_ms: the initial wall-clock time in milliseconds since the epoch; by
+            default now. Only `advance_wall_clock_time` changes the time.
 
     Raises:
-        StreamsError: the topology or the settings are not sound.
+        StreamsError: the topology or the settings are not valid.
+
+    The examples of the methods use the topology, the `driver` and the input topic `clicks` of this
+    example.
 
     Example:
         >>> builder = StreamsBuilder()
-        >>> words = builder.stream("in", key=STRING, value=STRING)
-        >>> words.map_values(str.upper).to("out", key=STRING, value=STRING)
-        >>> with TopologyTestDriver(builder.build()) as driver:
-        ...     driver.create_input_topic("in", key=STRING, value=STRING).pipe_input("k", "hi")
-        ...     driver.create_output_topic("out", key=STRING, value=STRING).read_value()
-        'HI'
+        >>> stream = builder.stream("clicks", key=STRING, value=STRING)
+        >>> stream.group_by_key().count(store="counts").to_stream().to("out")
+        >>> with TopologyTestDriver(builder.build(), initial_wall_clock_ms=0) as driver:
+        ...     clicks = driver.create_input_topic("clicks", key=STRING, value=STRING)
+        ...     clicks.pipe_input("ann", "/")
+        ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_value()
+        ('ann', 1)
     """
 
     __test__ = False
@@ -80,12 +82,7 @@ class TopologyTestDriver:
     def __enter__(self) -> TopologyTestDriver:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- topics ----------------------------------------------------------------------------------
@@ -99,73 +96,53 @@ class TopologyTestDriver:
         start_ms: int | None = None,
         auto_advance: timedelta | None = None,
     ) -> TestInputTopic[K, V]:
-        """A way to feed a topic that the topology reads.
+        """Create an object that writes to a topic of the topology.
 
-        Several for one topic have clocks of their own.
+        Several input topics of the same name have independent clocks.
 
         Args:
-            topic: its name.
-            key: turns keys into bytes.
-            value: turns values into bytes.
-            start_ms: the timestamp of the first record piped without one; by default the wall
-                clock's time.
-            auto_advance: how much later each further one is; by default not at all.
+            start_ms: the timestamp of the first record that is piped without one; by default the
+                wall-clock time.
+            auto_advance: how much later each further record is; by default 0.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic(
-            ...         "in", key=STRING, value=LONG, start_ms=0, auto_advance=timedelta(seconds=1)
-            ...     )
-            ...     numbers.pipe_values([7, 8, 9])
-            ...     out = driver.create_output_topic("out", key=STRING, value=LONG)
-            ...     [record.timestamp for record in out.read_records()]
-            [0, 1000, 2000]
+            >>> second = timedelta(seconds=1)
+            >>> slow = driver.create_input_topic(
+            ...     "clicks", key=STRING, value=STRING, start_ms=5, auto_advance=second
+            ... )
+            >>> slow.pipe_key_values([("ann", "/"), ("bob", "/")])
+            >>> out = driver.create_output_topic("out", key=STRING, value=LONG)
+            >>> [record.timestamp for record in out.read_records()]
+            [5, 1005]
         """
         checked_name(topic)
-        checked_serdes("create_input_topic", key=key, value=value)
+        check_serdes("create_input_topic", key=key, value=value)
         start = self._clock.now_ms() if start_ms is None else start_ms
         return TestInputTopic(self._pipe, topic, key, value, start, auto_advance or timedelta(0))
 
     def create_output_topic(
         self, topic: str, *, key: Serde[K], value: Serde[V]
     ) -> TestOutputTopic[K, V]:
-        """A way to read a topic that the topology writes, each record once.
+        """Create an object that reads from a topic of the topology, each record once.
 
-        Internal topics can be read under their full names, with the application id. Several for
-        one topic share its records.
-
-        Args:
-            topic: its name.
-            key: reads keys.
-            value: reads values.
+        Internal topics can be read by their full names, with the application id. Several output
+        topics of the same name share its records.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> clicks = builder.stream("clicks", key=STRING, value=STRING)
-            >>> clicks.group_by_key().count(store="counts").to_stream().to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     topic = driver.create_input_topic("clicks", key=STRING, value=STRING)
-            ...     topic.pipe_input("ann", "/")
-            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_value()
+            >>> clicks.pipe_input("ann", "/")
+            >>> driver.create_output_topic("out", key=STRING, value=LONG).read_key_value()
             ('ann', 1)
         """
         checked_name(topic)
-        checked_serdes("create_output_topic", key=key, value=value)
+        check_serdes("create_output_topic", key=key, value=value)
         return TestOutputTopic(topic, key, value, self._steps.outputs)
 
     def produced_topic_names(self) -> set[str]:
-        """The topics that were written so far, internal ones included.
+        """Return the topics that have been written, including internal topics.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> clicks = builder.stream("clicks", key=STRING, value=STRING)
-            >>> clicks.group_by_key().count(store="counts").to_stream().to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     topic = driver.create_input_topic("clicks", key=STRING, value=STRING)
-            ...     topic.pipe_input("ann", "/")
-            ...     sorted(driver.produced_topic_names())
+            >>> clicks.pipe_input("ann", "/")
+            >>> sorted(driver.produced_topic_names())
             ['out', 'topology-test-driver-counts-changelog']
         """
         return set(self._steps.outputs)
@@ -173,10 +150,7 @@ class TopologyTestDriver:
     # --- time ------------------------------------------------------------------------------------
 
     def advance_wall_clock_time(self, step: timedelta) -> None:
-        """Move the wall clock forward, and do what waited for that.
-
-        Args:
-            step: how far; not negative.
+        """Advance the wall clock, and run the punctuations that are due.
 
         Raises:
             ValueError: `step` is negative.
@@ -201,21 +175,20 @@ class TopologyTestDriver:
         self._commit_and_work()
 
     def run_dataframes(self, spark: SparkSession) -> int:
-        """Hand what waits for DataFrame functions to them, each as one batch, and go on with what
-        they give.
+        """Run the DataFrame functions on their waiting records, and process the results.
 
-        A test driver calls them only here: a record that was piped waits in the function's input
-        topic until then. They get a DataFrame that is no stream; a batch begins with nothing kept
-        from the one before.
+        A test driver only calls DataFrame functions here: piped records wait in the input topic of
+        the function until then. Each function gets its records as one batch, in a DataFrame that is
+        not streaming; no state is kept between batches.
 
         Args:
             spark: a session, for example `SparkSession.builder.master("local[1]").getOrCreate()`.
 
         Returns:
-            How many records were waiting, for all functions together.
+            The number of waiting records of all functions.
 
         Raises:
-            DataFrameError: a function fails, or gives no records.
+            DataFrameError: a function fails, or its result cannot be converted to records.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -244,89 +217,69 @@ class TopologyTestDriver:
     # --- state and views -------------------------------------------------------------------------
 
     def get_state_store(self, name: str) -> Any:
-        """The store of that name, to read or to prepare.
+        """Return the store of that name, for reading or for preparing test data.
 
-        Any kind, global ones included. What a test puts belongs to no record.
+        All kinds of stores are supported, including global stores. Writes of a test have no current
+        record.
 
         Raises:
-            UnknownStateStoreError: there is none of that name.
+            UnknownStateStoreError: there is no store of that name.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> clicks = builder.stream("clicks", key=STRING, value=STRING)
-            >>> clicks.group_by_key().count(store="counts").to_stream().to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     topic = driver.create_input_topic("clicks", key=STRING, value=STRING)
-            ...     topic.pipe_input("ann", "/")
-            ...     driver.get_state_store("counts").get("ann").value
+            >>> clicks.pipe_input("ann", "/")
+            >>> driver.get_state_store("counts").get("ann").value
             1
         """
         return self._steps.get_state_store(name)
 
     def get_all_state_stores(self) -> Mapping[str, Any]:
-        """Every store by its name, global ones included.
+        """Return all stores by name, including global stores.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> clicks = builder.stream("clicks", key=STRING, value=STRING)
-            >>> clicks.group_by_key().count(store="counts").to_stream().to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     list(driver.get_all_state_stores())
+            >>> list(driver.get_all_state_stores())
             ['counts']
         """
         return self._steps.get_all_state_stores()
 
     def metrics(self) -> Mapping[MetricName, float]:
-        """What is counted and measured, by Kafka Streams' names; texts are left out.
+        """Return the metrics by Kafka Streams' names, except metrics with string values.
 
-        `dropped-records-total` counts the records that were left out on purpose: without a key
-        where one is needed, not readable, or failing where the handler says to go on.
+        `dropped-records-total` counts the records that were dropped on purpose: records without a
+        required key, records that could not be deserialized, and failed records for which the
+        handler returned CONTINUE.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> clicks = builder.stream("clicks", key=STRING, value=STRING)
-            >>> clicks.group_by_key().count(store="counts").to_stream().to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     topic = driver.create_input_topic("clicks", key=STRING, value=STRING)
-            ...     topic.pipe_value("no key")
-            ...     [v for n, v in driver.metrics().items() if n.name == "dropped-records-total"]
+            >>> clicks.pipe_value("no key")
+            >>> [v for n, v in driver.metrics().items() if n.name == "dropped-records-total"]
             [1.0]
         """
         return self._steps.metrics()
 
     def topology_metadata(self) -> dict[str, Any]:
-        """The topics of the topology under their real names, as an application would use them.
+        """Return the topics of the topology under the names that an application would use.
 
         Returns:
             `topics`: each internal topic with its `kind` (repartition or changelog), its `config`,
-            and its `partitions` where the topology fixes them. `subtopologies`: `id`, `sources`,
-            `sinks` and `changelogs` of each one that reads something. `copartition`: the groups of
-            topics that must have equally many partitions.
+            and its `partitions` if the topology fixes them. `subtopologies`: `id`, `sources`,
+            `sinks` and `changelogs` of each one that reads topics. `copartition`: the groups of
+            topics that must have equal partition counts.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> clicks = builder.stream("clicks", key=STRING, value=STRING)
-            >>> clicks.group_by_key().count(store="counts").to_stream().to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     driver.topology_metadata()["subtopologies"][0]["changelogs"]
+            >>> driver.topology_metadata()["subtopologies"][0]["changelogs"]
             ['topology-test-driver-counts-changelog']
         """
         return self._steps.topology_metadata()
 
     def close(self) -> None:
-        """Commit what is left, close the task and remove its state.
+        """Commit, close the task and remove its state.
 
-        What a last flush of caches writes can still be read. Does nothing the second time.
+        Records from the last flush of caches can still be read. A second call does nothing.
 
         Raises:
-            StreamsError: something that was not committed yet fails. Where the topology failed
-                before, nothing is committed any more.
+            StreamsError: the commit fails. Nothing is committed if the topology has already failed.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> driver = TopologyTestDriver(builder.build())
-            >>> driver.create_input_topic("in", key=STRING, value=LONG).pipe_input("a", 1)
+            >>> clicks.pipe_input("ann", "/")
             >>> driver.close()
             >>> driver.create_output_topic("out", key=STRING, value=LONG).read_value()
             1
@@ -340,12 +293,7 @@ class TopologyTestDriver:
             self._steps.close()
 
     def _pipe(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers,
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers
     ) -> None:
         self._steps.feed(topic, key, value, timestamp, headers)
         self._work()

@@ -1,4 +1,4 @@
-"""The DataFrame functions of a topology under test: batches of what waits for them."""
+"""DataFrame functions in a test driver, which run on batches of waiting records."""
 
 from __future__ import annotations
 
@@ -6,57 +6,54 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
+from millstream.dataframes.row_conversion import HEADERS_TYPE, WIRE_SCHEMA, RowEncoder, map_in_arrow
+from millstream.dataframes.stage_plan import StagePlan, stage_plan
+from millstream.dataframes.topic_frames import apply_function, decode_rows, select_records
 from millstream.errors import DataFrameError
 from millstream.record import Headers
-from millstream.spark.sessions.session import use_this_python
-from millstream.structured.arrow_map import map_in_arrow
-from millstream.structured.frames import as_records, decoded, transformed
-from millstream.structured.plan import StagePlan, stage_plan
-from millstream.structured.rows import HEADERS_TYPE, WIRE_SCHEMA, Encode
-from millstream.testing.driver_topics import Captured
+from millstream.spark.sessions.session import use_driver_python
+from millstream.testing.driver_topics import CapturedRecord
 from millstream.topology.physical.dataframe_stage import DataFrameStage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: What the connector gives of a record.
+#: The columns of a record from the connector.
 _RAW_SCHEMA: Final = (
     "key binary, value binary, timestamp_ms bigint, "
     f"headers {HEADERS_TYPE}, partition int, offset bigint"
 )
 
-_Outgoing = tuple[bytes | None, bytes | None, int, Headers]
+_OutputRecord = tuple[bytes | None, bytes | None, int, Headers]
 
 
 def run_stage(
     stage: DataFrameStage,
     config: StreamsConfig,
     session: SparkSession,
-    outputs: Mapping[str, deque[Captured]],
+    outputs: Mapping[str, deque[CapturedRecord]],
     feed: Callable[[str, bytes | None, bytes | None, int, Headers], None],
     now_ms: int,
 ) -> int:
-    """Hand what waits for a stage to its function, as one batch, and feed what it gives.
+    """Run a stage's function on its waiting records, as one batch, and feed the results.
 
     Args:
-        stage: of the topology.
-        config: settings.
-        session: where the function runs, on a DataFrame that is no stream.
-        outputs: what was written to each topic; the records are taken out.
-        feed: takes a record for a topic that the topology reads.
-        now_ms: the time of records without one.
+        session: the session for the function, which gets a DataFrame that is not streaming.
+        outputs: the records written to each topic; the stage's input is removed.
+        now_ms: the timestamp of results without one.
 
     Returns:
-        How many records were waiting.
+        The number of waiting records.
 
     Raises:
-        DataFrameError: the function fails, or gives no records; or the stage writes to a table.
+        DataFrameError: the function fails, or its result cannot be converted to records; or the
+            stage writes to a table.
     """
     if stage.sink is not None:
         raise DataFrameError(
             f"The DataFrame function {stage.name!r} writes to {stage.sink.description}, which a "
-            "test driver does not. Look at its input topic instead.",
+            "test driver does not support. Check its input topic instead.",
             declared_at=stage.declared_at or None,
         )
     plan = stage_plan(stage, config)
@@ -66,15 +63,15 @@ def run_stage(
     if not records:
         return 0
     assert plan.output_topic is not None
-    use_this_python(session)
+    use_driver_python(session)
     for key, value, time_ms, headers in list(_results(plan, session, records, now_ms)):
         feed(plan.output_topic, key, value, time_ms, headers)
     return len(records)
 
 
 def _results(
-    plan: StagePlan, session: SparkSession, records: list[Captured], now_ms: int
-) -> Iterator[_Outgoing]:
+    plan: StagePlan, session: SparkSession, records: list[CapturedRecord], now_ms: int
+) -> Iterator[_OutputRecord]:
     from pyspark.sql import functions
 
     rows = [
@@ -83,9 +80,9 @@ def _results(
     ]
     raw: DataFrame = session.createDataFrame(rows, _RAW_SCHEMA).coalesce(1)
     raw = raw.withColumn("timestamp", functions.timestamp_millis("timestamp_ms"))
-    result = as_records(transformed(decoded(raw, plan), plan), plan)
+    result = select_records(apply_function(decode_rows(raw, plan), plan), plan)
     assert plan.writes is not None
-    wire = map_in_arrow(result, Encode(plan.writes, 1).run, WIRE_SCHEMA)
+    wire = map_in_arrow(result, RowEncoder(plan.writes, 1).run, WIRE_SCHEMA)
     try:
         found: list[Any] = wire.orderBy("task", "row").collect()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What goes into and comes out of the topics of a test driver."""
+"""Input and output topics of a test driver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from millstream.errors import IllegalStateError
-from millstream.kafka.data.watch import Watch
+from millstream.kafka.clients.delivery import RejectionHandler
 from millstream.record import Headers, Record, TaskId, TopicPartition
 from millstream.serdes import Serde
 from millstream.state.changelogs.store_changelog import ChangelogWriter
@@ -19,7 +19,7 @@ V = TypeVar("V")
 _Pipe = Callable[[str, bytes | None, bytes | None, int, Headers], None]
 
 
-class Captured(NamedTuple):
+class CapturedRecord(NamedTuple):
     """A record as it was written to a topic."""
 
     topic: str
@@ -30,7 +30,7 @@ class Captured(NamedTuple):
 
 
 class RawColumns(NamedTuple):
-    """One record as the task takes records: parallel lists."""
+    """One record in the form that a task takes: parallel lists."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -40,23 +40,23 @@ class RawColumns(NamedTuple):
     leader_epoch: int | None = None
 
     @classmethod
-    def of(cls, record: Captured, offset: int) -> RawColumns:
+    def of(cls, record: CapturedRecord, offset: int) -> RawColumns:
         headers = [record.headers] if record.headers else None
         assert record.timestamp is not None, "only changelogs have records without a time"
         return cls([record.key], [record.value], [record.timestamp], [offset], headers)
 
 
 class CapturingCollector:
-    """Keeps what a task writes, in the order of writing.
+    """Collects the records that a task writes, in order.
 
     Args:
-        partition_counts: of the repartition topics whose number of partitions is fixed. Other
-            topics take records for any partition, as in Kafka Streams' test driver.
+        partition_counts: the repartition topics with a fixed number of partitions. Other topics
+            accept any partition, as in Kafka Streams' test driver.
     """
 
     def __init__(self, partition_counts: Mapping[str, int] | None = None) -> None:
         self._partition_counts = partition_counts or {}
-        self._records: list[Captured] = []
+        self._records: list[CapturedRecord] = []
         self._written: dict[TopicPartition, int] = {}
 
     def partition_count(self, topic: str) -> int | None:
@@ -76,9 +76,11 @@ class CapturingCollector:
         for index, key in enumerate(keys):
             of_record = () if headers is None else headers[index]
             timestamp = None if timestamps is None else timestamps[index]
-            self._records.append(Captured(topic, key, values[index], timestamp, tuple(of_record)))
+            self._records.append(
+                CapturedRecord(topic, key, values[index], timestamp, tuple(of_record))
+            )
 
-    def send_watched(
+    def send_with_handler(
         self,
         topic: str,
         partitions: Sequence[int | None] | None,
@@ -86,21 +88,21 @@ class CapturingCollector:
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
         headers: Sequence[Headers] | None,
-        watch: Watch,
+        handler: RejectionHandler,
     ) -> None:
-        """Write records; nothing that is written here fails."""
+        """Write records; writes never fail here."""
         self.send_many(topic, partitions, keys, values, timestamps, headers)
 
     def changelog_writer(self, task_id: TaskId, topics: Mapping[str, str]) -> ChangelogWriter:
-        """Where a task's stores log their changes."""
+        """Return the changelog writer of a task's stores."""
         return _CapturedChangelogs(self, topics)
 
     def acked_offsets(self) -> dict[TopicPartition, int]:
-        """The last offset of each topic written."""
+        """Return the last offset of each written topic."""
         return self._written
 
-    def take(self) -> list[Captured]:
-        """What was written since the last call."""
+    def take(self) -> list[CapturedRecord]:
+        """Remove and return the records that were written since the last call."""
         records, self._records = self._records, []
         return records
 
@@ -124,20 +126,23 @@ class _CapturedChangelogs:
 
 
 class TestInputTopic(Generic[K, V]):
-    """Feeds one topic of a test driver. Made by `TopologyTestDriver.create_input_topic`.
+    """Writes to one topic of a test driver. Created by `TopologyTestDriver.create_input_topic`.
 
-    It has a clock of its own for records without a timestamp. A call works until nothing is left to
-    do; it raises what the topology fails with, and ValueError for a topic that the topology does
-    not read or a negative timestamp.
+    It has its own clock for records without a timestamp. A call returns when all records have been
+    processed; it raises the error if the topology fails, and ValueError if the topology does not
+    read the topic or a timestamp is negative.
+
+    The examples of the methods use `numbers`, and its output `out`, at a wall-clock time of 0.
 
     Example:
         >>> builder = StreamsBuilder()
         >>> builder.stream("in", key=STRING, value=LONG).to("out")
         >>> with TopologyTestDriver(builder.build()) as driver:
         ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
+        ...     out = driver.create_output_topic("out", key=STRING, value=LONG)
         ...     numbers.pipe_input("a", 1, timestamp=1_000)
         ...     numbers.pipe_key_values([("b", 2), ("c", 3)])
-        ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_values()
+        ...     out.read_key_values()
         [('a', 1), ('b', 2), ('c', 3)]
     """
 
@@ -160,54 +165,36 @@ class TestInputTopic(Generic[K, V]):
         self._advance_ms = _milliseconds(auto_advance)
 
     def advance_time(self, step: timedelta) -> None:
-        """Move the clock of this input topic forward.
-
-        Args:
-            step: how far.
+        """Advance the clock of this input topic.
 
         Raises:
             ValueError: `step` is negative.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG, start_ms=0)
-            ...     numbers.advance_time(timedelta(seconds=5))
-            ...     numbers.pipe_input("a", 1)
-            ...     out = driver.create_output_topic("out", key=STRING, value=LONG)
-            ...     out.read_record().timestamp
+            >>> numbers.advance_time(timedelta(seconds=5))
+            >>> numbers.pipe_input("a", 1)
+            >>> out.read_record().timestamp
             5000
         """
         self._next_ms += _milliseconds(step)
 
     def pipe_input(
-        self,
-        key: K | None,
-        value: V | None,
-        timestamp: int | None = None,
-        headers: Headers = (),
+        self, key: K | None, value: V | None, timestamp: int | None = None, headers: Headers = ()
     ) -> None:
-        """Feed one record.
+        """Pipe one record.
 
         Args:
-            key: the key.
-            value: the value.
-            timestamp: milliseconds since the epoch; by default the topic's own clock, which then
+            timestamp: milliseconds since the epoch; by default the topic's clock, which then
                 advances.
             headers: pairs of a name and bytes.
 
         Raises:
             StreamsError: the topology failed on the record.
-            ValueError: the topology does not read the topic; the timestamp is negative.
+            ValueError: the topology does not read the topic, or the timestamp is negative.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
-            ...     numbers.pipe_input("a", 1, timestamp=1_000, headers=[("trace", b"7f")])
-            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_record()
+            >>> numbers.pipe_input("a", 1, timestamp=1_000, headers=[("trace", b"7f")])
+            >>> out.read_record()
             Record(key='a', value=1, timestamp=1000, headers=(('trace', b'7f'),))
         """
         if timestamp is None:
@@ -218,7 +205,7 @@ class TestInputTopic(Generic[K, V]):
                 "pipe_input() takes a timestamp in whole milliseconds since the epoch, but got "
                 f"{timestamp!r}."
             )
-        # Checks and copies what was given.
+        # Record validates and copies its arguments.
         record = Record(key, value, timestamp, headers)
         self._pipe(
             self._topic,
@@ -229,15 +216,11 @@ class TestInputTopic(Generic[K, V]):
         )
 
     def pipe_value(self, value: V | None, timestamp: int | None = None) -> None:
-        """Feed a record without a key.
+        """Pipe a record without a key.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
-            ...     numbers.pipe_value(7)
-            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_value()
+            >>> numbers.pipe_value(7)
+            >>> out.read_key_value()
             (None, 7)
         """
         self.pipe_input(None, value, timestamp)
@@ -248,16 +231,11 @@ class TestInputTopic(Generic[K, V]):
         start_ms: int | None = None,
         advance: timedelta | None = None,
     ) -> None:
-        """Feed records without keys, one after the other. Times as for `pipe_key_values`.
+        """Pipe records without keys. For timestamps see `pipe_key_values`.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
-            ...     numbers.pipe_values([7, 8], start_ms=0, advance=timedelta(seconds=1))
-            ...     out = driver.create_output_topic("out", key=STRING, value=LONG)
-            ...     [(record.value, record.timestamp) for record in out.read_records()]
+            >>> numbers.pipe_values([7, 8], start_ms=0, advance=timedelta(seconds=1))
+            >>> [(record.value, record.timestamp) for record in out.read_records()]
             [(7, 0), (8, 1000)]
         """
         self.pipe_key_values(((None, value) for value in values), start_ms, advance)
@@ -268,21 +246,16 @@ class TestInputTopic(Generic[K, V]):
         start_ms: int | None = None,
         advance: timedelta | None = None,
     ) -> None:
-        """Feed records one after the other.
+        """Pipe records in order.
 
         Args:
-            pairs: keys and values.
-            start_ms: the time of the first one; by default the topic's clock gives the times and
-                advances.
-            advance: how much later each further one is, if `start_ms` is given; by default not.
+            start_ms: the timestamp of the first record; by default timestamps come from the topic's
+                clock, which advances.
+            advance: how much later each further record is, if `start_ms` is given; by default 0.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
-            ...     numbers.pipe_key_values([("a", 1), ("b", 2)], start_ms=0)
-            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_values()
+            >>> numbers.pipe_key_values([("a", 1), ("b", 2)], start_ms=0)
+            >>> out.read_key_values()
             [('a', 1), ('b', 2)]
         """
         step_ms = _milliseconds(advance or timedelta(0))
@@ -290,15 +263,11 @@ class TestInputTopic(Generic[K, V]):
             self.pipe_input(key, value, None if start_ms is None else start_ms + index * step_ms)
 
     def pipe_records(self, records: Iterable[Record[Any, Any]]) -> None:
-        """Feed records with their own timestamps and headers, one after the other.
+        """Pipe records with their own timestamps and headers, in order.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
-            ...     numbers.pipe_records([Record("a", 1, 1_000), Record("b", 2, 2_000)])
-            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_record()
+            >>> numbers.pipe_records([Record("a", 1, 1_000), Record("b", 2, 2_000)])
+            >>> out.read_record()
             Record(key='a', value=1, timestamp=1000, headers=())
         """
         for record in records:
@@ -306,9 +275,10 @@ class TestInputTopic(Generic[K, V]):
 
 
 class TestOutputTopic(Generic[K, V]):
-    """Reads one topic of a test driver. Made by `TopologyTestDriver.create_output_topic`.
+    """Reads one topic of a test driver. Created by `TopologyTestDriver.create_output_topic`.
 
-    Each record is read once, in the order of writing.
+    Each record is read once, in the order of writing. The examples of the methods use `out`, and
+    its input `numbers`.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -328,7 +298,7 @@ class TestOutputTopic(Generic[K, V]):
         topic: str,
         key: Serde[K],
         value: Serde[V],
-        outputs: Mapping[str, deque[Captured]],
+        outputs: Mapping[str, deque[CapturedRecord]],
     ) -> None:
         self._topic = topic
         self._key_serde = key
@@ -340,7 +310,7 @@ class TestOutputTopic(Generic[K, V]):
 
     @property
     def size(self) -> int:
-        """How many records have not been read yet."""
+        """The number of records that have not been read yet."""
         return len(self._outputs.get(self._topic, ()))
 
     @property
@@ -349,19 +319,15 @@ class TestOutputTopic(Generic[K, V]):
         return not self.size
 
     def read_record(self) -> Record[K, V]:
-        """The next record.
+        """Read the next record.
 
         Raises:
-            LookupError: there is none.
-            SerializationError: its bytes do not fit the serdes.
+            LookupError: there is no record.
+            SerializationError: the record cannot be deserialized.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
-            ...     numbers.pipe_input("a", 1, timestamp=1_000)
-            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_record()
+            >>> numbers.pipe_input("a", 1, timestamp=1_000)
+            >>> out.read_record()
             Record(key='a', value=1, timestamp=1000, headers=())
         """
         waiting = self._outputs.get(self._topic)
@@ -372,109 +338,83 @@ class TestOutputTopic(Generic[K, V]):
         value: Any = self._value_serde.deserialize(self._topic, record.value)
         result = Record(key, value, record.timestamp or 0, record.headers)
         if record.timestamp is None:
-            # Written without a time, which the producer gives when it sends: follows Kafka Streams.
+            # As in Kafka Streams, the record has no timestamp: the producer sets it when it sends.
             object.__setattr__(result, "timestamp", None)
         return result
 
     def read_value(self) -> V:
-        """The next record's value.
+        """Read the next record's value.
 
         Raises:
-            LookupError: there is none.
+            LookupError: there is no record.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
-            ...     numbers.pipe_input("a", 1)
-            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_value()
+            >>> numbers.pipe_input("a", 1)
+            >>> out.read_value()
             1
         """
         return self.read_record().value
 
     def read_key_value(self) -> tuple[K, V]:
-        """The next record's key and value.
+        """Read the next record's key and value.
 
         Raises:
-            LookupError: there is none.
+            LookupError: there is no record.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
-            ...     numbers.pipe_input("a", 1)
-            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_value()
+            >>> numbers.pipe_input("a", 1)
+            >>> out.read_key_value()
             ('a', 1)
         """
         record = self.read_record()
         return record.key, record.value
 
     def read_records(self) -> list[Record[K, V]]:
-        """All records that have not been read yet.
+        """Read all remaining records.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
-            ...     numbers.pipe_key_values([("a", 1), ("b", 2)], start_ms=0)
-            ...     out = driver.create_output_topic("out", key=STRING, value=LONG)
-            ...     [record.key for record in out.read_records()]
+            >>> numbers.pipe_key_values([("a", 1), ("b", 2)], start_ms=0)
+            >>> [record.key for record in out.read_records()]
             ['a', 'b']
         """
         return [self.read_record() for _ in range(self.size)]
 
     def read_values(self) -> list[V]:
-        """The values of all records that have not been read yet.
+        """Read the values of all remaining records.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
-            ...     numbers.pipe_values([7, 8])
-            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_values()
+            >>> numbers.pipe_values([7, 8])
+            >>> out.read_values()
             [7, 8]
         """
         return [record.value for record in self.read_records()]
 
     def read_key_values(self) -> list[tuple[K, V]]:
-        """Key and value of all records that have not been read yet.
+        """Read the keys and values of all remaining records.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
-            ...     numbers.pipe_key_values([("a", 1), ("b", 2)])
-            ...     driver.create_output_topic("out", key=STRING, value=LONG).read_key_values()
+            >>> numbers.pipe_key_values([("a", 1), ("b", 2)])
+            >>> out.read_key_values()
             [('a', 1), ('b', 2)]
         """
         return [(record.key, record.value) for record in self.read_records()]
 
     def read_key_values_to_map(self) -> dict[K, V]:
-        """The last value of each key among the records that have not been read yet.
+        """Read all remaining records; return the last value of each key.
 
         Raises:
             IllegalStateError: a record has no key.
 
         Example:
-            >>> builder = StreamsBuilder()
-            >>> builder.stream("in", key=STRING, value=LONG).to("out")
-            >>> with TopologyTestDriver(builder.build()) as driver:
-            ...     numbers = driver.create_input_topic("in", key=STRING, value=LONG)
-            ...     numbers.pipe_key_values([("a", 1), ("b", 2), ("a", 3)])
-            ...     out = driver.create_output_topic("out", key=STRING, value=LONG)
-            ...     out.read_key_values_to_map()
+            >>> numbers.pipe_key_values([("a", 1), ("b", 2), ("a", 3)])
+            >>> out.read_key_values_to_map()
             {'a': 3, 'b': 2}
         """
         pairs = self.read_key_values()
         if any(key is None for key, _ in pairs):
             raise IllegalStateError(
-                f"A record of topic '{self._topic}' has no key, so it has no place in a map. Read "
-                "such topics with read_key_values().",
+                f"A record of topic '{self._topic}' has no key, so it cannot be added to a map. "
+                "Read the topic with read_key_values() instead.",
                 topic=self._topic,
             )
         return dict(pairs)
@@ -483,11 +423,11 @@ class TestOutputTopic(Generic[K, V]):
         if self._topic in self._outputs:
             return f"Every record of topic '{self._topic}' has been read."
         written = ", ".join(sorted(self._outputs)) or "none"
-        return f"Nothing was written to topic '{self._topic}' so far. Written were: {written}."
+        return f"No records have been written to topic '{self._topic}'. Written topics: {written}."
 
 
 def _milliseconds(step: timedelta) -> int:
     milliseconds = step // timedelta(milliseconds=1)
     if milliseconds < 0:
-        raise ValueError(f"Time only moves forward, but was asked to move by {milliseconds} ms.")
+        raise ValueError(f"Time can only move forward, but the step is {milliseconds} ms.")
     return milliseconds

@@ -1,4 +1,4 @@
-"""A context for the unit test of one processor, without topology or driver."""
+"""A processor context for unit tests of a single processor, without topology or driver."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from millstream.async_checks import reject_deferred
 from millstream.clock import SystemClock
-from millstream.config import StreamsConfig
-from millstream.config_fields import did_you_mean
+from millstream.config.fields import did_you_mean
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import IllegalStateError, StreamsError
-from millstream.metrics.registry import Scope
+from millstream.metrics.registry import MetricsScope
 from millstream.metrics.user import ContextMetrics
 from millstream.processor.punctuation import PunctuationType, Punctuator, checked_interval_ms
 from millstream.processor.task_context import CurrentRecord
 from millstream.record import FixedKeyRecord, Record, RecordMetadata, TaskId
 from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.opening.by_kind import open_store
-from millstream.state.opening.environment import StoreEnvironment
+from millstream.state.opening.open_store import StoreEnvironment
+from millstream.state.opening.store_layers import open_store
 from millstream.state.storage.rocksdb import RocksDBStorages
-from millstream.topology.physical.topology_stores import unlogged
-from millstream.unawaited import refuse_deferred
+from millstream.topology.physical.topology import without_logging_or_caching
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -37,8 +36,7 @@ class CapturedForward(NamedTuple):
     """A record that a processor forwarded.
 
     Args:
-        record: the record.
-        child: the only node to get it; None for all children.
+        child: the child to which it was forwarded; None for all children.
 
     Example:
         >>> context = MockProcessorContext()
@@ -52,14 +50,14 @@ class CapturedForward(NamedTuple):
 
 
 class CapturedPunctuator:
-    """A schedule that a processor made. Call `punctuator(time_ms)` to let its time come.
+    """A punctuation that a processor scheduled. Call `punctuator(time_ms)` to trigger it.
 
     Attributes:
         interval: the time between two calls.
-        kind: which clock it follows.
+        kind: the clock of the punctuation.
         punctuator: the processor's callback.
-        start_ms: the time of the first call, if the processor gave one.
-        cancelled: whether it was cancelled.
+        start_ms: the time of the first call, if the processor specified one.
+        cancelled: whether the punctuation was cancelled.
 
     Example:
         >>> context = MockProcessorContext()
@@ -83,10 +81,9 @@ class CapturedPunctuator:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """What the processor calls to end the schedule.
+        """Cancel the punctuation; called by the processor.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> calls = context.schedule(timedelta(seconds=1), PunctuationType.STREAM_TIME, print)
             >>> calls.cancel()
             >>> calls.cancelled
@@ -96,19 +93,20 @@ class CapturedPunctuator:
 
 
 class MockProcessorContext(Generic[K, V]):
-    """Stands for the context of a processor, and keeps what the processor does with it.
+    """A processor context that captures the calls of a processor.
 
-    Nothing happens by itself: forwarded records are kept, punctuators are called by the test, and
-    time and place are what the test sets them to (Kafka Streams' `MockProcessorContext`). For a
-    processor together with its topology, take the `TopologyTestDriver`.
+    Forwarded records are captured, punctuators are called by the test, and the test sets the time
+    and the record metadata (Kafka Streams' `MockProcessorContext`). To test a processor together
+    with its topology, use `TopologyTestDriver`.
 
-    Takes records of both kinds, so it serves a `FixedKeyProcessor` as well. A context manager: at
-    its end its stores are closed and removed.
+    The context accepts both kinds of records, so it also works with a `FixedKeyProcessor`. As a
+    context manager, it closes and removes its stores at the end. The examples of the methods use a
+    new `context`.
 
     Args:
-        config: what the processor finds as its settings; by default an application "mock".
-        task_id: what it finds as its task.
-        state_dir: where persistent stores live; by default a temporary directory.
+        config: the settings; by default those of an application "mock".
+        task_id: the id of the task; by default `0_0`.
+        state_dir: the directory of persistent stores; by default a temporary directory.
 
     Example:
         >>> class Double(Processor[str, int, str, int]):
@@ -136,7 +134,7 @@ class MockProcessorContext(Generic[K, V]):
         )
         self.application_id = self.config.application_id
         self.task_id = TaskId(0, 0) if task_id is None else task_id
-        self.metrics = ContextMetrics(Scope(SystemClock()))
+        self.metrics = ContextMetrics(MetricsScope(SystemClock()))
         self._state_dir = state_dir
         self._forwards: list[CapturedForward] = []
         self._punctuators: list[CapturedPunctuator] = []
@@ -147,29 +145,23 @@ class MockProcessorContext(Generic[K, V]):
         self._stores: dict[str, Any] = {}
         self._record = CurrentRecord()
         self._record.timestamp = 0
-        self._undo = ExitStack()
+        self._cleanup = ExitStack()
 
     def __enter__(self) -> MockProcessorContext[K, V]:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- for the test ----------------------------------------------------------------------------
 
     def forwarded(self, child: str | None = None) -> list[CapturedForward]:
-        """What the processor forwarded since the beginning or the last `reset_forwards`.
+        """Return the records forwarded so far, or since the last `reset_forwards`.
 
         Args:
-            child: only what this child would have got: what was meant for it, and for all.
+            child: only return records that this child would get: those forwarded to it, and to all.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> context.forward(Record("a", 1, 0), child="large")
             >>> context.forward(Record("b", 2, 0))
             >>> [forward.record.key for forward in context.forwarded("small")]
@@ -180,10 +172,9 @@ class MockProcessorContext(Generic[K, V]):
         ]
 
     def reset_forwards(self) -> None:
-        """Forget what was forwarded.
+        """Clear the captured records.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> context.forward(Record("a", 1, 0))
             >>> context.reset_forwards()
             >>> context.forwarded()
@@ -192,10 +183,9 @@ class MockProcessorContext(Generic[K, V]):
         self._forwards.clear()
 
     def scheduled_punctuators(self) -> list[CapturedPunctuator]:
-        """The schedules that the processor made, cancelled ones included.
+        """Return the punctuations that the processor scheduled, including cancelled ones.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> _ = context.schedule(timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, print)
             >>> [schedule.interval.seconds for schedule in context.scheduled_punctuators()]
             [1]
@@ -204,14 +194,13 @@ class MockProcessorContext(Generic[K, V]):
 
     @property
     def committed(self) -> bool:
-        """Whether the processor asked for a commit."""
+        """Whether the processor requested a commit."""
         return self._committed
 
     def reset_commit(self) -> None:
-        """Forget that the processor asked for a commit.
+        """Reset `committed`.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> context.commit()
             >>> context.reset_commit()
             >>> context.committed
@@ -220,10 +209,9 @@ class MockProcessorContext(Generic[K, V]):
         self._committed = False
 
     def set_record_metadata(self, topic: str, partition: int, offset: int) -> None:
-        """Say where the record being processed was read.
+        """Set the topic, partition and offset of the current record.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> context.set_record_metadata("clicks", 0, 42)
             >>> context.record_metadata()
             RecordMetadata(topic='clicks', partition=0, offset=42)
@@ -231,10 +219,9 @@ class MockProcessorContext(Generic[K, V]):
         self._metadata = RecordMetadata(topic, partition, offset)
 
     def set_current_stream_time_ms(self, time_ms: int) -> None:
-        """Say what stream time it is, in milliseconds since the epoch.
+        """Set the stream time, in milliseconds since the epoch.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> context.set_current_stream_time_ms(60_000)
             >>> context.current_stream_time_ms()
             60000
@@ -242,10 +229,9 @@ class MockProcessorContext(Generic[K, V]):
         self._stream_time_ms = time_ms
 
     def set_current_system_time_ms(self, time_ms: int) -> None:
-        """Say what wall-clock time it is, in milliseconds since the epoch.
+        """Set the wall-clock time, in milliseconds since the epoch.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> context.set_current_system_time_ms(60_000)
             >>> context.current_system_time_ms()
             60000
@@ -253,18 +239,17 @@ class MockProcessorContext(Generic[K, V]):
         self._system_time_ms = time_ms
 
     def add_state_store(self, store: StoreBuilder | Any, *, name: str | None = None) -> Any:
-        """Give the processor a store.
+        """Add a store for the processor.
 
         Args:
-            store: a builder from `Stores`, of which a real store without changelog and cache is
-                made, or any object that stands for a store.
-            name: under which the processor looks for it; by default the store's own.
+            store: a builder from `Stores`, which creates a real store without changelog and cache,
+                or any object that replaces a store.
+            name: the name by which the processor gets the store; by default the store's own.
 
         Returns:
             The store.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> in_memory = Stores.in_memory_key_value("visits")
             >>> visits = context.add_state_store(Stores.key_value_builder(in_memory, STRING, LONG))
             >>> visits.put("ann", 3)
@@ -272,51 +257,51 @@ class MockProcessorContext(Generic[K, V]):
             3
         """
         if isinstance(store, StoreBuilder):
-            opened = open_store(unlogged(store).resolved(self.config), self._environment())
-            self._undo.callback(opened.close)
+            opened = open_store(
+                without_logging_or_caching(store).resolved(self.config), self._environment()
+            )
+            self._cleanup.callback(opened.close)
             store, found = opened.store, store.name
         else:
             found = getattr(store, "name", None)
         key = found if name is None else name
         if not isinstance(key, str):
-            raise ValueError("This store has no name of its own: give one with name=...")
+            raise ValueError("The store has no name. Pass one with name=...")
         self._stores[key] = store
         return store
 
     def close(self) -> None:
-        """Close the stores and remove what they wrote to a temporary directory.
+        """Close the stores and remove their temporary directory.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> folder = context.state_dir
             >>> context.close()
             >>> folder.exists()
             False
         """
-        self._undo.close()
+        self._cleanup.close()
 
     # --- for the processor -----------------------------------------------------------------------
 
     @property
     def state_dir(self) -> Path:
-        """The directory of the task."""
+        """The state directory of the task."""
         if self._state_dir is None:
             folder = tempfile.mkdtemp(prefix="millstream-mock-context-")
             remove = partial(shutil.rmtree, folder, ignore_errors=True)
-            # For a test that does not close its context.
+            # Remove the directory even if the test does not close its context.
             atexit.register(remove)
-            self._undo.callback(atexit.unregister, remove)
-            self._undo.callback(remove)
+            self._cleanup.callback(atexit.unregister, remove)
+            self._cleanup.callback(remove)
             self._state_dir = Path(folder)
         return self._state_dir
 
     def forward(
         self, record: Record[Any, Any] | FixedKeyRecord[Any, Any], child: str | None = None
     ) -> None:
-        """Keep a record that the processor forwards.
+        """Capture a record that the processor forwards.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> context.forward(Record("a", 1, 0))
             >>> context.forwarded()[0].record.value
             1
@@ -326,10 +311,9 @@ class MockProcessorContext(Generic[K, V]):
         self._forwards.append(CapturedForward(record, child))
 
     def record_metadata(self) -> RecordMetadata | None:
-        """What `set_record_metadata` said, None before.
+        """Return the values set by `set_record_metadata`; None before that.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> context.record_metadata()
             >>> context.set_record_metadata("clicks", 0, 42)
             >>> context.record_metadata().offset
@@ -338,50 +322,47 @@ class MockProcessorContext(Generic[K, V]):
         return self._metadata
 
     def current_stream_time_ms(self) -> int:
-        """What `set_current_stream_time_ms` said.
+        """Return the time set by `set_current_stream_time_ms`.
 
         Raises:
-            IllegalStateError: it has not been called.
+            IllegalStateError: the time has not been set.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> context.set_current_stream_time_ms(60_000)
             >>> context.current_stream_time_ms()
             60000
         """
-        return _known(self._stream_time_ms, "set_current_stream_time_ms")
+        return _required_time(self._stream_time_ms, "set_current_stream_time_ms")
 
     def current_system_time_ms(self) -> int:
-        """What `set_current_system_time_ms` said.
+        """Return the time set by `set_current_system_time_ms`.
 
         Raises:
-            IllegalStateError: it has not been called.
+            IllegalStateError: the time has not been set.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> context.set_current_system_time_ms(60_000)
             >>> context.current_system_time_ms()
             60000
         """
-        return _known(self._system_time_ms, "set_current_system_time_ms")
+        return _required_time(self._system_time_ms, "set_current_system_time_ms")
 
     def get_state_store(self, name: str) -> Any:
-        """A store that the test has added.
+        """Return a store that was added by the test.
 
         Raises:
-            StreamsError: there is none of that name.
+            StreamsError: there is no store of that name.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> visits = context.add_state_store({}, name="visits")
             >>> context.get_state_store("visits") is visits
             True
         """
         if name not in self._stores:
-            names = ", ".join(self._stores) or "none at all"
+            names = ", ".join(self._stores) or "none"
             raise StreamsError(
-                f"The test has added no store '{name}', but {names}."
-                f"{did_you_mean(name, self._stores)} Add it with add_state_store."
+                f"There is no store '{name}'. The stores of the context: {names}."
+                f"{did_you_mean(name, self._stores)} Add the store with add_state_store."
             )
         return self._stores[name]
 
@@ -393,32 +374,30 @@ class MockProcessorContext(Generic[K, V]):
         *,
         start_ms: int | None = None,
     ) -> CapturedPunctuator:
-        """Keep a schedule that the processor makes.
+        """Capture a punctuation that the processor schedules.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> _ = context.schedule(timedelta(minutes=1), PunctuationType.WALL_CLOCK_TIME, print)
             >>> context.scheduled_punctuators()[0].kind.name
             'WALL_CLOCK_TIME'
         """
         checked_interval_ms(interval)
-        refuse_deferred("schedule()", "callback", callback)
+        reject_deferred("schedule()", "callback", callback)
         captured = CapturedPunctuator(interval, kind, callback, start_ms)
         self._punctuators.append(captured)
         return captured
 
     def commit(self) -> None:
-        """Note that the processor asks for a commit.
+        """Record that the processor requests a commit.
 
         Example:
-            >>> context = MockProcessorContext()
             >>> context.commit()
             >>> context.committed
             True
         """
         self._committed = True
 
-    # --- inside ----------------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------------
 
     def _environment(self) -> StoreEnvironment:
         return StoreEnvironment(
@@ -435,7 +414,7 @@ class MockProcessorContext(Generic[K, V]):
         )
 
 
-def _known(time_ms: int | None, setter: str) -> int:
+def _required_time(time_ms: int | None, setter: str) -> int:
     if time_ms is None:
-        raise IllegalStateError(f"The processor asks for a time. Set it first with {setter}().")
+        raise IllegalStateError(f"The time has not been set. Set it first with {setter}().")
     return time_ms

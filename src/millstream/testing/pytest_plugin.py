@@ -1,7 +1,7 @@
 """The pytest plugin: fixtures for tests of stream processing applications.
 
-Installed with the package; pytest finds it by itself. Nothing is imported or started before a test
-asks for a fixture.
+The plugin is installed with the package, and pytest discovers it automatically. Nothing is imported
+or started until a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from millstream.config import StreamsConfig
-    from millstream.embedded.broker import EmbeddedKafka
+    from millstream.config.streams_config import StreamsConfig
+    from millstream.embedded.embedded_kafka import EmbeddedKafka
     from millstream.testing.driver import TopologyTestDriver
     from millstream.topology.physical.topology import Topology
 
 
 class TopologyDrivers(Protocol):
-    """What the fixture `topology_driver` gives: it makes test drivers, as their class does."""
+    """The type of the fixture `topology_driver`: a factory with the arguments of the class."""
 
     def __call__(
         self,
@@ -29,18 +29,17 @@ class TopologyDrivers(Protocol):
         *,
         initial_wall_clock_ms: int | None = None,
     ) -> TopologyTestDriver:
-        """A test driver, which is closed when the test ends."""
-        ...
+        """Create a test driver, which is closed at the end of the test."""
 
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[EmbeddedKafka]:
-    """A started `EmbeddedKafka`, shared by the whole session.
+    """A running `EmbeddedKafka`, shared by the whole session.
 
-    Topics stay until the end of the session: give each test topics and group ids of its own.
-    A test that kills or suspends the broker needs a broker of its own, too.
+    Topics are kept until the end of the session: use separate topics and group ids for each test. A
+    test that kills or suspends the broker also needs its own broker.
     """
-    from millstream.embedded.broker import EmbeddedKafka
+    from millstream.embedded.embedded_kafka import EmbeddedKafka
 
     with EmbeddedKafka() as broker:
         yield broker
@@ -48,9 +47,9 @@ def kafka() -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture
 def topology_driver() -> Iterator[TopologyDrivers]:
-    """Makes a `TopologyTestDriver` of a topology, and closes it at the end of the test.
+    """A factory of `TopologyTestDriver` objects, which are closed at the end of the test.
 
-    Takes what the class takes, and may be called more than once in a test.
+    It takes the arguments of the class and can be called more than once.
 
     Example:
         def test_shouting(topology_driver):

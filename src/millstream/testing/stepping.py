@@ -1,4 +1,4 @@
-"""A topology as one task that does what it is told, step by step: `TopologyTestDriver` is on it."""
+"""The driver below `TopologyTestDriver`: a topology as one task that runs step by step."""
 
 from __future__ import annotations
 
@@ -11,59 +11,54 @@ from pathlib import Path
 from typing import Any, Final
 
 from millstream.clock import Deadline, ManualClock, SystemClock
-from millstream.config import StreamsConfig
-from millstream.config_fields import did_you_mean
+from millstream.config.fields import did_you_mean
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import IllegalStateError, StreamsError, UnknownStateStoreError
-from millstream.metrics.names import MetricName
-from millstream.operators.emit_interval import OUTER_JOIN_INTERVAL, WINDOW_CLOSE_INTERVAL
+from millstream.metrics.values import MetricName
+from millstream.operators.result_records import OUTER_JOIN_INTERVAL, WINDOW_CLOSE_INTERVAL
 from millstream.record import Headers, TaskId, TopicPartition
-from millstream.runtime.check import check_building
-from millstream.runtime.metrics_settings import recording_of
-from millstream.runtime.ownership.global_stores import GlobalStores
-from millstream.runtime.rocksdb_tuning import rocksdb_storages
-from millstream.runtime.task.build_task import TaskParts, TaskServices
+from millstream.runtime.start.topology_checks import check_build_settings
+from millstream.runtime.task.build_task import TaskBuilder, TaskServices
+from millstream.runtime.task.commit_barrier import concurrent_nodes
 from millstream.runtime.task.executor import Executor
-from millstream.runtime.task.landing import apart_nodes
-from millstream.runtime.task.node_context import Dropped
-from millstream.runtime.task.processing import ExecutorFactory
-from millstream.runtime.task.task_meters import TaskMeters
+from millstream.runtime.task.node_context import DroppedRecords
+from millstream.runtime.task.task_meters import TaskMeters, recording_of
+from millstream.runtime.task.task_processing import ExecutorFactory
+from millstream.runtime.task_management.global_stores import GlobalStores
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.state_directory import StateDirectory
-from millstream.testing.driver_topics import Captured, CapturingCollector, RawColumns
-from millstream.testing.driver_views import as_one_subtopology, topology_metadata
-from millstream.topology.physical.internal_topics import decorated
+from millstream.state.storage.rocksdb import rocksdb_storages
+from millstream.testing.driver_topics import CapturedRecord, CapturingCollector, RawColumns
+from millstream.testing.topology_metadata import as_one_subtopology, topology_metadata
+from millstream.topology.physical.internal_topic_configs import decorated
 from millstream.topology.physical.topology import Topology
 
 _TASK = TaskId(0, 0)
 _REAL_TIME: Final = SystemClock()
-#: How long is waited for what goes on beside the task, if nothing of it ends.
-_LANDING_MS: Final = 30_000
-#: How long one wait for it is.
-_WAIT_MS: Final = 1_000
+#: How long to wait for concurrent operators if no record finishes.
+_STUCK_TIMEOUT_MS: Final = 30_000
+#: The timeout of a single wait.
+_DRAIN_TIMEOUT_MS: Final = 1_000
 
 
 class SteppingDriver:
-    """Runs a topology in the test's own process, and does nothing that it is not told to.
+    """Runs a topology in the test process, step by step.
 
-    All sub-topologies are one task, every topic has one partition. Records are queued (`feed`),
-    taken in batches (`step`), committed (`commit`); what the task writes to a topic that it reads
-    itself is queued when it is looked at (`deliver`), which a commit does. In between, what the
-    task holds back can be seen. `TopologyTestDriver` is the pace that users want: a commit after
-    each record, until nothing is left to do.
+    All sub-topologies form one task, and every topic has one partition. `feed` queues records,
+    `step` processes a batch, and `commit` commits. `deliver`, which a commit calls, queues the
+    records that the task has written to topics that it reads itself. Between these calls, the
+    pending state of the task can be inspected. `TopologyTestDriver` combines them for users: it
+    commits after each record until all records have been processed.
 
-    A call on which the topology fails raises the error; after that it can only be closed. A context
-    manager.
+    If the topology fails, the call raises the error; after that the driver can only be closed. The
+    driver is a context manager. Its state is in a temporary directory, regardless of `state_dir`.
 
     Args:
-        topology: what to run.
-        config: settings. State is kept in a temporary directory, whatever `state_dir` says.
-        clock: the wall clock, which moves when the test moves it.
-        order_across_topics: whether outputs are written in depth-first order even among different
-            topics. Tasks of an application promise that for each topic alone.
-        make_executor: what runs the nodes of the task.
+        order_across_topics: whether outputs are written in depth-first order across topics. Tasks
+            of an application only guarantee this order within each topic.
 
     Raises:
-        StreamsError: the topology or the settings are not sound.
+        StreamsError: the topology or the settings are not valid.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -87,24 +82,27 @@ class SteppingDriver:
         order_across_topics: bool = True,
         make_executor: ExecutorFactory = Executor,
     ) -> None:
-        check_building(topology, config)
+        check_build_settings(topology, config)
         self._topology = topology
-        self._config = _searching_always(config)
+        self._config = _without_emit_interval(config)
         self._clock = clock
         self._collector = CapturingCollector(_partition_counts(topology, config.application_id))
-        self._outputs: dict[str, deque[Captured]] = defaultdict(deque)
+        #: The written records of each topic that have not been removed.
+        self.outputs: dict[str, deque[CapturedRecord]] = defaultdict(deque)
         self._offsets: dict[str, int] = defaultdict(int)
-        self._closed = False
+        #: Whether the driver is closed.
+        self.closed = False
         self._failure: BaseException | None = None
-        self._whole = whole = as_one_subtopology(topology)
+        self._subtopology = subtopology = as_one_subtopology(topology)
         self._sources = {
-            whole.decorate(topic, self._config.application_id) for topic in whole.source_topics
+            subtopology.decorate(topic, self._config.application_id)
+            for topic in subtopology.source_topics
         }
-        self._patterns = whole.source_patterns
+        self._patterns = subtopology.source_patterns
         self._matched: set[str] = set()
         self._folder = tempfile.mkdtemp(prefix="millstream-test-driver-")
         meters = TaskMeters(_TASK, clock, recording_of(self._config))
-        drops = Dropped(_TASK, clock, meters.dropped)
+        drops = DroppedRecords(_TASK, clock, meters.dropped)
         storages = rocksdb_storages(self._config)
         self._global = GlobalStores(
             topology.global_stores.values(),
@@ -129,13 +127,13 @@ class SteppingDriver:
         try:
             self._global.open()
             partitions = frozenset(TopicPartition(topic, 0) for topic in self._sources)
-            self._parts = TaskParts(whole, _TASK, partitions, services, drops, meters)
-            # What a test writes to a store by itself belongs to no record and has the time 0:
-            # follows Kafka Streams.
+            self._parts = TaskBuilder(subtopology, _TASK, partitions, services, drops, meters)
+            # As in Kafka Streams, direct writes of a test have no current record and the
+            # timestamp 0.
             self._parts.record.timestamp = 0
             self._task = self._parts.task
             self._task.open_stores()
-            with self._failing():
+            with self._recording_failures():
                 self._task.start({})
         except BaseException:
             self._global.close()
@@ -158,7 +156,7 @@ class SteppingDriver:
         timestamp: int,
         headers: Headers = (),
     ) -> None:
-        """Queue a record; one of a global topic is in its store at once.
+        """Queue a record; a record of a global topic is applied to its store immediately.
 
         Raises:
             ValueError: the topology does not read this topic.
@@ -174,55 +172,55 @@ class SteppingDriver:
                 f"Unknown topic: the topology does not read '{topic}'. It reads: "
                 f"{', '.join(read) or 'nothing'}."
             )
-        with self._failing():
-            self._queue(Captured(topic, key, value, timestamp, headers))
+        with self._recording_failures():
+            self._queue(CapturedRecord(topic, key, value, timestamp, headers))
 
     @property
     def is_ready(self) -> bool:
-        """Whether the task may take its next record; a record that nobody can read is told here."""
-        with self._failing():
+        """Whether the task can process its next record; raises deserialization errors."""
+        with self._recording_failures():
             return self._parts.is_ready()
 
     def step(self, limit: int = 1) -> None:
-        """Process the next batch, of at most `limit` records."""
-        with self._failing():
+        """Process the next batch of at most `limit` records."""
+        with self._recording_failures():
             self._task.step(limit)
-            self._land(lambda: self._task.drain(Deadline(_REAL_TIME, _WAIT_MS)))
+            self._wait_until(lambda: self._task.drain(Deadline(_REAL_TIME, _DRAIN_TIMEOUT_MS)))
 
     def punctuate(self) -> None:
-        """Call whom the processors want called at this time of the wall clock."""
-        with self._failing():
+        """Run the wall-clock punctuations that are due."""
+        with self._recording_failures():
             self._task.punctuate_wall_clock_time()
 
     def commit(self) -> None:
-        """Flush caches, write stores and remember offsets; then `deliver`."""
-        with self._failing():
-            self._land(self._may_commit)
+        """Flush caches, write stores and record offsets; then `deliver`."""
+        with self._recording_failures():
+            self._wait_until(self._may_commit)
             self._task.prepare_commit()
             self._task.commit_begun()
             self._task.post_commit(self._task.offsets_to_commit(), self._collector.acked_offsets())
         self.deliver()
 
     def deliver(self) -> None:
-        """Take what the task has written to those who read it, of whom it may be one itself."""
-        with self._failing():
-            for record in self.in_order_of_delivery(self._collector.take()):
-                self._outputs[record.topic].append(record)
+        """Deliver the written records to the outputs and to topics that the task reads."""
+        with self._recording_failures():
+            for record in self.delivery_order(self._collector.take()):
+                self.outputs[record.topic].append(record)
                 self._queue(record)
 
-    def in_order_of_delivery(self, records: list[Captured]) -> Sequence[Captured]:
-        """What the task has written, as it arrives at topics: by default in the order of writing.
+    def delivery_order(self, records: list[CapturedRecord]) -> Sequence[CapturedRecord]:
+        """Return the written records in the order of delivery; by default the order of writing.
 
-        It decides which of several topics gets its first record earlier, and so what is read first
-        where timestamps are equal.
+        The order determines which of several topics gets its first record earlier, and therefore
+        which record is processed first if timestamps are equal.
         """
         return records
 
     def close(self) -> None:
-        """Close the task without a commit, and remove its state. Does nothing the second time."""
-        if self._closed:
+        """Close the task without a commit, and remove its state. A second call does nothing."""
+        if self.closed:
             return
-        self._closed = True
+        self.closed = True
         try:
             self._task.close(clean=self._failure is None)
         finally:
@@ -232,70 +230,50 @@ class SteppingDriver:
     # --- views -----------------------------------------------------------------------------------
 
     @property
-    def outputs(self) -> Mapping[str, deque[Captured]]:
-        """What was written to each topic, internal ones included, and not taken from here yet."""
-        return self._outputs
-
-    @property
     def failed(self) -> bool:
         """Whether the topology has failed."""
         return self._failure is not None
 
-    @property
-    def closed(self) -> bool:
-        """Whether it is closed."""
-        return self._closed
-
     def check_usable(self) -> None:
-        """
-        Raises:
-            IllegalStateError: the driver is closed, or the topology has failed.
-        """
-        if self._closed:
-            raise IllegalStateError("The test driver is closed. Make a new one.")
+        """Raise `IllegalStateError` if the driver is closed or the topology has failed."""
+        if self.closed:
+            raise IllegalStateError("The test driver is closed. Create a new one.")
         if self._failure is not None:
             raise IllegalStateError(
-                f"The topology failed before ({type(self._failure).__name__}: {self._failure}), "
-                "so its task is given up. Close this test driver and make a new one."
+                f"The topology has failed ({type(self._failure).__name__}: {self._failure}), so "
+                "its task cannot continue. Close this test driver and create a new one."
             ) from self._failure
 
-    def held_back(self) -> list[str]:
-        """The stores whose caches hold changes that are neither written nor forwarded."""
+    def dirty_stores(self) -> list[str]:
+        """Return the stores with unflushed changes in their caches."""
         return [name for name, cache in self._task.stores.caches().items() if cache.dirty]
 
     def get_state_store(self, name: str) -> Any:
-        """The store of that name, global ones included.
-
-        Raises:
-            UnknownStateStoreError: there is none of that name.
-        """
+        """Return a store or global store; raise `UnknownStateStoreError` if there is none."""
         stores = self.get_all_state_stores()
         if name in stores:
             return stores[name]
         raise UnknownStateStoreError(
-            f"The topology has no store '{name}', but {', '.join(sorted(stores)) or 'none at all'}."
-            f"{did_you_mean(name, sorted(stores))} A table is kept in a store where store=... names"
-            " one."
+            f"The topology has no store '{name}'. Its stores: "
+            f"{', '.join(sorted(stores)) or 'none'}.{did_you_mean(name, sorted(stores))} To store "
+            "a table, give the store a name with store=..."
         )
 
     def get_all_state_stores(self) -> Mapping[str, Any]:
-        """Every store by its name, global ones included."""
         stores = {name: self._task.stores.store(name) for name in self._task.stores.names}
         return stores | {name: self._global.store(name) for name in self._global.names}
 
     def metrics(self) -> Mapping[MetricName, float]:
-        """What was counted so far, by Kafka Streams' names."""
-        return self._parts.meters.view
+        return self._parts.meters.user_metrics
 
     def topology_metadata(self) -> dict[str, Any]:
-        """The topics of the topology under their real names; see `TopologyTestDriver`."""
         return topology_metadata(self._topology, self._config, self._matched)
 
-    # --- inside ----------------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------------
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Remembers what the topology fails with in here, and raises it as the task tells it."""
+    def _recording_failures(self) -> Iterator[None]:
+        """Store an error of the topology, and raise it as the error that the task reports."""
         try:
             yield
         except Exception as error:
@@ -304,39 +282,39 @@ class SteppingDriver:
                 raise
             raise failure from error
         except BaseException as error:
-            # Ctrl-C or sys.exit() in user code: the task may have half-processed a record.
+            # Ctrl-C or sys.exit() in user code: a record may be partially processed.
             self._failure = error
             raise
 
     def _may_commit(self) -> bool:
-        """Whether nothing is in flight that matters; if something is, wait for it."""
-        if self._task.may_commit():
+        """Return whether nothing in flight prevents a commit; otherwise wait for completions."""
+        if self._task.can_commit():
             return True
-        self._task.drain(Deadline(_REAL_TIME, _WAIT_MS))
+        self._task.drain(Deadline(_REAL_TIME, _DRAIN_TIMEOUT_MS))
         return False
 
-    def _land(self, has_landed: Callable[[], bool]) -> None:
-        """Try until nothing is in flight, in the time of the real clock.
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        """Repeat until the condition holds, with a timeout on the real clock.
 
         Raises:
-            StreamsError: something is, and nothing has ended for long.
+            StreamsError: records are in flight, and none has finished within the timeout.
         """
-        left, deadline = self._task.in_flight, Deadline(_REAL_TIME, _LANDING_MS)
-        while not has_landed():
-            if self._task.in_flight != left:
-                left, deadline = self._task.in_flight, Deadline(_REAL_TIME, _LANDING_MS)
+        remaining, deadline = self._task.in_flight, Deadline(_REAL_TIME, _STUCK_TIMEOUT_MS)
+        while not condition():
+            if self._task.in_flight != remaining:
+                remaining, deadline = self._task.in_flight, Deadline(_REAL_TIME, _STUCK_TIMEOUT_MS)
             elif deadline.passed:
-                raise self._stuck()
+                raise self._stuck_error()
 
-    def _stuck(self) -> StreamsError:
-        """The error that calls do not end: the first record in flight, and who has it."""
-        first = self._task.processing.equipment.flights.first
-        nodes = apart_nodes(self._whole.nodes)
+    def _stuck_error(self) -> StreamsError:
+        """Return the error for a call that does not finish, with the first record in flight."""
+        first = self._task.processing.runner_context.in_flight_records.first
+        nodes = concurrent_nodes(self._subtopology.nodes)
         place, offset = first or (None, None)
         return StreamsError(
-            f"The test driver has waited {_LANDING_MS // 1_000} s for {self._task.in_flight} "
-            f"record(s) in flight in {', '.join(nodes)}, and no call has ended. Look what the "
-            "function waits for; map_async(timeout=...) gives an async def function up.",
+            f"The test driver has waited {_STUCK_TIMEOUT_MS // 1_000} s for {self._task.in_flight} "
+            f"record(s) in flight in {', '.join(nodes)}, and no call has finished. Check what the "
+            "function is waiting for; map_async(timeout=...) cancels an async def function.",
             topic=place and place.topic,
             partition=place and place.partition,
             offset=offset,
@@ -347,13 +325,13 @@ class SteppingDriver:
         if topic in self._sources or topic in self._matched:
             return True
         if any(pattern.fullmatch(topic) for pattern in self._patterns):
-            self._parts.read_also(TopicPartition(topic, 0))
+            self._parts.add_partition(TopicPartition(topic, 0))
             self._matched.add(topic)
             return True
         return False
 
-    def _queue(self, record: Captured) -> None:
-        """Take a record to those who read its topic: the task, or a global store at once."""
+    def _queue(self, record: CapturedRecord) -> None:
+        """Add a record to the task's queue, or apply it to a global store, if its topic is read."""
         place = TopicPartition(record.topic, 0)
         is_global = record.topic in self._global.topics
         if not is_global and not self._reads(record.topic):
@@ -367,7 +345,7 @@ class SteppingDriver:
 
 
 def _partition_counts(topology: Topology, application_id: str) -> dict[str, int]:
-    """The repartition topics whose number of partitions the program fixes."""
+    """Return the repartition topics with a number of partitions that the program fixes."""
     return {
         decorated(name, application_id): topic.partitions
         for name, topic in topology.internal_topics.items()
@@ -375,10 +353,11 @@ def _partition_counts(topology: Topology, application_id: str) -> dict[str, int]
     }
 
 
-def _searching_always(config: StreamsConfig) -> StreamsConfig:
-    """The config with no pause between searches for windows that have ended, unless it says so.
+def _without_emit_interval(config: StreamsConfig) -> StreamsConfig:
+    """Return the config without a minimum interval between searches for closed windows.
 
-    As in Kafka Streams, so that a test need not move the wall clock to see a result.
+    As in Kafka Streams, so that a test need not advance the wall clock to see a result. Intervals
+    that are set in the config are kept.
     """
     always = {WINDOW_CLOSE_INTERVAL: 0, OUTER_JOIN_INTERVAL: 0}
     return config.replace(extra={**always, **config.extra})

@@ -1,15 +1,22 @@
-"""What to compute: from the DSL's words to nodes, stores, internal topics and sub-topologies.
+"""The topology: from the DSL to nodes, stores, internal topics and sub-topologies.
 
-Names, numbers and order are those of Kafka Streams, so that topics and stores of a Java application
-fit. The rooms, each of which knows only those before it:
+Names, numbers and order are those of Kafka Streams, so that the topics and stores of a Java
+application can be reused. The packages, each of which depends only on those before it:
 
-- `options`: what the user may say about windows, joins and stores.
-- `operations`: what a processor node does, as data.
-- `physical`: source, processor and sink nodes, the `Topology` of them, and its sub-topologies.
-- `logical`: the graph of the program's words, which write themselves into a `Topology`.
-- `passes`: what is done to the graph before, and `build`, which does all of it.
-- `dsl`: what the user writes with: `StreamsBuilder`, streams, tables, groups.
+- `options`: the options of windows, joins, stores, triggers and lake tables.
+- `operations`: descriptions of the operations of processor nodes, as data.
+- `physical`: source, processor and sink nodes, the `Topology` and its sub-topologies.
+- `logical`: the graph of the DSL's operations, which are written into a `Topology`.
+- `passes`: the passes over the graph, and `build`, which runs them and creates the topology.
+- `dsl`: the public DSL: `StreamsBuilder`, streams, tables and groups.
 
-Beside them `logical_plan` is what a built topology keeps of the program; `arguments`, `naming` and
-`call_site` serve all rooms.
+Each call on a stream or table adds a node to the logical graph. `StreamsBuilder.build` merges the
+sources of the same topics, applies the optimizations, and lets each node write itself as physical
+nodes. If keys may have changed before an operation by key, a repartition topic is put in between.
+Physical nodes that are connected, or that share a store, form a sub-topology, which becomes one
+task per partition.
+
+`logical_plan` is an immutable record of the program that a built topology keeps.
+`argument_checks`, `async_argument_checks`, `naming` and `call_site` are used by all of these
+packages: errors name the file and line of the declaration in the user's program.
 """

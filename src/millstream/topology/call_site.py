@@ -1,4 +1,4 @@
-"""Where in the user's program something was declared, so that errors can point at it."""
+"""The file and line of a declaration in the user's program, for error messages."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def call_site() -> str:
-    """File and line of the innermost caller outside of Millstream, for example `shop.py:31`.
+    """Return file and line of the innermost caller outside of Millstream, such as `shop.py:31`.
 
-    The file is relative to the working directory if it is below it. Empty if all callers are
-    Millstream's own.
+    The path is relative if the file is below the working directory. The result is empty if all
+    callers belong to Millstream.
     """
     frame: FrameType | None = sys._getframe(1)
-    # The module's name, not the file's: generated methods of dataclasses have no file.
-    while frame is not None and _is_ours(str(frame.f_globals.get("__name__"))):
+    # Compare module names: the generated methods of dataclasses have no file.
+    while frame is not None and _is_internal(str(frame.f_globals.get("__name__"))):
         frame = frame.f_back
-    return "" if frame is None else f"{_shortened(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return "" if frame is None else f"{_relative_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
-def _is_ours(module: str) -> bool:
+def _is_internal(module: str) -> bool:
     return module == _PACKAGE or module.startswith(f"{_PACKAGE}.")
 
 
-def _shortened(file: str) -> str:
+def _relative_path(file: str) -> str:
     try:
-        below = os.path.relpath(file)
-    except ValueError:  # on Windows: another drive than the working directory's
+        relative = os.path.relpath(file)
+    except ValueError:  # On Windows, the file is on another drive than the working directory.
         return file
-    return file if below.startswith(os.pardir) else below
+    return file if relative.startswith(os.pardir) else relative

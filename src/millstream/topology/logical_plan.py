@@ -1,7 +1,7 @@
-"""The user's program as the passes left it, for those who read a built topology.
+"""The logical plan: an immutable description of the user's program after optimization.
 
-The logical graph itself is for building: its nodes change until they are written. What is kept of
-it is immutable, and tells for each word of the program what it became.
+The logical graph is mutable until its nodes are written to the physical topology. The plan then
+records the physical nodes, stores and topics of each operation in the program.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Literal
 
 from millstream.topology.operations.operation import Operation
 
-#: What a logical node stands for. Operations on streams and tables are told apart by their data.
+#: The kind of a logical node. For streams and tables alike, an operation has the kind "operation";
+#: its details are in `operations`.
 LogicalKind = Literal[
     "source",
     "table_source",
@@ -29,73 +30,55 @@ LogicalKind = Literal[
 
 @dataclass(frozen=True)
 class LogicalNode:
-    """A word of the user's program.
-
-    Args:
-        kind: what it stands for.
-        name: that of the physical node to which children attach; of a store, the store's.
-        parents: the names of the nodes whose records it takes, in the order of attaching.
-        operations: what its processor nodes do, in their order.
-        physical: the names of the physical nodes that it became, in the order of adding.
-        stores: the names of the stores that these use, or that it adds.
-        topics: the topics of the user's that it reads, or the pattern of their names.
-        changes_key: whether records may leave with another key.
-        changes_value: whether records may leave with another value.
-        merges: whether it only brings streams together.
-        takes_null_keys: whether it has use for records without a key.
-        grace_ms: of a windowed aggregation: how long after its end a window may still change; None
-            for others.
-        output_versioned: whether its changes are those of a versioned table; None if they are as
-            those of its input.
-        declared_at: file and line of the user's program.
-    """
+    """An operation of the user's program."""
 
     kind: LogicalKind
+    #: The name of the physical node to which children are attached; for a store, the store's name.
     name: str
     parents: tuple[str, ...] = ()
     operations: tuple[Operation, ...] = ()
+    #: The names of its physical nodes, in the order in which they were added.
     physical: tuple[str, ...] = ()
+    #: The names of the stores that the physical nodes use, or that this node adds.
     stores: tuple[str, ...] = ()
+    #: The user topics that this node reads, or the pattern of their names.
     topics: tuple[str, ...] = ()
     changes_key: bool = False
     changes_value: bool = False
-    merges: bool = False
-    takes_null_keys: bool = False
+    is_merge: bool = False
+    accepts_null_keys: bool = False
+    #: For a windowed aggregation, how long after its end a window may still change; None for other
+    #: nodes.
     grace_ms: int | None = None
+    #: Whether the output has the semantics of a versioned table; None to inherit this from the
+    #: input.
     output_versioned: bool | None = None
     declared_at: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
 class LogicalPlan:
-    """All words of the user's program, each after its parents.
-
-    Args:
-        nodes: in the order in which they became physical nodes.
-    """
+    """All operations of the user's program, each after its parents."""
 
     nodes: tuple[LogicalNode, ...]
 
     def __getitem__(self, name: str) -> LogicalNode:
-        """The node of that name, which is not a mere store.
+        """Return the node with this name. Stores are not included.
 
         Raises:
-            KeyError: there is none.
+            KeyError: there is no such node, or it is a store.
         """
         return self._by_name[name]
 
     def children(self, name: str) -> tuple[LogicalNode, ...]:
-        """The nodes that take the records of the one of that name, in order."""
+        """Return the nodes that receive records from the node with this name, in order."""
         return tuple(node for node in self.nodes if name in node.parents)
 
     def origin(self, physical: str) -> LogicalNode:
-        """The word of the program that a physical node belongs to.
-
-        Args:
-            physical: the name of the physical node.
+        """Return the logical node from which a physical node was created.
 
         Raises:
-            KeyError: there is no such node.
+            KeyError: there is no physical node with this name.
         """
         return self._origins[physical]
 

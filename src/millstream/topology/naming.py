@@ -1,8 +1,8 @@
-"""How nodes, stores and internal topics get their names.
+"""Names of nodes, stores and internal topics.
 
-One counter numbers processors and stores together, in the order of the program. A name given by
-the user takes a number as well, so that naming one operator does not renumber the others
-(KIP-307). The numbers are Kafka Streams': changelog and repartition topics are named after them.
+One counter numbers processors and stores together, in the order of the program. A name given by the
+user takes a number as well, so that naming one operator does not renumber the others (KIP-307). The
+numbers are those of Kafka Streams: changelog and repartition topics are named after them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Final
 from millstream.errors import TopologyError
 from millstream.topology.call_site import call_site
 
-#: What Kafka allows a topic's name to be long, and so whatever becomes part of one.
+#: Kafka's maximum for topic names, which also limits the names of nodes and stores.
 MAX_NAME_LENGTH: Final = 249
 
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def checked_name(name: str) -> str:
-    """The name itself, if nodes, stores and topics may be called so.
+    """Return the name if it is legal for nodes, stores and topics.
 
     Raises:
-        TopologyError: it is empty, `.`, `..`, longer than 249 characters, or holds a character
-            other than ASCII letters, digits, `.`, `_` and `-`.
+        TopologyError: the name is empty, `.`, `..`, longer than 249 characters, or contains a
+            character other than ASCII letters, digits, `.`, `_` and `-`.
     """
     problem = name_problem(name)
     if problem:
@@ -33,42 +33,41 @@ def checked_name(name: str) -> str:
 
 
 def checked_node_name(name: str) -> str:
-    """The name itself, if a node of `Topology` may be called so: no topic is named after it.
+    """Return the name if it is legal for a node of `Topology`, after which no topic is named.
 
     Raises:
-        TopologyError: it is empty, or no string.
+        TopologyError: the name is empty or not a string.
     """
     if isinstance(name, str) and name:
         return name
     raise TopologyError(
-        f"The name of a node is a string that is not empty, but this one is {name!r}.",
-        declared_at=call_site(),
+        f"The name of a node must be a non-empty string, but got {name!r}.", declared_at=call_site()
     )
 
 
 def name_problem(name: object) -> str:
-    """Why nodes, stores and topics may not be called so; empty if they may."""
+    """Return why a name is not legal for nodes, stores and topics; empty if it is."""
     if not isinstance(name, str):
-        return f"Names of nodes, stores and topics are strings, but this one is {name!r}."
+        return f"Names of nodes, stores and topics must be strings, but got {name!r}."
     if not name:
         return "Names of nodes, stores and topics must not be empty."
     if name in (".", ".."):
-        return f"{name!r} is not a name that Kafka allows."
+        return f"Kafka does not allow the name {name!r}."
     if len(name) > MAX_NAME_LENGTH:
         return (
             f"The name {name[:30]!r}… has {len(name)} characters; "
             f"Kafka allows at most {MAX_NAME_LENGTH}."
         )
-    if not _LEGAL.fullmatch(name):
+    if not _LEGAL_NAME.fullmatch(name):
         return (
-            f"The name {name!r} holds a character that topics cannot have. "
+            f"The name {name!r} contains a character that is not legal in topic names. "
             "Use only ASCII letters, digits, '.', '_' and '-'."
         )
     return ""
 
 
-class Names:
-    """The counter from which generated names come. The same program, the same names."""
+class NameGenerator:
+    """The counter for generated names. The same program always gets the same names."""
 
     __slots__ = ("_next",)
 
@@ -76,37 +75,33 @@ class Names:
         self._next = 0
 
     def processor(self, prefix: str, given: str | None = None) -> str:
-        """The name of the next node.
+        """Return the name of the next node.
 
         Args:
-            prefix: what kind of node it is, for example `KSTREAM-FILTER-`.
-            given: the user's name for it, which is taken instead; the number is used up all the
-                same.
+            given: the user's name, which replaces the generated one; a number is used up in any
+                case.
 
         Raises:
             TopologyError: the given name is not legal.
         """
-        generated = f"{prefix}{self._take():010d}"
+        generated = f"{prefix}{self._next_number():010d}"
         return generated if given is None else checked_name(given)
 
     def store(self, prefix: str) -> str:
-        """The name of the next store, for example `KSTREAM-AGGREGATE-STATE-STORE-0000000002`."""
-        return f"{prefix}STATE-STORE-{self._take():010d}"
+        """Return the name of the next store, such as `KSTREAM-AGGREGATE-STATE-STORE-0000000002`."""
+        return f"{prefix}STATE-STORE-{self._next_number():010d}"
 
-    def _take(self) -> int:
+    def _next_number(self) -> int:
         number = self._next
         self._next += 1
         return number
 
 
-def suffixed_name(names: Names, given: str | None, suffix: str, prefix: str) -> str:
-    """The name of one of several nodes that an operation becomes.
+def suffixed_name(names: NameGenerator, given: str | None, suffix: str, prefix: str) -> str:
+    """Return the name of one of several nodes of an operation.
 
     Args:
-        names: the counter; it moves on in any case.
-        given: the user's name for the operation.
-        suffix: follows it, for example `-join-this`.
-        prefix: begins the name that is generated otherwise.
+        names: the counter; it advances in any case.
 
     Raises:
         TopologyError: the name is not legal.

@@ -1,8 +1,8 @@
-"""The real Kafka Streams as a process that answers scenarios: the oracle of the conformance tests.
+"""Kafka Streams in a Java process: the oracle of the conformance tests.
 
-`Oracle.java` runs a scenario through Kafka Streams' own `TopologyTestDriver` and adds what it saw
-under `expect`. The jars are fetched once, as those of the embedded broker are, and kept beside
-them; the program is compiled once, which takes a JDK rather than a mere Java runtime.
+`Oracle.java` runs a scenario with Kafka Streams' `TopologyTestDriver` and adds the results under
+`expect`. The jars are downloaded once, like those of the embedded broker, and stored beside them.
+The program is compiled once, which needs a JDK.
 
     .venv/bin/python tests/conformance/oracle/process.py IN OUT    # JSONL; "-" is stdin or stdout
 """
@@ -31,20 +31,20 @@ from millstream.errors import EmbeddedKafkaError
 HERE = Path(__file__).parent
 SOURCE = HERE / "Oracle.java"
 MAIN = "org.apache.kafka.streams.Oracle"
-#: Long for one scenario, and still an end.
+#: Far more than any scenario takes.
 ANSWER_TIMEOUT_S = 120
-#: How many scenarios are under way in Java while Python works on what came back.
+#: The number of scenarios in Java's queue while Python processes answers.
 AHEAD = 16
 
 Scenario = dict[str, Any]
 
 
-class OracleUnavailable(Exception):  # noqa: N818 - it is no error where tests are skipped
-    """Kafka Streams cannot be run here; says why."""
+class OracleUnavailable(Exception):  # noqa: N818 - not an error if tests are skipped
+    """Kafka Streams cannot be run here; the text is the reason."""
 
 
 class OracleFailed(Exception):  # noqa: N818
-    """The Java process ended or did not answer; says what it said last."""
+    """The Java process ended or did not answer; the text contains its last output."""
 
 
 def sums() -> dict[str, str]:
@@ -54,21 +54,21 @@ def sums() -> dict[str, str]:
 
 
 def class_path(source: Path = SOURCE, *more: Path) -> tuple[Java, str]:
-    """Java and the class path of a compiled program; fetches and compiles what is missing.
+    """Return Java and the class path of a compiled program. Downloads and compiles if needed.
 
     Args:
-        source: of the program on Kafka Streams, by default of the oracle.
-        more: of classes that it consists of.
+        source: the program, by default the oracle.
+        more: sources of other classes.
 
     Raises:
-        OracleUnavailable: there is no JDK, or the jars could not be fetched.
+        OracleUnavailable: there is no JDK, or the jars could not be downloaded.
     """
     try:
         java = find_java()
         dependencies = (HERE / "ivy.xml").read_text()
         folder = cache_folder(what="kafka-streams")
-        wanted = JarSet(folder, sums(), dependencies, "Kafka Streams")
-        jars = [str(jar) for jar in fetched_jars(wanted, java)]
+        jar_set = JarSet(folder, sums(), dependencies, "Kafka Streams")
+        jars = [str(jar) for jar in fetched_jars(jar_set, java)]
     except EmbeddedKafkaError as error:
         raise OracleUnavailable(str(error)) from error
     text = b"".join(file.read_bytes() for file in (source, *more))
@@ -89,28 +89,28 @@ def _compiler(java: Java) -> Path:
 def _compile(compiler: Path, jars: Sequence[str], classes: Path, *sources: Path) -> None:
     classes.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=classes.parent) as work:
-        made = Path(work) / "classes"
-        options = ["-nowarn", "-d", str(made), "-cp", os.pathsep.join(jars)]
+        compiled = Path(work) / "classes"
+        options = ["-nowarn", "-d", str(compiled), "-cp", os.pathsep.join(jars)]
         command = [str(compiler), *options, *map(str, sources)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise OracleUnavailable(f"{sources[0].name} does not compile: {done.stderr}")
-        # Whoever else has compiled it meanwhile has the same.
+        # Another process may have compiled the same sources in the meantime.
         with suppress(OSError):
-            made.rename(classes)
+            compiled.rename(classes)
 
 
 class KafkaStreams:
-    """A running oracle. A context manager; one thread uses it.
+    """A running oracle; a context manager for a single thread.
 
     Raises:
-        OracleUnavailable: it cannot be started here.
+        OracleUnavailable: the oracle cannot be started here.
     """
 
     def __init__(self) -> None:
         java, path = class_path()
-        place = tempfile.tempdir or memory()
-        self._folder = tempfile.mkdtemp(prefix="kafka-streams-oracle-", dir=place)
+        parent = tempfile.tempdir or memory_folder()
+        self._folder = tempfile.mkdtemp(prefix="kafka-streams-oracle-", dir=parent)
         options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx768m"]
         command = [str(java.path), *options, f"-Djava.io.tmpdir={self._folder}", "-cp", path, MAIN]
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
@@ -123,7 +123,7 @@ class KafkaStreams:
             encoding="utf-8",
         )
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
-        # The pipe is emptied all the time, so that neither side waits for the other to read.
+        # A thread empties the pipe, so that neither side blocks the other.
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -134,26 +134,27 @@ class KafkaStreams:
         self.close()
 
     def run(self, scenario: Scenario) -> Scenario:
-        """The scenario with what Kafka Streams did under `expect`, or with `bad`: why it cannot."""
+        """Run a scenario; return it with Kafka Streams' results under `expect`, or with a reason
+        under `bad`."""
         return next(self.run_all([scenario]))
 
     def run_all(self, scenarios: Iterable[Scenario]) -> Iterator[Scenario]:
-        """The same for each of several, a few of them ahead of what was taken from here."""
-        todo = iter(scenarios)
-        under_way = 0
-        for scenario in islice(todo, AHEAD):
+        """Run several scenarios, a few of them ahead of the consumed results."""
+        remaining = iter(scenarios)
+        pending = 0
+        for scenario in islice(remaining, AHEAD):
             self._send(scenario)
-            under_way += 1
-        while under_way:
+            pending += 1
+        while pending:
             answer = self._receive()
-            under_way -= 1
-            for scenario in islice(todo, 1):
+            pending -= 1
+            for scenario in islice(remaining, 1):
                 self._send(scenario)
-                under_way += 1
+                pending += 1
             yield answer
 
     def close(self) -> None:
-        """End the process and remove what it left behind."""
+        """End the process and delete its files."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
@@ -174,7 +175,7 @@ class KafkaStreams:
             self._process.stdin.write(json.dumps(scenario, ensure_ascii=False) + "\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise OracleFailed(self._last_words()) from error
+            raise OracleFailed(self._exit_message()) from error
 
     def _receive(self) -> Scenario:
         try:
@@ -183,7 +184,7 @@ class KafkaStreams:
             self._process.kill()
             raise OracleFailed(f"no answer in {ANSWER_TIMEOUT_S} s") from None
         if not line:
-            raise OracleFailed(self._last_words())
+            raise OracleFailed(self._exit_message())
         answer: Scenario = json.loads(line)
         return answer
 
@@ -193,24 +194,24 @@ class KafkaStreams:
             self._answers.put(line)
         self._answers.put("")
 
-    def _last_words(self) -> str:
+    def _exit_message(self) -> str:
         self._process.wait()
         self._stderr.seek(0)
-        said = self._stderr.read().decode("utf-8", "replace")
-        return f"exit code {self._process.returncode}: {said[-2_000:]}"
+        output = self._stderr.read().decode("utf-8", "replace")
+        return f"exit code {self._process.returncode}: {output[-2_000:]}"
 
 
-def memory() -> str | None:
-    """A file system in memory, if there is one: each scenario makes and removes its stores.
+def memory_folder() -> str | None:
+    """The path of an in-memory file system, if there is one.
 
-    On a busy disk that takes five times as long.
+    Each scenario creates and deletes its stores, which takes five times as long on a busy disk.
     """
-    place = Path("/dev/shm")
-    return str(place) if os.access(place, os.W_OK) else None
+    parent = Path("/dev/shm")
+    return str(parent) if os.access(parent, os.W_OK) else None
 
 
 def main(source: str, target: str) -> None:
-    """Read scenarios, write them with what Kafka Streams did."""
+    """Read scenarios and write them with Kafka Streams' results."""
     lines = sys.stdin if source == "-" else Path(source).open(encoding="utf-8")  # noqa: SIM115
     out = sys.stdout if target == "-" else Path(target).open("w", encoding="utf-8")  # noqa: SIM115
     with lines, out, KafkaStreams() as oracle:

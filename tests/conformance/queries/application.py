@@ -1,4 +1,4 @@
-"""The application of a scenario, on us; `tests/java/RecordQueries.java` has the same."""
+"""The Millstream application of a scenario; `tests/java/RecordQueries.java` has the same one."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ _HOUR = timedelta(hours=1)
 
 
 class Writer(Processor[str, str, None, None]):
-    """Does to stores what the values of records tell it to.
+    """Executes the commands in the values of records on stores.
 
     Args:
-        stores: what is said of them in the scenario, by name.
+        stores: the store specifications of the scenario, by name.
     """
 
     def __init__(self, stores: Mapping[str, Step]) -> None:
         self._stores = stores
 
     def process(self, record: Record[str, str]) -> None:
-        for order in json.loads(record.value):
-            self._obey(order)
+        for command in json.loads(record.value):
+            self._execute(command)
 
-    def _obey(self, order: list[Any]) -> None:
-        if order[0] == "commit":
+    def _execute(self, command: list[Any]) -> None:
+        if command[0] == "commit":
             self.context.commit()
-        elif order[0] == "later":
-            interval = timedelta(milliseconds=order[1])
+        elif command[0] == "later":
+            interval = timedelta(milliseconds=command[1])
             self.context.schedule(
-                interval, PunctuationType.STREAM_TIME, lambda now: self._obey(order[2])
+                interval, PunctuationType.STREAM_TIME, lambda now: self._execute(command[2])
             )
         else:
-            self._write(*order)
+            self._write(*command)
 
-    def _write(self, word: str, name: str, key: Any, value: Any = None, *rest: int) -> None:
+    def _write(self, operation: str, name: str, key: Any, value: Any = None, *rest: int) -> None:
         store: Any = self.context.get_state_store(name)
         if value is not None and self._stores[name]["kind"].startswith("timestamped"):
             value = ValueAndTimestamp(value, rest[-1])
-        match word:
+        match operation:
             case "put":
                 store.put(key, value)
             case "put_if_absent":
@@ -71,11 +71,11 @@ class Writer(Processor[str, str, None, None]):
             case "put_session":
                 store.put(Windowed(key, Window(rest[0], rest[1])), value)
             case _:
-                raise AssertionError(word)
+                raise AssertionError(operation)
 
 
 def topology(scenario: Scenario, prefix: str = "") -> Topology:
-    """What a scenario's application computes.
+    """Build the topology of a scenario.
 
     Args:
         scenario: the scenario.

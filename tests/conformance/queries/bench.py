@@ -1,4 +1,5 @@
-"""The application of a scenario in one task, asked as `KafkaStreams` is, without a broker."""
+"""The application of a scenario in one task, with the queries of `KafkaStreams`, but without a
+broker."""
 
 from __future__ import annotations
 
@@ -6,23 +7,29 @@ from concurrent.futures import Future
 from typing import Any, Self
 
 from conformance.queries.application import topology
-from conformance.queries.comparing import Answer, error_names, query_of, told, told_results
+from conformance.queries.comparing import (
+    Answer,
+    error_names,
+    query_of,
+    recorded_results,
+    recorded_value,
+)
 from conformance.queries.scenarios import Scenario, Step
 from support.tasks.served_tasks import QueriedTask
 
 from millstream import StreamsConfig
 from millstream.errors import StreamsError
-from millstream.query.asking import OwnThreads
-from millstream.query.cluster import Cluster
-from millstream.query.peers import Instances
-from millstream.query.requests.answers import StateQueryRequest
-from millstream.query.requests.position import Position, PositionBound
-from millstream.query.routing import Routing
+from millstream.query.key_routing import StoreRouting
+from millstream.query.local_threads import LocalThreads
+from millstream.query.partition_counts import ClusterInfo
+from millstream.query.remote_instances import RemoteInstances
 from millstream.query.state_queries import StateQueries
-from millstream.query.store_types import QueryableStoreType, QueryableStoreTypes
-from millstream.query.stores import KnownStore, KnownStores
-from millstream.runtime.states import ClientState, OwnedTask, ThreadState
+from millstream.query.store_catalog import CatalogStore, StoreCatalog
+from millstream.query.views import QueryableStoreType, QueryableStoreTypes
+from millstream.runtime.states.thread_states import ClientState, OwnedTask, ThreadState
 from millstream.serdes import STRING
+from millstream.state.queries.requests.position import Position, PositionBound
+from millstream.state.queries.requests.query_results import StateQueryRequest
 
 TYPES: dict[str, QueryableStoreType[Any]] = {
     "key_value": QueryableStoreTypes.key_value(),
@@ -33,20 +40,20 @@ TYPES: dict[str, QueryableStoreType[Any]] = {
 }
 
 
-class _OnePartition(Cluster):
-    """A cluster that nobody needs to ask."""
+class _OnePartition(ClusterInfo):
+    """A cluster in which every topic has one partition."""
 
     def __init__(self) -> None: ...
 
-    def partitions_of(self, store: KnownStore) -> int | None:
+    def partitions_of(self, store: CatalogStore) -> int | None:
         return 1
 
 
 class QueryBench(QueriedTask):
-    """One task with the stores of a scenario, which commits when it is told to.
+    """One task with the stores of a scenario; only commits on request.
 
     Args:
-        scenario: of one partition and one instance.
+        scenario: a scenario with one partition and one instance.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -56,18 +63,21 @@ class QueryBench(QueriedTask):
             commit_interval_ms=3_600_000,
         )
         super().__init__(topology(scenario), config)
-        stores, cluster = KnownStores(self._topology, config), _OnePartition()
-        own = OwnThreads(
-            lambda: {"thread": (ThreadState.RUNNING, {"0_0": OwnedTask("RUNNING")})}, self._asked
+        stores, cluster = StoreCatalog(self._topology, config), _OnePartition()
+        own = LocalThreads(
+            lambda: {"thread": (ThreadState.RUNNING, {"0_0": OwnedTask("RUNNING")})},
+            self._answer_query,
         )
-        routing = Routing(stores, cluster, lambda: ClientState.RUNNING, None)
-        self.queries = StateQueries(stores, own, routing, Instances(), lambda: ClientState.RUNNING)
+        routing = StoreRouting(stores, cluster, lambda: ClientState.RUNNING, None)
+        self.queries = StateQueries(
+            stores, own, routing, RemoteInstances(), lambda: ClientState.RUNNING
+        )
 
     def __enter__(self) -> Self:
         return self
 
-    def take(self, step: Step) -> None:
-        """Feed records, or commit."""
+    def execute(self, step: Step) -> None:
+        """Execute a step: write records, or commit."""
         if step["do"] == "feed":
             for record in step["records"]:
                 self._write(**record)
@@ -80,32 +90,32 @@ class QueryBench(QueriedTask):
     ) -> None:
         self.write(topic, key.encode(), None if value is None else value.encode(), time)
 
-    def _asked(self, _: str, question: Any) -> Future[Any]:
+    def _answer_query(self, _: str, query: Any) -> Future[Any]:
         reply: Future[Any] = Future()
         try:
-            reply.set_result(self.answer(question))
+            reply.set_result(self.answer(query))
         except StreamsError as error:
             reply.set_exception(error)
         return reply
 
 
-def ask(streams: Any, step: Step, prefix: str = "") -> Answer:
-    """What an application, or the bench's queries, say to a step, in the recording's words.
+def answer_step(streams: Any, step: Step, prefix: str = "") -> Answer:
+    """Return the answer of an application, or of the bench's queries, to a step, in recorded form.
 
     Args:
         streams: has `query` and `store`.
-        step: what is asked.
+        step: the query.
         prefix: of the names of topics.
     """
     try:
         if "view" in step:
-            return {"value": told(_called(streams, step))}
-        return told_results(streams.query(request_of(step, prefix)), prefix)
+            return {"value": recorded_value(_call_view(streams, step))}
+        return recorded_results(streams.query(request_of(step, prefix)), prefix)
     except Exception as error:
         return {"error": error_names(error), "message": str(error)}
 
 
-def _called(streams: Any, step: Step) -> Any:
+def _call_view(streams: Any, step: Step) -> Any:
     view = streams.store(
         step["store"], TYPES[step["view"]], step.get("partition"), stale=step.get("stale", False)
     )
@@ -114,7 +124,7 @@ def _called(streams: Any, step: Step) -> Any:
 
 
 def request_of(step: Step, prefix: str = "") -> StateQueryRequest:
-    """The request that a step is."""
+    """Create the request of a step."""
     request = StateQueryRequest.in_store(step["store"]).with_query(query_of(step["query"]))
     if "bound" in step:
         offsets = {

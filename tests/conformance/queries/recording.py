@@ -1,6 +1,6 @@
-"""What Kafka Streams answers to the scenarios, recorded: applications of it on a broker are asked.
+"""Records the answers of Kafka Streams applications on a broker to the queries of the scenarios.
 
-PYTHONPATH=tests .venv/bin/python -m conformance.queries.recording    # record anew
+PYTHONPATH=tests .venv/bin/python -m conformance.queries.recording    # record again
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 from conformance.oracle.process import class_path
 from conformance.queries.scenarios import Scenario, scenarios
 
-from millstream.embedded.broker import EmbeddedKafka
+from millstream.embedded.embedded_kafka import EmbeddedKafka
 
 RECORDED = Path(__file__).parent / "kafka_streams_4_3_1.jsonl"
 _SOURCE = Path(__file__).parents[2] / "java" / "RecordQueries.java"
 _TIMEOUT_S = 600
 
 
-def answered(asked: list[Scenario], bootstrap: str) -> list[Scenario]:
-    """The scenarios with what Kafka Streams answers, on this broker.
+def record_answers(selected: list[Scenario], bootstrap: str) -> list[Scenario]:
+    """Run scenarios in Kafka Streams and return them with the answers.
 
     Raises:
-        OracleUnavailable: Java, its compiler or the jars of Kafka Streams are not there.
-        CalledProcessError: a scenario went wrong; says how on stderr.
+        OracleUnavailable: Java, its compiler or the jars of Kafka Streams are missing.
+        CalledProcessError: a scenario failed; stderr has the reason.
     """
     java, path = class_path(_SOURCE)
     folder = tempfile.mkdtemp(prefix="kafka-streams-queries-")
@@ -39,7 +39,7 @@ def answered(asked: list[Scenario], bootstrap: str) -> list[Scenario]:
                 *(str(java.path), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m"),
                 *(f"-Djava.io.tmpdir={folder}", "-cp", path, "RecordQueries", bootstrap),
             ],
-            input="".join(f"{json.dumps(each)}\n" for each in asked),
+            input="".join(f"{json.dumps(each)}\n" for each in selected),
             stdout=subprocess.PIPE,
             text=True,
             encoding="utf-8",
@@ -51,20 +51,20 @@ def answered(asked: list[Scenario], bootstrap: str) -> list[Scenario]:
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def recorded() -> list[Scenario]:
-    """The scenarios with the answers that were recorded."""
+def recorded_scenarios() -> list[Scenario]:
+    """Load the scenarios with the recorded answers."""
     found: list[Scenario] = []
     for line in RECORDED.read_text(encoding="utf-8").splitlines():
-        told: dict[str, Any] = json.loads(line)
-        if "steps" in told:
-            found.append(told)
+        part: dict[str, Any] = json.loads(line)
+        if "steps" in part:
+            found.append(part)
         else:
-            found[-1]["steps"].append(told)
+            found[-1]["steps"].append(part)
     return found
 
 
-def written(answers: list[Scenario]) -> str:
-    """The text of a recording: a line for each scenario, and one for each of its steps."""
+def to_jsonl(answers: list[Scenario]) -> str:
+    """The text of a recording: one line for each scenario and each of its steps."""
 
     def lines() -> Iterator[str]:
         for scenario in answers:
@@ -76,12 +76,12 @@ def written(answers: list[Scenario]) -> str:
 
 
 def main() -> None:
-    """Record anew; with the names of scenarios, only print what they give."""
-    wanted = sys.argv[1:]
-    asked = [each for each in scenarios() if not wanted or each["name"] in wanted]
+    """Record all scenarios, or run the named ones and print the results."""
+    names = sys.argv[1:]
+    selected = [each for each in scenarios() if not names or each["name"] in names]
     with EmbeddedKafka() as kafka:
-        text = written(answered(asked, kafka.bootstrap_servers))
-    if wanted:
+        text = to_jsonl(record_answers(selected, kafka.bootstrap_servers))
+    if names:
         sys.stdout.write(text)
     else:
         RECORDED.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Threads that are added to a running application and removed from it (KIP-663)."""
+"""Adding threads to a running application and removing them (KIP-663)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from support.background import background
 from support.broker.topics import group_members
 from support.machine.leftovers import nothing_left
-from support.meanwhile import meanwhile
 from support.running.applications import processed
 from support.running.word_count import RUNNING, WordCount
 from support.waiting import wait_for
@@ -30,19 +30,19 @@ def tasks(streams: KafkaStreams) -> list[int]:
     return sorted(len(each.active_tasks) for each in streams.metadata_for_local_threads())
 
 
-def test_threads_come_and_go_while_records_flow(
+def test_threads_are_added_and_removed_under_load(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Every word is counted once whatever comes and goes; the lowest free index is used again; a
-    removed thread leaves the group at once."""
+    """Every word is counted once during all changes; the lowest free index is reused; a removed
+    thread leaves the group immediately."""
     application = WordCount(kafka, tmp_path, num_stream_threads=1, statestore_cache_max_bytes=900)
     with nothing_left(), application.streams(spark) as streams:
         streams.wait_for_state("RUNNING", RUNNING)
-        with meanwhile(lambda: application.write_lines(20), 0.05):
+        with background(lambda: application.write_lines(20), 0.05):
             second, third = streams.add_stream_thread(), streams.add_stream_thread()
             assert str(second).endswith("-StreamThread-2")
             assert str(third).endswith("-StreamThread-3")
-            wait_for(lambda: tasks(streams) == [2, 3, 3], 60, "all three work")
+            wait_for(lambda: tasks(streams) == [2, 3, 3], 60, "all three threads are working")
             streams.wait_for_state("RUNNING", RUNNING)
             assert group_members(application.bootstrap, application.application_id) == 3
 
@@ -59,10 +59,10 @@ def test_threads_come_and_go_while_records_flow(
         assert "3 stream threads" in repr(streams)
 
 
-def test_without_a_thread_nothing_is_processed_until_one_is_added(
+def test_an_application_without_threads_continues_with_an_added_one(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A paused application stays so: what is added later is paused, too (KIP-834)."""
+    """A paused application stays paused: an added thread is paused, too (KIP-834)."""
     application = WordCount(kafka, tmp_path, num_stream_threads=1)
     with application.streams(spark) as streams:
         streams.wait_for_state("RUNNING", RUNNING)
@@ -73,7 +73,7 @@ def test_without_a_thread_nothing_is_processed_until_one_is_added(
         application.write_lines(20)
         assert streams.add_stream_thread() is not None
         wait_for(lambda: streams.metrics().total("paused") > 0, 60, "paused")
-        wait_for(lambda: tasks(streams) == [8], 60, "it has all tasks")
+        wait_for(lambda: tasks(streams) == [8], 60, "the thread has all tasks")
         assert processed(streams) == 0
         streams.resume()
         wait_for(application.is_exact, 60, "every word is counted once")
@@ -81,7 +81,7 @@ def test_without_a_thread_nothing_is_processed_until_one_is_added(
     assert streams.remove_stream_thread() is None
 
 
-def test_what_finds_no_slot_is_refused_and_the_others_go_on(
+def test_a_thread_without_a_slot_is_rejected_and_others_continue(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
     application = WordCount(kafka, tmp_path, num_stream_threads=1)
@@ -94,11 +94,13 @@ def test_what_finds_no_slot_is_refused_and_the_others_go_on(
 
 
 @pytest.mark.slow
-def test_a_removed_static_member_gives_its_place_up(
+def test_a_removed_static_member_leaves_the_group(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Hunts for tasks that wait for a session timeout: nobody comes back for a removed one. After a
-    close they do wait, since the instance comes back."""
+    """Detects tasks that wait for a session timeout, although a removed member never returns.
+
+    After a close they do wait, because the instance is expected to return.
+    """
     application = WordCount(
         kafka,
         tmp_path,
@@ -108,15 +110,15 @@ def test_a_removed_static_member_gives_its_place_up(
         streams.wait_for_state("RUNNING", RUNNING)
         assert group_members(application.bootstrap, application.application_id) == 2
         assert streams.remove_stream_thread(REMOVED) is not None
-        wait_for(lambda: tasks(streams) == [8], 20, "the other has its tasks")
+        wait_for(lambda: tasks(streams) == [8], 20, "the other thread has its tasks")
     assert group_members(application.bootstrap, application.application_id) == 1
 
 
 @pytest.mark.slow
-def test_a_static_instance_that_comes_back_has_its_tasks_until_another_takes_its_name(
+def test_a_static_instance_keeps_its_tasks_over_a_restart_until_fenced(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Long before the session times out; and who is fenced is told by whose fault."""
+    """Long before the session timeout; and the error of the fenced instance names the cause."""
 
     def tasks_by_thread(streams: KafkaStreams) -> dict[str, list[str]]:
         return {
@@ -138,7 +140,7 @@ def test_a_static_instance_that_comes_back_has_its_tasks_until_another_takes_its
         streams.wait_for_state("RUNNING", timedelta(seconds=30))
         assert tasks_by_thread(streams) == before
         with application.streams(spark, state_dir=str(tmp_path / "other")):
-            wait_for(lambda: streams.state.name == "ERROR", 60, "it is fenced")
+            wait_for(lambda: streams.state.name == "ERROR", 60, "the instance is fenced")
         assert isinstance(streams.error, GroupMembershipError)
         assert "static member 'one-" in str(streams.error)
         assert "group.instance.id" in str(streams.error)

@@ -1,4 +1,4 @@
-"""Starting and closing: what is committed, given back, told, and what may be called when."""
+"""Starting and closing: commits, released resources, errors, and allowed calls."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ REPLACE_THREAD = StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
 CLOSING = timedelta(seconds=30)
 
 
-class Copying:
-    """An application that passes the records of one topic through a function of the test's."""
+class MappingApplication:
+    """An application that maps the records of one topic with a function."""
 
     def __init__(self, kafka: EmbeddedKafka, folder: Path, function: Any, **settings: Any) -> None:
         self.bootstrap = kafka.bootstrap_servers
@@ -70,7 +70,7 @@ class Copying:
     def write(self, *values: str) -> None:
         fill(self.bootstrap, self.topic, ((b"k", value.encode()) for value in values))
 
-    def found(self) -> list[str]:
+    def output_values(self) -> list[str]:
         return [(value or b"").decode() for _, value in read_all(self.bootstrap, self.out)]
 
     @property
@@ -78,10 +78,10 @@ class Copying:
         return committed_lag(self.bootstrap, self.config.application_id, self.topic)
 
 
-def test_close_commits_and_gives_everything_back(
+def test_close_commits_and_releases_everything(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: nothing is repeated after a close, and the next one can start at once.
+    """Goal: nothing is repeated after a close, and the next start is possible immediately.
 
     Method: the commit interval is too long for a commit before the close.
     """
@@ -91,7 +91,7 @@ def test_close_commits_and_gives_everything_back(
         streams = application.streams(spark)
         streams.set_state_listener(lambda new, old: changes.append((old.name, new.name)))
         streams.start()
-        with pytest.raises(IllegalStateError, match="can be started once"):
+        with pytest.raises(IllegalStateError, match="can be started only once"):
             streams.start()
         with pytest.raises(IllegalStateError, match="not while"):
             streams.clean_up()
@@ -99,12 +99,12 @@ def test_close_commits_and_gives_everything_back(
         wait_for(lambda: tasks_of_threads(streams) == [4, 4], 60, "the tasks are spread")
         streams.wait_for_state("RUNNING", RUNNING)
         application.write_lines(300)
-        wait_for(lambda: processed(streams) >= 300 + 8 * 300, 60, "all is processed")
+        wait_for(lambda: processed(streams) >= 300 + 8 * 300, 60, "everything is processed")
         assert lag(application) == 300
         began = time.monotonic()
         assert streams.close(CLOSING)
         assert time.monotonic() - began < 10
-        # At once: a directory that is locked, or a member that stays, would hold it up.
+        # A locked directory or a remaining member would delay it.
         again = application.streams(spark)
         again.start()
         assert lag(application) == 0
@@ -112,13 +112,13 @@ def test_close_commits_and_gives_everything_back(
         again.wait_for_state("RUNNING", RUNNING)
         began = time.monotonic()
         assert again.close(CLOSING)
-        assert again.close(CLOSING), "twice is no error"
+        assert again.close(CLOSING), "a second close is no error"
         assert streams.close(CLOSING)
         assert time.monotonic() - began < 10
     assert group_members(application.bootstrap, application.application_id) == 0
     assert application.is_exact()
     records = len(read_all(application.bootstrap, application.counts))
-    assert records == len(application.expected), "something was counted again"
+    assert records == len(application.expected), "records were counted twice"
     path = [new for _, new in changes]
     assert changes[0] == ("CREATED", "REBALANCING")
     assert changes[-2:] == [
@@ -138,22 +138,25 @@ def test_close_commits_and_gives_everything_back(
 def test_close_without_leaving_the_group(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: the membership stays until the session times out: nobody rebalances meanwhile."""
-    application = Copying(kafka, tmp_path, str)
+    """Goal: the membership stays until the session times out: there is no rebalance in the
+    meantime."""
+    application = MappingApplication(kafka, tmp_path, str)
     group = application.config.application_id
     streams = application.streams(spark)
     streams.start()
     streams.wait_for_state("RUNNING", RUNNING)
     assert streams.close(CLOSING, leave_group=False)
     assert group_members(application.bootstrap, group) == 1
-    wait_for(lambda: group_members(application.bootstrap, group) == 0, 30, "the session timed out")
+    wait_for(
+        lambda: group_members(application.bootstrap, group) == 0, 30, "the session has timed out"
+    )
 
 
 @pytest.mark.parametrize("moment", ["starting", "submitted", "registered", "joining"])
 def test_close_at_any_moment_of_the_start(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, moment: str
 ) -> None:
-    """Goal: whatever the threads are at, closing is orderly, quick, and leaves nothing."""
+    """Goal: in every phase of the start, closing is orderly and quick, and releases everything."""
     application = WordCount(kafka, tmp_path)
     application.write_lines(100)
     streams = application.streams(spark)
@@ -163,14 +166,22 @@ def test_close_at_any_moment_of_the_start(
         starting = threading.Thread(target=streams.start)
         starting.start()
         if moment == "starting":
-            wait_for(lambda: bool(changes), 10, "it has begun to start")
+            wait_for(lambda: bool(changes), 10, "the start has begun")
         elif moment == "submitted":
             starting.join()
         elif moment == "registered":
-            wait_for(lambda: any(t.pid for t in streams.metadata_for_local_threads()), 60, "a pid")
+            wait_for(
+                lambda: any(t.pid for t in streams.metadata_for_local_threads()),
+                60,
+                "a worker has started",
+            )
         else:
             joining = {"STARTING", "PARTITIONS_ASSIGNED", "RUNNING"}
-            wait_for(lambda: not joining.isdisjoint(thread_states(streams)), 60, "a thread joins")
+            wait_for(
+                lambda: not joining.isdisjoint(thread_states(streams)),
+                60,
+                "a thread joins the group",
+            )
         began = time.monotonic()
         assert streams.close(CLOSING)
         assert time.monotonic() - began < 15
@@ -185,7 +196,7 @@ def test_close_at_any_moment_of_the_start(
 def test_close_in_a_signal_handler_during_the_start(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: a script that closes on a signal, wherever that interrupts `start`, does not hang."""
+    """Goal: a script that closes in a signal handler, at any point of `start`, does not hang."""
     streams = WordCount(kafka, tmp_path).streams(spark)
     before = signal.signal(signal.SIGUSR1, lambda *_: streams.close(CLOSING))
     timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
@@ -201,7 +212,7 @@ def test_close_in_a_signal_handler_during_the_start(
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_close_of_what_was_never_started(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_close_without_a_start(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """Goal: no Spark session is started for it; and it cannot be started any more."""
     streams = WordCount(kafka, tmp_path).streams()
     assert streams.close()
@@ -210,8 +221,8 @@ def test_close_of_what_was_never_started(kafka: EmbeddedKafka, tmp_path: Path) -
         streams.start()
 
 
-def test_run_elsewhere_than_on_the_main_thread(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: refused with a reason, not by what Python says about signals."""
+def test_run_on_another_thread_than_the_main_thread(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """Goal: rejected with a reason, instead of Python's error about signals."""
     streams = WordCount(kafka, tmp_path).streams()
     with ThreadPoolExecutor(1) as pool, pytest.raises(IllegalStateError, match="main thread"):
         pool.submit(streams.run).result(30)
@@ -221,7 +232,7 @@ def test_run_elsewhere_than_on_the_main_thread(kafka: EmbeddedKafka, tmp_path: P
 def test_close_during_a_rebalance(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: what is closed while tasks move commits what it has done: no id is lost or repeated."""
+    """Goal: a close during a rebalance commits completed work: no id is lost or repeated."""
     application = Identified(kafka, tmp_path)
     one, other = (
         application.streams(spark, state_dir=str(tmp_path / name)) for name in ("one", "other")
@@ -235,7 +246,7 @@ def test_close_during_a_rebalance(
         application.write(500)
         changes.clear()
         with other:
-            wait_for(lambda: "REBALANCING" in changes, 60, "a rebalance")
+            wait_for(lambda: "REBALANCING" in changes, 60, "a rebalance has begun")
             application.write(500)
             assert one.close(CLOSING)
             assert one.error is None
@@ -246,7 +257,7 @@ def test_close_during_a_rebalance(
 def test_a_thread_that_does_not_close_in_time_is_killed(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: close keeps its timeout whatever the user's code does; what it cuts off is repeated."""
+    """Goal: close respects its timeout regardless of user code; interrupted work is repeated."""
     began_file = tmp_path / "began"
 
     def hang_once(value: str) -> str:
@@ -255,7 +266,7 @@ def test_a_thread_that_does_not_close_in_time_is_killed(
             time.sleep(300)
         return value
 
-    application = Copying(kafka, tmp_path, hang_once)
+    application = MappingApplication(kafka, tmp_path, hang_once)
     application.write("one", "hang", "two")
     with nothing_left():
         streams = application.streams(spark)
@@ -267,30 +278,34 @@ def test_a_thread_that_does_not_close_in_time_is_killed(
         assert streams.state.name == "NOT_RUNNING"
     with application.streams(spark):
         # The first one was sent before, in a batch of its own, and is not committed.
-        wait_for(lambda: application.found()[-3:] == ["one", "hang", "two"], 60, "the rest")
+        wait_for(
+            lambda: application.output_values()[-3:] == ["one", "hang", "two"],
+            60,
+            "the rest is processed",
+        )
         wait_for(lambda: application.lag == 0, 30, "committed")
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_thread_that_died_is_replaced(
+def test_a_failed_thread_is_replaced(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, threads: int
 ) -> None:
-    """Goal: with REPLACE_THREAD the application goes on by itself; every record is processed."""
+    """Goal: with REPLACE_THREAD the application continues by itself; every record is processed."""
     died = tmp_path / "died"
 
     def fail_once(value: str) -> str:
         if value == "poison" and not died.exists():
             died.touch()
-            raise ValueError("only once")
+            raise ValueError("fails once")
         return value
 
-    told: list[StreamsError] = []
+    errors: list[StreamsError] = []
 
     def replace(error: StreamsError) -> StreamsUncaughtExceptionHandlerResponse:
-        told.append(error)
+        errors.append(error)
         return REPLACE_THREAD
 
-    application = Copying(kafka, tmp_path, fail_once, num_stream_threads=threads)
+    application = MappingApplication(kafka, tmp_path, fail_once, num_stream_threads=threads)
     with nothing_left():
         streams = application.streams(spark)
         streams.set_uncaught_exception_handler(replace)
@@ -299,21 +314,25 @@ def test_a_thread_that_died_is_replaced(
             before = {t.thread_name for t in streams.metadata_for_local_threads()}
             application.write("one", "poison", "two")
             wait_for(
-                lambda: application.found()[-3:] == ["one", "poison", "two"], 60, "all records"
+                lambda: application.output_values()[-3:] == ["one", "poison", "two"],
+                60,
+                "all records are processed",
             )
             wait_for(lambda: application.lag == 0, 30, "committed")
-            wait_for(lambda: len(thread_states(streams)) == threads, 60, "the replacement is there")
+            wait_for(
+                lambda: len(thread_states(streams)) == threads, 60, "the replacement is running"
+            )
             streams.wait_for_state("RUNNING", RUNNING)
             assert {t.thread_name for t in streams.metadata_for_local_threads()} == before
             assert streams.error is None
-    (error,) = told
+    (error,) = errors
     assert isinstance(error, ProcessingError)
     assert isinstance(error.__cause__, ValueError)
     assert streams.state.name == "NOT_RUNNING"
 
 
 class HangsAfterFailing(Processor[str, str, str, str]):
-    """Fails on one record, once in all, and then never comes back from `close`."""
+    """Fails on one record, once in all, and then hangs in `close`."""
 
     def __init__(self, failed: Path) -> None:
         self._failed = failed
@@ -323,7 +342,7 @@ class HangsAfterFailing(Processor[str, str, str, str]):
         if record.value == "poison" and not self._failed.exists():
             self._failed.touch()
             self._has_failed = True
-            raise ValueError("only once")
+            raise ValueError("fails once")
         self.context.forward(record)
 
     def close(self) -> None:
@@ -331,11 +350,11 @@ class HangsAfterFailing(Processor[str, str, str, str]):
             threading.Event().wait()
 
 
-def test_a_thread_that_failed_and_hangs_in_closing_is_killed_and_replaced(
+def test_a_failed_thread_that_hangs_in_close_is_killed_and_replaced(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: REPLACE_THREAD does not depend on what user code does in `close`."""
-    application = Copying(kafka, tmp_path, str)
+    """Goal: REPLACE_THREAD does not depend on user code in `close`."""
+    application = MappingApplication(kafka, tmp_path, str)
     builder = StreamsBuilder()
     (
         builder.stream(application.topic, key=STRING, value=STRING)
@@ -344,50 +363,55 @@ def test_a_thread_that_failed_and_hangs_in_closing_is_killed_and_replaced(
     )
     streams = KafkaStreams(builder.build(), application.config, spark)
     streams.set_uncaught_exception_handler(lambda _: REPLACE_THREAD)
-    streams._supervisor.judge.failed_close_timeout_ms = 2_000
+    streams._supervisor.failure_policy.failed_close_timeout_ms = 2_000
     with nothing_left(), streams:
         streams.wait_for_state("RUNNING", RUNNING)
         application.write("one", "poison", "two")
-        wait_for(lambda: application.found()[-3:] == ["one", "poison", "two"], 90, "all records")
+        wait_for(
+            lambda: application.output_values()[-3:] == ["one", "poison", "two"],
+            90,
+            "all records are processed",
+        )
         wait_for(lambda: application.lag == 0, 30, "committed")
         streams.wait_for_state("RUNNING", RUNNING)
         assert streams.error is None
 
 
 def fail_always(value: str) -> str:
-    """A function of the user's."""
-    raise ValueError(f"never {value}")
+    """A user function."""
+    raise ValueError(f"rejects {value}")
 
 
 @pytest.mark.parametrize("handler", ["raises", "closes"])
-def test_exception_handlers_that_do_other_things(
+def test_failing_and_closing_exception_handlers(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, handler: str
 ) -> None:
-    """Goal: one that fails itself closes the application; one that closes it is not in its way."""
-    application = Copying(kafka, tmp_path, fail_always, num_stream_threads=2)
+    """Goal: a failing handler closes the application; a handler may close the application
+    itself."""
+    application = MappingApplication(kafka, tmp_path, fail_always, num_stream_threads=2)
     application.write("one")
     streams = application.streams(spark)
-    told: list[StreamsError] = []
+    errors: list[StreamsError] = []
 
     def handle(error: StreamsError) -> StreamsUncaughtExceptionHandlerResponse:
-        told.append(error)
+        errors.append(error)
         if handler == "closes":
             streams.close(CLOSING)
             return REPLACE_THREAD
-        raise RuntimeError("a handler's own failure")
+        raise RuntimeError("the handler failed")
 
     streams.set_uncaught_exception_handler(handle)
     final = "NOT_RUNNING" if handler == "closes" else "ERROR"
     with nothing_left():
         streams.start()
         streams.wait_for_state(final, RUNNING)
-    assert len(told) == 1
+    assert len(errors) == 1
     if handler == "raises":
-        assert streams.error is told[0]
+        assert streams.error is errors[0]
 
 
 class Listener:
-    """A restore listener that fails at one of its calls."""
+    """A restore listener that fails in one of its methods."""
 
     def __init__(self, at: str) -> None:
         self._at = at
@@ -403,15 +427,15 @@ class Listener:
 
     def _maybe_fail(self, at: str) -> None:
         if at == self._at:
-            raise KeyError("the listener's own failure")
+            raise KeyError("the listener failed")
 
 
-def test_a_restore_listener_that_fails(
+def test_a_failing_restore_listener(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: that is an error of the application, whose threads have not died of it.
+    """Goal: this is an error of the application, not of user code in its threads.
 
-    Follows Kafka Streams, where it ends the thread; a handler that says REPLACE_THREAD goes on.
+    As in Kafka Streams it ends the thread; with REPLACE_THREAD the application continues.
     """
     application = WordCount(kafka, tmp_path)
     application.write_lines(100)
@@ -430,10 +454,10 @@ def test_a_restore_listener_that_fails(
 
     streams = application.streams(spark, state_dir=str(tmp_path / "third"))
     streams.set_global_state_restore_listener(Listener("start"))
-    told: list[StreamsError] = []
+    errors: list[StreamsError] = []
 
     def replace(error: StreamsError) -> StreamsUncaughtExceptionHandlerResponse:
-        told.append(error)
+        errors.append(error)
         return REPLACE_THREAD
 
     streams.set_uncaught_exception_handler(replace)
@@ -441,11 +465,11 @@ def test_a_restore_listener_that_fails(
         application.write_lines(100)
         wait_for(application.is_exact, 60, "counted")
         assert streams.error is None
-    assert told
+    assert errors
 
 
 def tasks_of_threads(streams: KafkaStreams) -> list[int]:
-    """How many tasks each thread has."""
+    """The number of tasks of each thread."""
     assert streams.error is None, streams.error
     return [len(thread.active_tasks) for thread in streams.metadata_for_local_threads()]
 
@@ -455,5 +479,5 @@ def thread_states(streams: KafkaStreams) -> list[str]:
 
 
 def lag(application: WordCount) -> int:
-    """How many lines are not committed."""
+    """The number of uncommitted lines."""
     return committed_lag(application.bootstrap, application.application_id, application.lines)

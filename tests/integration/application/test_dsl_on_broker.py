@@ -1,4 +1,4 @@
-"""The DSL on a broker, in tasks of several partitions: what the test driver cannot show.
+"""The DSL on a broker, in tasks of several partitions: aspects that the test driver cannot show.
 
 One application has many features at once; it is stopped, restarted, and restored. Another one
 restores its tables from their own topics and reads streams by a pattern.
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
-from support.broker.records import Found, Sent
-from support.broker.restored import Restoration, Restored
+from support.broker.restore_counts import Restoration, RestoreCounts
+from support.broker.topics import InputRecord, TopicRecord
 from support.running.applications import Application, processed, values
 from support.running.topologies import features, optimized
 from support.running.topologies.features import Output
@@ -32,14 +32,14 @@ COMPACT: Final = {"cleanup.policy": "compact"}
 PASSING: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "52428800"}
 
 
-def windows_kept(retention_ms: int, policy: str = "compact,delete") -> dict[str, str]:
-    """The config of a changelog of windows: they are kept for a day longer than in the store."""
+def window_config(retention_ms: int, policy: str = "compact,delete") -> dict[str, str]:
+    """The config of a windowed changelog: retained for a day longer than in the store."""
     return {"cleanup.policy": policy, "retention.ms": str(retention_ms + DAY_MS)}
 
 
-#: The internal topics: how many partitions they have, and what is not the broker's default.
+#: The internal topics: their partition counts, and configs that differ from the broker's defaults.
 INTERNAL: Final[dict[str, tuple[int, Mapping[str, str]]]] = {
-    # The subscriptions lie beside the right table, the answers beside the left one.
+    # Subscriptions are partitioned like the right table, responses like the left one.
     "fk-inner-subscription-registration-topic": (3, PASSING),
     "fk-inner-subscription-response-topic": (4, PASSING),
     "fk-inner-subscription-store-changelog": (3, COMPACT),
@@ -53,28 +53,28 @@ INTERNAL: Final[dict[str, tuple[int, Mapping[str, str]]]] = {
     "profiles-changelog": (4, COMPACT),
     "spent-repartition": (4, PASSING),
     "spent-changelog": (4, COMPACT),
-    # A table's history may be asked for until the retention is over, and a day longer.
+    # The history of a table can be queried during the retention; the topic keeps it a day longer.
     "rates-changelog": (4, {**COMPACT, "min.compaction.lag.ms": str(HOUR_MS + DAY_MS)}),
     "patient-Buffer-changelog": (4, COMPACT),
-    "click-windows-changelog": (4, windows_kept(30_000)),
+    "click-windows-changelog": (4, window_config(30_000)),
     "held-store-changelog": (4, COMPACT),
-    "view-windows-changelog": (4, windows_kept(3 * HOUR_MS)),
-    "visits-changelog": (4, windows_kept(24_000)),
-    "sliding-changelog": (4, windows_kept(30_000)),
-    # Streams keep every record of a window, so nothing is compacted.
-    "seen-this-join-store-changelog": (4, windows_kept(26_000, "delete")),
-    "seen-outer-other-join-store-changelog": (4, windows_kept(26_000, "delete")),
+    "view-windows-changelog": (4, window_config(3 * HOUR_MS)),
+    "visits-changelog": (4, window_config(24_000)),
+    "sliding-changelog": (4, window_config(30_000)),
+    # Streams keep every record of a window, so these topics are not compacted.
+    "seen-this-join-store-changelog": (4, window_config(26_000, "delete")),
+    "seen-outer-other-join-store-changelog": (4, window_config(26_000, "delete")),
     "seen-left-shared-join-store-changelog": (4, COMPACT),
     "activity-changelog": (4, COMPACT),
-    # Its input has 3 partitions, but the table that it is joined with has 4.
+    # Its input has 3 partitions, but the joined table has 4.
     "by-user-repartition": (4, PASSING),
     "latest-sale-changelog": (4, COMPACT),
     "pages-repartition": (6, PASSING),
-    "per-page-changelog": (6, windows_kept(20_000 + 2 * HOUR_MS)),
+    "per-page-changelog": (6, window_config(20_000 + 2 * HOUR_MS)),
     "page-totals-changelog": (6, COMPACT),
 }
 
-#: The changelogs of what is kept in memory: whoever opens it must read everything.
+#: The changelogs of in-memory stores, which are always restored completely.
 IN_MEMORY: Final = {"held-store-changelog", "page-totals-changelog"}
 
 
@@ -91,10 +91,10 @@ def test_many_features_stopped_restarted_and_restored(
     sent = features.records(app.name, 1, start_ms, 200_000, 60)
     app.places.write(sent)
     settings: dict[str, Any] = {"extra": features.EAGER}
-    # Small polls, so that most of it is still to be done when it is stopped.
-    slowly = {**settings, "consumer": {"max.poll.records": 1}}
-    with app.running(spark, tmp_path / "first", **slowly) as (streams, _):
-        wait_for(lambda: processed(streams) > 0, 60, "something is processed")
+    # Small polls, so that most of the input remains when the application is stopped.
+    with_small_polls = {**settings, "consumer": {"max.poll.records": 1}}
+    with app.running(spark, tmp_path / "first", **with_small_polls) as (streams, _):
+        wait_for(lambda: processed(streams) > 0, 60, "some records are processed")
     sizes = app.changelog_sizes()
     with app.running(spark, tmp_path / "first", **settings) as (_, restored):
         app.wait_until_done()
@@ -119,10 +119,11 @@ def test_many_features_stopped_restarted_and_restored(
     assert_outputs(app, features.OUTPUTS, expected)
 
 
-def test_copies_of_every_kind_of_store_take_over(
+def test_standbys_of_every_kind_of_store_take_over(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """When an instance goes, the other one has read what it needs: nothing is restored."""
+    """When an instance is closed, the standbys of the other one have caught up: nothing is
+    restored."""
     counts = {name: output.partitions for name, output in features.OUTPUTS.items()}
     app = Application(kafka, features.topology, features.INPUTS, counts)
     start_ms = (int(time.time()) // 3_600 - 3) * HOUR_MS
@@ -139,9 +140,9 @@ def test_copies_of_every_kind_of_store_take_over(
     ):
         app.wait_until_done()
         sizes = app.changelog_sizes()
-        wait_for(lambda: restored.has_all(sizes), 60, "the second one has everything")
+        wait_for(lambda: restored.has_all(sizes), 60, "the second instance has caught up")
         second.pause()
-        wait_for(lambda: 0 not in values(second, "paused"), 30, "it pauses")
+        wait_for(lambda: 0 not in values(second, "paused"), 30, "the application is paused")
         assert first.close(timedelta(seconds=60))
         more = features.records(app.name, 4, start_ms + 100_000, 50_000, 20)
         more += features.last_records(app.name, start_ms + 2 * HOUR_MS)
@@ -163,14 +164,14 @@ def in_memory(app: Application, sizes: Mapping[TopicPartition, int]) -> dict[Top
 
 
 def assert_restored(
-    app: Application, restored: Restored, wanted: Mapping[TopicPartition, int]
+    app: Application, restored: RestoreCounts, expected: Mapping[TopicPartition, int]
 ) -> None:
-    """That many records were restored from each changelog partition.
+    """Check the number of restored records of each changelog partition.
 
-    Where a task moves between the threads, what it has in memory is restored once more: all that
-    its changelog has by then, which is more when the task has already worked.
+    A task that moves between the threads restores its in-memory state again: all records of its
+    changelog by then, which are more if the task has already processed records.
     """
-    for place, count in wanted.items():
+    for place, count in expected.items():
         if place.topic in map(app.topic, IN_MEMORY):
             times = restored.times.get(place, [Restoration("", 0, 0, 0)])
             assert (times[0].start, times[0].end) == (0, count), place
@@ -181,13 +182,13 @@ def assert_restored(
             assert restored.totals.get(place, 0) == count, place
 
 
-def assert_inputs(app: Application, sent: Iterable[Sent]) -> None:
-    """The topics that are read hold what was sent, in its order: all that is expected of the others
-    rests on that."""
-    wanted: dict[str, list[Found]] = defaultdict(list)
+def assert_inputs(app: Application, sent: Iterable[InputRecord]) -> None:
+    """Check that the input topics contain the sent records in order; all expected results depend
+    on it."""
+    expected: dict[str, list[TopicRecord]] = defaultdict(list)
     for topic, partition, key, value, timestamp in sorted(sent, key=lambda each: each.partition):
-        wanted[topic].append(Found(partition, bytes_of(key), bytes_of(value), timestamp))
-    assert app.places.read(sorted(app.inputs)) == wanted
+        expected[topic].append(TopicRecord(partition, bytes_of(key), bytes_of(value), timestamp))
+    assert app.places.read(sorted(app.inputs)) == expected
 
 
 def bytes_of(text: str | None) -> bytes | None:
@@ -195,9 +196,9 @@ def bytes_of(text: str | None) -> bytes | None:
 
 
 def assert_outputs(
-    app: Application, outputs: Mapping[str, Output], expected: Mapping[str, list[Found]]
+    app: Application, outputs: Mapping[str, Output], expected: Mapping[str, list[TopicRecord]]
 ) -> None:
-    """The topics hold what they should, where they should."""
+    """Check the content of the topics, and the partition of each record."""
     found = app.places.read([app.topic(name) for name in outputs])
     for name, output in outputs.items():
         records = found[app.topic(name)]
@@ -207,26 +208,26 @@ def assert_outputs(
         assert compare(records) == compare(expected[name]), name
 
 
-def by_key(records: Iterable[Found]) -> dict[Any, list[tuple[bytes | None, int]]]:
-    """The values of each key with their times, in their order."""
+def by_key(records: Iterable[TopicRecord]) -> dict[Any, list[tuple[bytes | None, int]]]:
+    """The values of each key with their timestamps, in order."""
     keyed: dict[Any, list[tuple[bytes | None, int]]] = defaultdict(list)
     for record in records:
         keyed[record.key].append((record.value, record.timestamp))
     return keyed
 
 
-def last(records: Iterable[Found]) -> dict[Any, bytes | None]:
-    """The last value of each key that has one."""
+def last(records: Iterable[TopicRecord]) -> dict[Any, bytes | None]:
+    """The last non-null value of each key."""
     values = {record.key: record.value for record in records}
     return {key: value for key, value in values.items() if value is not None}
 
 
-def counted(records: Iterable[Found]) -> Counter[Any]:
-    """How often there is each key with each value and time."""
+def counted(records: Iterable[TopicRecord]) -> Counter[Any]:
+    """The number of occurrences of each key, value and timestamp."""
     return Counter((record.key, record.value, record.timestamp) for record in records)
 
 
-_COMPARED: Final[Mapping[str, Callable[[Iterable[Found]], Any]]] = {
+_COMPARED: Final[Mapping[str, Callable[[Iterable[TopicRecord]], Any]]] = {
     "last": last,
     "in order": by_key,
     "in any order": counted,
@@ -236,7 +237,7 @@ _COMPARED: Final[Mapping[str, Callable[[Iterable[Found]], Any]]] = {
 def test_tables_restored_from_their_topics_and_streams_read_by_a_pattern(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """What is written while the application is down is not restored, but processed in its turn."""
+    """Records written while the application is closed are not restored, but processed."""
     outputs = optimized.OUTPUTS
     counts = {name: output.partitions for name, output in outputs.items()}
     app = Application(kafka, optimized.topology, optimized.INPUTS, counts)
@@ -257,7 +258,7 @@ def test_tables_restored_from_their_topics_and_streams_read_by_a_pattern(
     with app.running(spark, tmp_path / "second") as (_, restored):
         app.wait_until_done()
     assert restored.totals == committed | logged
-    # The first directory is behind by what came since.
+    # The first directory lacks the records written since.
     ends = {place: high for place, (_, high) in app.places.ends(tables).items()}
     ends |= app.changelog_sizes()
     behind = {place: end - (committed | logged)[place] for place, end in ends.items()}
@@ -277,16 +278,16 @@ def test_tables_restored_from_their_topics_and_streams_read_by_a_pattern(
     assert any(record.key is None for record in expected["destinations"])
 
 
-def test_topics_that_do_not_fit_together(
+def test_topics_that_are_not_copartitioned(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """One of those that match the pattern has fewer partitions than the table joined with it."""
+    """One of the topics that match the pattern has fewer partitions than the joined table."""
     inputs = {**optimized.INPUTS, "visits-app": 3}
     app = Application(kafka, optimized.topology, inputs, dict.fromkeys(optimized.OUTPUTS, 1))
     streams = app.streams(spark, tmp_path)
     streams.start()
     try:
-        wait_for(lambda: streams.error is not None, 60, "it ends")
+        wait_for(lambda: streams.error is not None, 60, "the application ends")
     finally:
         streams.close()
     error = streams.error

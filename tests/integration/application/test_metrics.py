@@ -1,4 +1,4 @@
-"""What a running application tells of itself."""
+"""Metrics of a running application."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ MONITORING = Path(__file__).parents[3] / "deploy" / "monitoring"
 THREAD, TASK = "stream-thread-metrics", "stream-task-metrics"
 
 
-def test_what_threads_do_is_told(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
-    """Numbers of threads and tasks agree with the records that there were."""
+def test_metrics_of_threads_and_tasks(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Metrics of threads and tasks match the number of records."""
     app = WordCount(kafka, tmp_path)
     config = app.config(metrics_port=0, metrics_recording_level="DEBUG")
     with KafkaStreams(app.topology(), config, spark) as streams:
@@ -33,13 +35,13 @@ def test_what_threads_do_is_told(kafka: EmbeddedKafka, spark: SparkSession, tmp_
         app.write_lines(200)
         lines, words = 200, sum(app.expected.values())
 
-        def is_told() -> bool:
-            told = streams.metrics()
-            # Each of the two threads commits once, a moment after it has processed.
-            is_committed = told.total("commit-total", THREAD) >= 2
-            return is_committed and told.total("process-total", THREAD) == lines + words
+        def are_complete() -> bool:
+            metrics = streams.metrics()
+            # Each of the two threads commits once, shortly after it has processed records.
+            is_committed = metrics.total("commit-total", THREAD) >= 2
+            return is_committed and metrics.total("process-total", THREAD) == lines + words
 
-        wait_for(is_told, 60, lambda: f"{lines + words} records: {listed(streams.metrics())}")
+        wait_for(are_complete, 60, lambda: f"{lines + words} records: {listed(streams.metrics())}")
         metrics = streams.metrics()
         assert metrics.total("process-total", TASK) == lines + words
         tasks = {each.labels["task-id"] for each in metrics.named("process-total", TASK)}
@@ -56,19 +58,24 @@ def test_what_threads_do_is_told(kafka: EmbeddedKafka, spark: SparkSession, tmp_
         assert metrics.total("records-produced-total", topic=app.repartition_topic) == words
         lags = streams.metrics().named("records-lag", topic=app.lines)
         assert {each.labels["partition"]: each.value for each in lags} == dict.fromkeys("0123", 0)
-        assert metrics.total("put-rate") == 0, "the DSL works below the methods of stores"
-        # The longest wait is for RocksDB's statistics: they are read every ten seconds.
-        wait_for(lambda: streams.metrics().total("bytes-written-total") > 0, 30, "RocksDB counts")
+        assert metrics.total("put-rate") == 0, "the DSL bypasses the methods of stores"
+        # RocksDB's statistics take the longest: they are read every ten seconds.
+        wait_for(
+            lambda: streams.metrics().total("bytes-written-total") > 0,
+            30,
+            "RocksDB statistics are available",
+        )
         assert streams.metrics().total("estimate-num-keys") > 0
         scraped: defaultdict[str, float] = defaultdict(float)
         for family in text_string_to_metric_families(scrape(port)):
             for sample in family.samples:
                 scraped[sample.name] += sample.value
         assert scraped["kafka_streams_stream_metrics_client_state"] == 2
-        asked_for = monitored()
-        assert len(asked_for) > 20
-        assert asked_for - scraped.keys() == set(), "dashboard and alerts ask for what is not told"
-        # The counts of a task begin anew where it moves to the other thread, as it may at any time.
+        used_names = monitored()
+        assert len(used_names) > 20
+        assert used_names - scraped.keys() == set(), "dashboard and alerts use missing metrics"
+        # The counts of a task restart when it moves to the other thread, which may happen at any
+        # time.
         assert scraped["kafka_streams_stream_task_metrics_process_total"] > 0
         assert scraped["kafka_streams_stream_thread_metrics_process_total"] == lines + words
         assert streams.close(timedelta(seconds=60))
@@ -78,14 +85,14 @@ def test_what_threads_do_is_told(kafka: EmbeddedKafka, spark: SparkSession, tmp_
 
 
 def scrape(port: int) -> str:
-    """What Prometheus would get."""
+    """The metrics as Prometheus scrapes them."""
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text: str = answer.read().decode()
         return text
 
 
 def monitored() -> set[str]:
-    """The names in the dashboard and in the alerts of deploy/monitoring."""
+    """The metric names in the dashboard and in the alerts of deploy/monitoring."""
     rules = (MONITORING / "alerts.yaml").read_text(encoding="utf-8")
     queries = [
         target["expr"]
@@ -96,5 +103,5 @@ def monitored() -> set[str]:
 
 
 def listed(metrics: Metrics) -> str:
-    """For the message of a test that fails."""
+    """For error messages of this test."""
     return "\n".join(f"{each.name} {dict(each.labels)} {each.value}" for each in metrics)

@@ -1,4 +1,4 @@
-"""A processor with a store, both kinds of punctuation and commits of its own, on Spark."""
+"""A processor with a store, both kinds of punctuation and requested commits, on Spark."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ KEYS, EACH = 50, 40
 
 
 class Count(Processor[str, str, str, str]):
-    """Counts by key in a store, and tells the counts by wall clock, marks by stream time."""
+    """Counts by key in a store; forwards the counts by wall clock, marks by stream time."""
 
     def init(self, context: Any) -> None:
         super().init(context)
         self.counts = context.get_state_store("counts")
-        self.told: dict[str, int] = {}
+        self.forwarded: dict[str, int] = {}
         every = timedelta(milliseconds=100)
-        context.schedule(every, PunctuationType.WALL_CLOCK_TIME, self.tell)
+        context.schedule(every, PunctuationType.WALL_CLOCK_TIME, self.forward_counts)
         context.schedule(every, PunctuationType.STREAM_TIME, self.mark)
 
     def process(self, record: Record[str, str]) -> None:
@@ -43,10 +43,10 @@ class Count(Processor[str, str, str, str]):
             return
         self.counts.put(record.key, (self.counts.get(record.key) or 0) + 1)
 
-    def tell(self, time_ms: int) -> None:
+    def forward_counts(self, time_ms: int) -> None:
         for key, count in self.counts.all():
-            if self.told.get(key) != count:
-                self.told[key] = count
+            if self.forwarded.get(key) != count:
+                self.forwarded[key] = count
                 self.context.forward(Record(key, str(count), time_ms))
 
     def mark(self, time_ms: int) -> None:
@@ -56,7 +56,7 @@ class Count(Processor[str, str, str, str]):
 
 
 def counting(words: str, counts: str) -> Topology:
-    """Records have the time that their value says."""
+    """The timestamps of records are in their values."""
     builder = StreamsBuilder()
     store = Stores.key_value_builder(Stores.persistent_key_value("counts"), STRING, LONG)
     builder.add_state_store(store)
@@ -72,7 +72,7 @@ def time_of(record: Any, partition_time: int) -> int:
 def test_punctuations_stores_and_commits(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Nothing but the processor's own request commits; a restart goes on from there."""
+    """Only the processor requests commits; a restart continues from there."""
     name = unique("processor")
     words, counts = f"{name}-words", f"{name}-counts"
     for topic in (words, counts):
@@ -104,18 +104,18 @@ def test_punctuations_stores_and_commits(
                     == expected
                 ),
                 60,
-                "every count was told by wall clock",
+                "every count was forwarded by wall clock",
             )
             assert committed_lag(bootstrap, name, words) == KEYS * EACH
             fill(bootstrap, words, [(b"k0", b"commit")])
-            wait_for(lambda: committed_lag(bootstrap, name, words) == 0, 30, "the commit asked for")
+            wait_for(lambda: committed_lag(bootstrap, name, words) == 0, 30, "the requested commit")
         finally:
             assert streams.close(timedelta(seconds=30))
     marks = [
         value.decode() for key, value in read_all(bootstrap, counts) if key == b"mark" and value
     ]
-    # With the first record, then at every 100 ms; a restarted task punctuates once at the stream
-    # time that was committed.
+    # With the first record, then every 100 ms; a restarted task punctuates once at the committed
+    # stream time.
     times = [*range(1_000, 1_400, 100), 1_390, *range(1_400, 1_800, 100)]
     nowhere = "RecordMetadata(topic=None, partition=-1, offset=-1)"
     assert marks == [f"{time} {nowhere}" for time in times]

@@ -1,4 +1,4 @@
-"""One instance fails and asks that all of them shut down (KIP-671)."""
+"""One instance fails and requests that all instances shut down (KIP-671)."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def careful(value: str) -> str:
     return value
 
 
-class Asking:
-    """An instance whose handler asks that all shut down.
+class ShutdownRequestingInstance:
+    """An instance whose handler requests a shutdown of all instances.
 
     Args:
-        topology: what it computes.
-        spark: where.
+        topology: of the application.
+        spark: the session.
         settings: of the application.
     """
 
@@ -64,11 +64,11 @@ class Asking:
 
 
 @pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_all_instances_end_in_error_and_say_who_asked(
+def test_all_instances_end_in_error_and_name_the_requester(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, threads: int
 ) -> None:
-    """With two threads it is the other one that asks; with one, another comes to ask, and must not
-    work on the record that its predecessor has died of."""
+    """With two threads the other thread sends the request; with one thread, a replacement sends
+    it, and must not process the record at which its predecessor failed."""
     name = unique("all-down")
     kafka.create_topic(f"{name}-in", PARTITIONS)
     builder = StreamsBuilder()
@@ -78,7 +78,7 @@ def test_all_instances_end_in_error_and_say_who_asked(
     topology = builder.build()
     with nothing_left(), ExitStack() as stack:
         instances = [
-            Asking(
+            ShutdownRequestingInstance(
                 topology,
                 spark,
                 application_id=name,
@@ -90,7 +90,7 @@ def test_all_instances_end_in_error_and_say_who_asked(
         ]
         for instance in instances:
             stack.enter_context(instance.streams)
-        wait_for(lambda: [each.tasks for each in instances] == [3, 3], 60, "they share the work")
+        wait_for(lambda: [each.tasks for each in instances] == [3, 3], 60, "the tasks are shared")
         fill(kafka.bootstrap_servers, f"{name}-in", [(b"k", b"poison")])
         for instance in instances:
             instance.streams.wait_for_state("ERROR", timedelta(seconds=60))
@@ -99,19 +99,19 @@ def test_all_instances_end_in_error_and_say_who_asked(
     assert len(failed.failures) == 1
     assert isinstance(failed.streams.error, ProcessingError)
     assert isinstance(other.streams.error, ShutdownRequestedError)
-    # The names of threads, and of members with them, begin with that of the instance.
-    asked = str(other.streams.error)
-    assert asked.startswith("The member")
-    assert f" {name}-" in asked
-    assert "-consumer-" in asked
+    # The names of threads, and of their members, begin with the name of the instance.
+    message = str(other.streams.error)
+    assert message.startswith("The member")
+    assert f" {name}-" in message
+    assert "-consumer-" in message
     assert group_members(kafka.bootstrap_servers, name) == 0
 
 
-class Fails:
+class FailingListener:
     """A listener for restorations and standbys that fails."""
 
     def on_restore_start(self, *_: Any) -> None:
-        raise ValueError("it has seen enough")
+        raise ValueError("the listener failed")
 
     on_update_start = on_restore_start
 
@@ -121,10 +121,10 @@ class Fails:
 
 
 @pytest.mark.slow
-def test_an_instance_in_java_is_told_as_well(
+def test_an_instance_in_java_shuts_down_as_well(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Whichever of the two leads the group."""
+    """With either language as the leader of the group."""
     name = unique("mixed")
     topics = [f"{name}-{each}" for each in ("records", "answers", "words")]
     for topic in topics:
@@ -145,16 +145,16 @@ def test_an_instance_in_java_is_told_as_well(
         pytest.skip(str(why))
     with program:
         program.wait_for_line("RUNNING", 120)
-        ours = Asking(
+        python = ShutdownRequestingInstance(
             interop_topology(*topics),
             spark,
             application_id=name,
             bootstrap_servers=kafka.bootstrap_servers,
             state_dir=str(tmp_path / "python"),
         )
-        ours.streams.set_global_state_restore_listener(Fails())
-        ours.streams.set_standby_update_listener(Fails())
-        with ours.streams:
+        python.streams.set_global_state_restore_listener(FailingListener())
+        python.streams.set_standby_update_listener(FailingListener())
+        with python.streams:
             program.wait_for_line("STATE ERROR", 90)
-            ours.streams.wait_for_state("ERROR", timedelta(seconds=60))
-    assert "it has seen enough" in str(ours.streams.error)
+            python.streams.wait_for_state("ERROR", timedelta(seconds=60))
+    assert "the listener failed" in str(python.streams.error)

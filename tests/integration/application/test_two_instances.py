@@ -1,4 +1,4 @@
-"""Two instances of one application, each a driver process with a Spark session of its own."""
+"""Two instances of one application, each a driver process with its own Spark session."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from millstream.testing import EmbeddedKafka
 
 def tasks_of(script: Script) -> list[str]:
     """The tasks that an instance runs, once it is RUNNING."""
-    told = now(script)
-    return list(told["active"]) if told.get("state") == "RUNNING" else []
+    report = now(script)
+    return list(report["active"]) if report.get("state") == "RUNNING" else []
 
 
 def worker_of(script: Script) -> int:
-    """The process of its one stream thread."""
+    """The process of its only stream thread."""
     (pid,) = now(script)["pids"]
     return int(pid)
 
@@ -41,14 +41,15 @@ def wait_shared(one: Script, other: Script) -> None:
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_killed_is_replaced_by_the_other(
+def test_the_other_instance_takes_over_from_a_killed_driver(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    """Goal: instances share the work; when one is cut off the other does it all, losing nothing.
+    """Goal: instances share the tasks; when one fails the other takes over all of them without
+    losing records.
 
-    Method: SIGKILL, first to the driver with all its processes, as when a machine fails; then, once
-    it is back, to the driver alone, whose JVM and worker have to end by themselves. Input arrives
-    all the while.
+    Method: SIGKILL, first to the driver with all its processes, as in a machine failure; then,
+    after its restart, to the driver alone, whose JVM and worker must end by themselves. There is
+    continuous input.
     """
     instances = Instances(kafka, tmp_path)
     application = instances.application
@@ -57,23 +58,23 @@ def test_a_driver_that_is_killed_is_replaced_by_the_other(
     with instances.start("other") as other, instances.start("one") as one:
         wait_shared(one, other)
         application.check()
-        with application.arriving():
+        with application.continuous_input():
             worker = worker_of(one)
             with application.fault():
                 one.signal_group(signal.SIGKILL)
-                wait_for(lambda: not runs(worker), 30, "it is gone")
-            wait_for(lambda: tasks_of(other) == every_task, 60, "the other has everything")
+                wait_for(lambda: not runs(worker), 30, "the instance has ended")
+            wait_for(lambda: tasks_of(other) == every_task, 60, "the other has all tasks")
         application.check(90)
 
         with instances.start("one") as one_again:
             wait_shared(one_again, other)
-            with application.arriving():
+            with application.continuous_input():
                 worker = worker_of(one_again)
                 one_again.signal(signal.SIGKILL)
                 # The worker commits before it ends: no id may be repeated.
-                wait_for(lambda: tasks_of(other) == every_task, 60, "the other has everything")
+                wait_for(lambda: tasks_of(other) == every_task, 60, "the other has all tasks")
                 wait_for(lambda: not runs(worker), 45, "the orphaned worker has ended")
-                wait_for(lambda: not one_again.group_exists(), 30, "so has everything else")
+                wait_for(lambda: not one_again.group_exists(), 30, "all other processes have ended")
             application.check(90)
             assert tasks_of(other) == every_task
 
@@ -83,18 +84,19 @@ def test_a_driver_that_is_killed_is_replaced_by_the_other(
         begun, runs_now, closing, ended = (
             line for line in other.errors.splitlines() if line.startswith("millstream: ")
         )
-        assert f"starts {name}: " in begun
+        assert f"is starting {name}: " in begun
         assert f"{name} is RUNNING after " in runs_now
         assert "on Spark local[" in runs_now
         assert "task" in runs_now
-        assert closing == f"millstream: SIGINT: {name} closes; once more ends it at once"
+        assert closing == f"millstream: SIGINT: closing {name}; repeat to kill its threads"
         assert ended == f"millstream: {name} stopped, everything committed"
 
 
 def test_two_drivers_cannot_share_a_state_directory(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: the second one is told at once to choose another; the first one is not disturbed."""
+    """Goal: the second one immediately gets an error that suggests another directory; the first
+    one is unaffected."""
     instances = Instances(kafka, tmp_path)
     state = tmp_path / "state"
     with instances.application.streams(spark, state_dir=str(state)) as first:
@@ -105,4 +107,4 @@ def test_two_drivers_cannot_share_a_state_directory(
         assert last.startswith("millstream.errors.LockError")
         assert str(state) in last
         assert f"process {os.getpid()}" in last
-        assert "two settings of state.dir" in last
+        assert "needs its own state.dir" in last

@@ -1,4 +1,4 @@
-"""The next version of an application goes on with the state and the topics of the one before.
+"""The next version of an application continues with the state and topics of the previous one.
 
 Counterparts of Apache Kafka's streams_named_repartition_topic_test and streams_optimized_test.
 """
@@ -21,7 +21,10 @@ KEYS = 7
 
 
 def named(version: int) -> Callable[[str], Topology]:
-    """Counts by value. The second version does more before it, under other generated names."""
+    """Counts by value.
+
+    The second version has more operators before it, with other generated names.
+    """
 
     def build(name: str) -> Topology:
         builder = StreamsBuilder()
@@ -40,8 +43,7 @@ def named(version: int) -> Callable[[str], Topology]:
 
 
 def optimized(optimize: bool) -> Callable[[str], Topology]:
-    """Counts, and keeps the longest, of what has another key: with two repartition topics, or
-    with one."""
+    """Counts and reduces a stream with a new key: with two repartition topics, or with one."""
 
     def build(name: str) -> Topology:
         builder = StreamsBuilder(optimize=optimize)
@@ -70,7 +72,7 @@ class Upgraded:
 
     Args:
         kafka: the broker.
-        spark: where it runs.
+        spark: the session.
         folder: for its state.
         versions: its topologies.
     """
@@ -95,7 +97,7 @@ class Upgraded:
         )
 
     def run(self, records: int, **settings: str) -> dict[str, int]:
-        """What the next version has counted, when it is done with more records."""
+        """Run the next version until it has processed more records, and return its counts."""
         values = [f"v{n % KEYS}".encode() for n in range(self._written, self._written + records)]
         self._written += records
         fill(self._kafka.unsecured_servers, self.app.topic("in"), [(b"k", each) for each in values])
@@ -106,14 +108,14 @@ class Upgraded:
 
 
 def counted(records: int) -> dict[str, int]:
-    """What is right after so many records."""
+    """The expected result after this many records."""
     return {f"v{key}": len(range(key, records, KEYS)) for key in range(KEYS)}
 
 
-def test_names_keep_topics_and_state_when_operators_come_before_them(
+def test_named_topics_and_state_survive_new_operators(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Generated names move with each operator; what has a name stays where it is."""
+    """Generated names change with each operator; named topics and stores do not."""
     upgraded = Upgraded(kafka, spark, tmp_path, named(1), named(2))
     assert upgraded.run(100) == counted(100)
     before = upgraded.app.internal_topics()
@@ -122,16 +124,16 @@ def test_names_keep_topics_and_state_when_operators_come_before_them(
     assert upgraded.app.internal_topics() == before
 
 
-def test_an_optimized_version_goes_on_with_the_state_of_one_that_was_not(
+def test_an_optimized_version_continues_with_the_state_of_an_unoptimized_one(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Two repartition topics become one; stores have names, and so their changelogs stay."""
+    """Two repartition topics become one; stores and their changelogs keep their names."""
     upgraded = Upgraded(kafka, spark, tmp_path, optimized(False), optimized(True))
     assert upgraded.run(100) == counted(100)
     before = set(upgraded.app.internal_topics())
     assert sum(topic.endswith("-repartition") for topic in before) == 2
     assert upgraded.run(60, topology_optimization="all") == counted(160)
-    # The one that is left carries the records for both; the other one is not written any more.
+    # The remaining topic carries the records for both; the other one is not written any more.
     after = set(upgraded.app.internal_topics())
     assert {topic for topic in before if topic.endswith("-changelog")} <= after
     assert sum(topic.endswith("-repartition") for topic in after) <= 3

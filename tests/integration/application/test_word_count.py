@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.broker.restored import Restored
+from support.broker.restore_counts import RestoreCounts
 from support.broker.topics import committed_lag, read_all
 from support.running.applications import values
 from support.running.instances import end_of
@@ -27,9 +27,9 @@ from millstream.testing import EmbeddedKafka
 
 @contextmanager
 def running(app: WordCount, spark: SparkSession, **settings: Any) -> Iterator[Any]:
-    """The application, RUNNING; closed at the end, in time."""
+    """Run the application until the end of the block; it must close in time."""
     streams = app.streams(spark, **settings)
-    restored = Restored()
+    restored = RestoreCounts()
     streams.set_global_state_restore_listener(restored)
     streams.start()
     try:
@@ -61,16 +61,16 @@ def test_counts_are_exact_and_survive_a_restart(
     with running(app, spark) as (_, restored):
         wait_exact(app)
         if kind == "rocksdb":
-            # Everything was committed and kept with its changelog offset: nothing is missing.
+            # Everything was committed with its changelog offset: nothing is missing.
             assert restored.total == 0
         else:
             assert restored.total > 0
 
 
-def test_an_application_that_may_not_retry_runs_and_commits(
+def test_an_application_without_retries_runs_and_commits(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Hunts for `task.timeout.ms=0` as the time of a request, which fails every one."""
+    """Detects `task.timeout.ms=0` as the timeout of a request, which would fail every request."""
     app = WordCount(kafka, tmp_path, task_timeout_ms=0)
     app.write_lines(500)
     with running(app, spark) as (streams, _):
@@ -97,7 +97,8 @@ def test_a_lost_state_directory_is_restored_from_the_changelog(
 def test_only_the_missing_tail_is_restored(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A second state directory is behind by what was logged while the first one was in use."""
+    """A second state directory lacks the records that were logged while the first one was in
+    use."""
     app = WordCount(kafka, tmp_path / "first")
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     app.write_lines(2_000)
@@ -119,7 +120,7 @@ def test_only_the_missing_tail_is_restored(
 def test_damaged_state_is_rebuilt(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Files that RocksDB cannot read cost a restoration of that task, and no count."""
+    """Files that RocksDB cannot read cause a restoration of that task, and lose no count."""
     app = WordCount(kafka, tmp_path)
     app.write_lines(2_000)
     with running(app, spark):
@@ -135,12 +136,13 @@ def test_damaged_state_is_rebuilt(
         wait_for(
             lambda: streams.metrics().total("state-rebuilt-total") == 1,
             10,
-            "the metric tells of it",
+            "the metric counts it",
         )
 
 
 def forks_once(children: Path) -> Callable[[str], str]:
-    """Does nothing, but each process that does so has a child that lives on, noted in a folder."""
+    """Returns its argument, and once forks a long-lived child in each process, recorded in a
+    folder."""
 
     def fork(value: str) -> str:
         note = children / str(os.getpid())
@@ -159,7 +161,7 @@ def forks_once(children: Path) -> Callable[[str], str]:
 
 @pytest.fixture
 def children(tmp_path: Path) -> Iterator[Path]:
-    """A folder of notes of processes, which are killed at the end."""
+    """A folder with the ids of processes that are killed at the end."""
     yield tmp_path / "children"
     for note in (tmp_path / "children").iterdir():
         with suppress(ProcessLookupError):
@@ -169,10 +171,10 @@ def children(tmp_path: Path) -> Iterator[Path]:
 def test_a_killed_worker_is_replaced_and_no_record_is_lost(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, children: Path
 ) -> None:
-    """SIGKILL on a session that never retries: the driver submits the thread again.
+    """SIGKILL in a session that never retries: the driver submits the thread again.
 
-    Children that the worker's user code has forked live on: they keep neither its locks, so that
-    others take its tasks over, nor its connections, so that it is missed.
+    Children that the worker's user code has forked survive: they keep neither its locks, so that
+    others can take over its tasks, nor its connections, so that its death is detected.
     """
     app = Identified(kafka, tmp_path, mapper=forks_once(children))
     app.write(3_000)
@@ -184,13 +186,13 @@ def test_a_killed_worker_is_replaced_and_no_record_is_lost(
     streams = app.streams(spark)
     with streams:
         streams.wait_for_state("RUNNING", RUNNING)
-        wait_for(app.has_told, 30, "first ids")
-        wait_for(both_have_a_child, 60, "a child of each worker")
+        wait_for(app.has_output, 30, "there is some output")
+        wait_for(both_have_a_child, 60, "each worker has a child")
         victim = pids(streams)[0]
         with app.fault():
             app.write(3_000)
             os.kill(victim, signal.SIGKILL)
-            wait_for(lambda: streams.state.name == "REBALANCING", 30, "the loss is noticed")
+            wait_for(lambda: streams.state.name == "REBALANCING", 30, "the loss is detected")
             streams.wait_for_state("RUNNING", timedelta(seconds=90))
         app.write(1_000)
         app.check(90)
@@ -227,7 +229,7 @@ def test_pause_and_resume(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: P
 
 
 def lag(app: WordCount) -> int:
-    """How many lines are not committed."""
+    """The number of uncommitted lines."""
     return committed_lag(app.bootstrap, app.application_id, app.lines)
 
 

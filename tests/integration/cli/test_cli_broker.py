@@ -1,4 +1,4 @@
-"""`millstream broker` and `millstream doctor` as programs of their own."""
+"""`millstream broker` and `millstream doctor` as separate programs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_the_broker_runs_until_it_is_told_to_stop(ending: signal.Signals) -> None:
-    """It prints its address once the topics exist, and ends with success on Ctrl-C and SIGTERM."""
+def test_the_broker_runs_until_it_is_stopped(ending: signal.Signals) -> None:
+    """It prints its address once the topics exist, and exits successfully on Ctrl-C and SIGTERM."""
     options = ["--port", "0", "--topic", "clicks:3", "--property", "num.io.threads=2"]
     with Program(MILLSTREAM, "broker", *options) as program:
         address = program.wait_for_line("bootstrap.servers=")
@@ -31,7 +31,7 @@ def test_the_broker_runs_until_it_is_told_to_stop(ending: signal.Signals) -> Non
 
 
 @pytest.mark.slow
-def test_the_demo_is_right(tmp_path: Path) -> None:
+def test_the_demo_succeeds(tmp_path: Path) -> None:
     """Broker, Spark and a thousand orders, from any folder; nothing is left behind."""
     done = subprocess.run(
         [MILLSTREAM, "demo", "--orders", "1000", "--threads", "1", "--json"],
@@ -48,8 +48,8 @@ def test_the_demo_is_right(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_doctor_is_content() -> None:
-    """On a machine that runs these tests everything is there."""
+def test_doctor_finds_no_problem() -> None:
+    """A machine that runs these tests has everything."""
     done = subprocess.run(
         [MILLSTREAM, "doctor"], capture_output=True, text=True, timeout=60, check=False
     )
@@ -59,7 +59,7 @@ def test_doctor_is_content() -> None:
 
 @pytest.mark.slow
 def test_several_brokers_take_consecutive_ports() -> None:
-    """The addresses of all brokers are printed, and a topic gets three replicas."""
+    """The addresses of all brokers are printed, and a topic has three replicas."""
     options = ("--port", "0", "--brokers", "3", "--topic", "clicks:2")
     with Program(MILLSTREAM, "broker", *options) as program:
         servers = program.wait_for_line("bootstrap.servers=", 60)

@@ -1,4 +1,4 @@
-"""`millstream init`: a project that runs, tried as somebody would who has only the wheel."""
+"""`millstream init`: the generated project runs, for a user with only the wheel."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ ORDERS = 300
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The variables of a shell with an environment into which the built wheel is installed.
+    """The variables of a shell with an environment in which the built wheel is installed.
 
-    Everything else that it needs is taken from the environment of the tests.
+    All dependencies come from the environment of the tests.
     """
     folder = tmp_path_factory.mktemp("installed")
 
@@ -39,33 +39,33 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
     run(*pip, "install", "--quiet", "--no-index", "--no-deps", wheel)
     (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
-    # What stands in the folder is found; its own .pth files, one of which leads to the checkout,
-    # are not followed.
+    # Only this folder is on the path; its .pth files, one of which refers to the checkout, are
+    # ignored.
     (site / "of_the_tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
     port = free_port()
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
         "PATH": f"{python.parent}:{os.environ['PATH']}",
-        # Where a developer's own broker may be, it does not have to make room.
+        # The default port may belong to a developer's own broker.
         "MILLSTREAM_BROKER_PORT": str(port),
         "BOOTSTRAP_SERVERS": f"127.0.0.1:{port}",
     }
 
 
 def printed(output: str) -> tuple[list[str], list[str]]:
-    """The commands that were printed, and those for another terminal."""
-    here, beside = (
+    """The printed commands, and those for another terminal."""
+    this_terminal, other_terminal = (
         [line.split("#")[0].strip() for line in part.splitlines() if line.startswith("  ")]
         for part in output.split("in another terminal")
     )
-    return here, beside
+    return this_terminal, other_terminal
 
 
 @pytest.mark.slow
-def test_what_it_prints_ends_with_a_running_application_and_a_passing_test(
+def test_the_printed_commands_run_the_application_and_its_test(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """In an empty folder outside of the checkout, with the commands as they are printed."""
+    """In an empty folder outside of the checkout, with the commands exactly as printed."""
 
     def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -92,28 +92,28 @@ def test_what_it_prints_ends_with_a_running_application_and_a_passing_test(
         wait_for(lambda: "RUNNING" in application.errors, 150, lambda: application.errors)
         seen = shell(f"{look} {ORDERS}", folder)
         assert seen.returncode == 0, seen.stderr + application.errors
-        assert f"The revenue of {ORDERS} orders is there." in seen.stdout
-        # What the README says about looking at it.
+        assert f"The revenue includes all {ORDERS} orders." in seen.stdout
+        # Commands from the README.
         assert shell("millstream topics app.py", folder).returncode == 0
         lag = shell("millstream lag app.py --most 0", folder)
         assert lag.returncode == 0, lag.stdout + lag.stderr
         assert "to restore" in lag.stdout
-        asked = shell("millstream query revenue-by-product --json --app app.py", folder)
-        assert asked.returncode == 0, asked.stdout + asked.stderr
-        entries = map(json.loads, asked.stdout.splitlines())
+        query = shell("millstream query revenue-by-product --json --app app.py", folder)
+        assert query.returncode == 0, query.stdout + query.stderr
+        entries = map(json.loads, query.stdout.splitlines())
         assert sum(entry["value"]["orders"] for entry in entries) == ORDERS
         console = shell("millstream console --no-browser --app app.py", folder)
         assert "#token=" in console.stdout, console.stderr
         application.signal(signal.SIGINT)
         assert application.wait_ended(120) == 0, application.errors
         assert "everything committed" in application.errors
-    # The application is in a group of its own, but in the same folder.
+    # The application is in its own process group, but in the same folder.
     assert not processes_in(folder)
     left = {path.name for path in folder.iterdir()} - {"__pycache__", ".pytest_cache"}
     assert left == set(_names(made.stdout))
 
 
 def _names(output: str) -> list[str]:
-    """The files that were made, as they are printed."""
+    """The created files, as printed."""
     first = output.splitlines()[0]
     return first.partition(": ")[2].rstrip(".").split(", ")

@@ -1,4 +1,4 @@
-"""EmbeddedKafka with three brokers: what survives when one of them fails, and when two do."""
+"""EmbeddedKafka with three brokers: behavior when one of them fails, and when two do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def producer(cluster: EmbeddedKafka) -> Producer:
 
 
 def written(client: Producer, topic: str, value: bytes) -> KafkaError | None:
-    """Write a record; the error that it failed with."""
+    """Write a record, and return the delivery error."""
     errors: list[KafkaError | None] = []
     client.produce(topic, value, on_delivery=lambda error, _: errors.append(error))
     assert client.flush(60) == 0
@@ -53,8 +53,8 @@ def test_topics_have_three_replicas(cluster: EmbeddedKafka) -> None:
 
 
 def test_a_killed_leader_loses_nothing(cluster: EmbeddedKafka) -> None:
-    """Acknowledged records stay readable while the leader is down, new ones are taken by another
-    broker, and the old leader catches up on its data after its restart."""
+    """Acknowledged records stay readable while the leader is down, another broker accepts new
+    ones, and the old leader catches up on its data after its restart."""
     cluster.create_topic("killed")
     client = producer(cluster)
     assert written(client, "killed", b"before") is None
@@ -63,7 +63,7 @@ def test_a_killed_leader_loses_nothing(cluster: EmbeddedKafka) -> None:
     broker.kill()
     assert not broker.is_running
     assert not cluster.is_running
-    wait_for(lambda: leader(cluster, "killed") not in (old, -1), 30, "another broker leads")
+    wait_for(lambda: leader(cluster, "killed") not in (old, -1), 30, "another broker is the leader")
     assert written(client, "killed", b"meanwhile") is None
     broker.start()
     cluster.wait_in_sync()
@@ -73,7 +73,7 @@ def test_a_killed_leader_loses_nothing(cluster: EmbeddedKafka) -> None:
 
 
 @pytest.mark.slow
-def test_a_paused_broker_is_replaced_and_comes_back(cluster: EmbeddedKafka) -> None:
+def test_a_paused_broker_loses_its_leadership_and_returns(cluster: EmbeddedKafka) -> None:
     """A leader that is suspended keeps its connections open, but not its leadership."""
     cluster.create_topic("paused")
     client = producer(cluster)
@@ -91,15 +91,16 @@ def test_a_paused_broker_is_replaced_and_comes_back(cluster: EmbeddedKafka) -> N
             return False
         return partition.leader not in (old, -1)
 
-    wait_for(moved, 30, "another broker leads")
+    wait_for(moved, 30, "another broker is the leader")
     broker.resume()
     cluster.wait_in_sync()
     assert written(client, "paused", b"after") is None
 
 
 @pytest.mark.slow
-def test_records_are_refused_where_too_few_replicas_are_in_sync(cluster: EmbeddedKafka) -> None:
-    """With two brokers down nothing is acknowledged, since one replica is less than the minimum."""
+def test_records_are_rejected_with_too_few_replicas_in_sync(cluster: EmbeddedKafka) -> None:
+    """With two brokers down nothing is acknowledged, because one replica is less than the
+    minimum."""
     cluster.create_topic("refused")
     assert written(producer(cluster), "refused", b"before") is None
     for broker in cluster.brokers[1:]:
@@ -115,7 +116,7 @@ def test_records_are_refused_where_too_few_replicas_are_in_sync(cluster: Embedde
 
 
 @pytest.mark.slow
-def test_a_broker_that_does_not_run_cannot_be_killed_or_paused(cluster: EmbeddedKafka) -> None:
+def test_a_stopped_broker_cannot_be_killed_or_paused(cluster: EmbeddedKafka) -> None:
     """The error names the broker."""
     broker = cluster.brokers[2]
     broker.stop()
@@ -130,12 +131,12 @@ def test_a_broker_that_does_not_run_cannot_be_killed_or_paused(cluster: Embedded
 
 @pytest.mark.slow
 def test_a_stopped_cluster_leaves_nothing() -> None:
-    """Neither processes nor folders of any broker, whichever of them runs at that time."""
+    """Neither processes nor folders of any broker remain, whichever of them are running."""
     with EmbeddedKafka(brokers=3, security_protocol="SASL_SSL", users={"ann": "pw"}) as kafka:
         pids = [broker.pid for broker in kafka.brokers]
         folders: list[Path] = [broker.folder for broker in kafka.brokers]
         assert len({*pids}) == 3
-        # All brokers present the one certificate that clients trust.
+        # All brokers present the single certificate that clients trust.
         client = AdminClient(
             {
                 "bootstrap.servers": kafka.bootstrap_servers,
@@ -154,11 +155,11 @@ def test_a_stopped_cluster_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("brokers", [0, 10])
-def test_numbers_of_brokers_out_of_range_are_refused(brokers: int) -> None:
+def test_numbers_of_brokers_out_of_range_are_rejected(brokers: int) -> None:
     with pytest.raises(ConfigError, match=f"brokers is {brokers}, but must be from 1 to 9"):
         EmbeddedKafka(brokers=brokers)
 
 
-def test_each_broker_needs_a_port_of_its_own() -> None:
+def test_each_broker_needs_its_own_port() -> None:
     with pytest.raises(ConfigError, match="port has 1 ports, but there are 3 brokers"):
         EmbeddedKafka(brokers=3, port=20_500)

@@ -1,4 +1,4 @@
-"""EmbeddedKafka as a user meets it: a real broker that starts, works, crashes, and goes away."""
+"""EmbeddedKafka from a user's perspective: a real broker that starts, works, crashes, and stops."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from support.machine.leftovers import runs
 from support.machine.scripts import python
 from support.waiting import gather, wait_for
 
-from millstream.embedded import broker as embedded
+from millstream.embedded import embedded_kafka as embedded
 from millstream.errors import EmbeddedKafkaError, IllegalStateError
 from millstream.testing import EmbeddedKafka
 
-# A test run in the background ignores Ctrl-C, and so would what it starts.
+# A test run in the background ignores Ctrl-C, as would its child processes.
 OWNER = """
 import signal, time
 from millstream.testing import EmbeddedKafka
@@ -34,7 +34,7 @@ with EmbeddedKafka() as kafka:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedKafka]:
-    """A broker of this module's own, since its tests kill it."""
+    """A broker of this module, because its tests kill it."""
     with EmbeddedKafka() as started:
         yield started
 
@@ -69,8 +69,8 @@ def consume(broker: EmbeddedKafka, topic: str, count: int, **config: str) -> lis
         consumer.close()
 
 
-def test_records_go_through(broker: EmbeddedKafka) -> None:
-    """What is produced is consumed, however far in the past or future its timestamp lies."""
+def test_records_are_produced_and_consumed(broker: EmbeddedKafka) -> None:
+    """Produced records are consumed, however far in the past or future their timestamps are."""
     broker.create_topic("through", partitions=3)
     produce(broker, "through", [b"old"], timestamp_ms=1)
     produce(broker, "through", [b"new"], timestamp_ms=4_000_000_000_000)
@@ -78,14 +78,14 @@ def test_records_go_through(broker: EmbeddedKafka) -> None:
 
 
 def test_both_group_protocols_work(broker: EmbeddedKafka) -> None:
-    """The cluster has the features of its version: groups of the new protocol form as well."""
+    """The cluster has the features of its version, including the new group protocol."""
     broker.create_topic("protocols")
     produce(broker, "protocols", [b"x"])
     assert consume(broker, "protocols", 1, group_protocol="consumer") == [b"x"]
 
 
 def test_a_crash_keeps_the_data_and_the_address(broker: EmbeddedKafka) -> None:
-    """kill() is a SIGKILL; start() brings the same broker back with every acknowledged record."""
+    """kill() is a SIGKILL; start() restarts the same broker with every acknowledged record."""
     broker.create_topic("crash", partitions=1)
     produce(broker, "crash", [b"before"])
     address, pid = broker.bootstrap_servers, broker.pid
@@ -102,12 +102,12 @@ def test_a_crash_keeps_the_data_and_the_address(broker: EmbeddedKafka) -> None:
     assert consume(broker, "crash", 2) == [b"before", b"after"]
 
 
-def test_a_transaction_that_ends_at_the_start_after_a_crash_is_ended_everywhere() -> None:
-    """Hunts for KAFKA-20734: records of a transaction that was aborted and are committed by the
-    next one, since its partition had no leader for a moment.
+def test_a_transaction_aborted_after_a_crash_is_aborted_on_all_partitions() -> None:
+    """Detects KAFKA-20734: records of an aborted transaction that are committed by the next one,
+    because its partition had no leader for a moment.
 
-    Method: a transaction that is open when the broker dies is over its time at the next start, and
-    aborted before the broker is registered.
+    Method: a transaction that is open when the broker is killed has timed out at the next start,
+    and is aborted before the broker is registered.
     """
     interval_ms = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}
     with EmbeddedKafka(properties=interval_ms) as broker:
@@ -134,8 +134,8 @@ def test_a_transaction_that_ends_at_the_start_after_a_crash_is_ended_everywhere(
         assert consume(broker, "ended", 1) == [b"committed"]
 
 
-def test_topic_settings_and_refusals(broker: EmbeddedKafka) -> None:
-    """A topic's settings arrive at the broker; an existing topic and a bad setting are errors."""
+def test_topic_settings_and_errors(broker: EmbeddedKafka) -> None:
+    """Topic settings reach the broker; an existing topic and an invalid setting are errors."""
     broker.create_topic("settings", config={"cleanup.policy": "compact", "preallocate": False})
     with pytest.raises(EmbeddedKafkaError, match=r"already exists.*topic settings"):
         broker.create_topic("settings")
@@ -143,7 +143,7 @@ def test_topic_settings_and_refusals(broker: EmbeddedKafka) -> None:
         broker.create_topic("settings-2", config={"cleanup.policy": "banana"})
 
 
-def test_a_taken_port_is_named(broker: EmbeddedKafka) -> None:
+def test_a_port_in_use_is_named(broker: EmbeddedKafka) -> None:
     """A broker on an occupied port does not start and leaves nothing behind."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -156,8 +156,8 @@ def test_a_taken_port_is_named(broker: EmbeddedKafka) -> None:
     assert other.brokers == ()
 
 
-def test_a_broker_that_dies_at_start_tells_its_last_words() -> None:
-    """The reason is in the error, not in a file that is gone."""
+def test_the_log_of_a_broker_that_fails_to_start_is_in_the_error() -> None:
+    """The reason is in the error, not only in a deleted file."""
     broker = EmbeddedKafka(properties={"log.cleaner.threads": "banana"})
     with pytest.raises(EmbeddedKafkaError, match=r"(?s)exit code 1.*Invalid value banana"):
         broker.start()
@@ -182,18 +182,18 @@ def test_stop_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_the_broker_ends_with_its_owner(ending: signal.Signals) -> None:
-    """However the owning process ends, neither the broker nor its folder stays."""
+    """However the owning process ends, neither the broker nor its folder remains."""
     with python(OWNER) as owner:
         pid, folder = owner.wait_for_line("broker ").split()
         assert runs(int(pid))
         owner.signal(ending)
         owner.wait_ended(30)
-        wait_for(lambda: not runs(int(pid)), 8, "the broker ends")
-        wait_for(lambda: not Path(folder).exists(), 8, "its folder goes")
+        wait_for(lambda: not runs(int(pid)), 8, "the broker has ended")
+        wait_for(lambda: not Path(folder).exists(), 8, "its folder is deleted")
 
 
 def test_a_forked_child_does_not_stop_the_broker(broker: EmbeddedKafka) -> None:
-    """Leaving a forked copy of the owner in the ordinary way leaves the broker alone."""
+    """A forked copy of the owner that exits normally does not stop the broker."""
     script = """
 import os, sys
 from millstream.testing import EmbeddedKafka
@@ -217,7 +217,7 @@ def test_the_examples_in_its_docstrings_run(example: doctest.DocTest) -> None:
     compare(example)
 
 
-def test_an_address_of_another_machine_is_refused() -> None:
-    """Nothing is started, and the error says what is wrong with it."""
+def test_an_address_of_another_machine_is_rejected() -> None:
+    """Nothing is started, and the error explains the problem."""
     with pytest.raises(EmbeddedKafkaError, match=r"cannot listen at 192\.0\.2\.77"):
         EmbeddedKafka(host="192.0.2.77").start()

@@ -1,7 +1,7 @@
 """An application moves from Java to Python and back: same id, topics, changelogs and offsets.
 
-Each side goes on where the other one stopped, restores its stores from changelogs that the other
-one wrote, and tells the same contents: those that the whole input has in the test driver.
+Each side continues where the other one stopped, restores its stores from changelogs of the other
+one, and has the same store content: that of the test driver after all input.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from conformance.oracle.process import OracleUnavailable
 from pyspark.sql import SparkSession
-from support.broker.restored import Restored
-from support.broker.topics import committed_lag, latest, read_all, unique
+from support.broker.restore_counts import RestoreCounts
+from support.broker.topics import BrokerTopics, InputRecord, committed_lag, latest, read_all, unique
 from support.machine.java_streams import interop
 from support.running.topologies.interop import AGGREGATED, WRITTEN, topology
 from support.waiting import wait_for
@@ -33,12 +32,12 @@ PARTITIONS = 2
 KEYS = [f"key{n}" for n in range(12)]
 WORDS = ["mill", "stream", "water", "wheel", "delete"]
 
-#: A key, a value and a time.
+#: A key, a value and a timestamp.
 Event = tuple[str, str, int]
 
 
 class Moving:
-    """One application on topics of its own, its input so far, and what that must lead to."""
+    """One application on its own topics, its input so far, and the expected results."""
 
     def __init__(self, kafka: EmbeddedKafka, folder: Path) -> None:
         self.bootstrap = kafka.bootstrap_servers
@@ -49,9 +48,9 @@ class Moving:
         )
         for topic in (self.records, self.answers, self.words):
             kafka.create_topic(topic, PARTITIONS)
-        # Recent, or the broker would delete what it holds to be old. All input is within five
-        # minutes, a segment of the versioned store: Java does not find versions in other segments
-        # after a restart, until it writes there.
+        # Recent, or the broker would delete its records by age. All input is within five minutes, a
+        # segment of the versioned store: after a restart Java does not find versions in other
+        # segments until it writes to them.
         self.start_ms = int(time.time() - 1_800) // 300 * 300_000
         self.now_ms = self.start_ms
         self.random = random.Random(7)
@@ -60,7 +59,7 @@ class Moving:
         self.questions = 0
 
     def write(self, count: int) -> None:
-        """More input: keys stay in their partition, time moves on."""
+        """Write more input: keys stay in their partition, time advances."""
         for _ in range(count):
             self.now_ms += self.random.randrange(0, 400)
             number = self.random.randrange(len(KEYS))
@@ -69,8 +68,8 @@ class Moving:
             self.inputs[partition].append(event)
         self._produce()
 
-    def ask(self) -> list[list[str]]:
-        """What the stores of each partition hold, as the running application tells."""
+    def query_contents(self) -> list[list[str]]:
+        """The content of each partition's stores, queried from the running application."""
         self.questions += 1
         question = f"{self.questions}@{self.start_ms}"
         for events in self.inputs:
@@ -79,14 +78,16 @@ class Moving:
 
         def complete() -> list[str] | None:
             answers = read_all(self.bootstrap, self.answers)
-            told = [(value or b"").decode() for key, value in answers if key == question.encode()]
-            return told if len(told) == PARTITIONS else None
+            contents = [
+                (value or b"").decode() for key, value in answers if key == question.encode()
+            ]
+            return contents if len(contents) == PARTITIONS else None
 
-        answers = wait_for(complete, 120, "the answers")
+        answers = wait_for(complete, 120, "all partitions have answered")
         return sorted(sorted(answer.split("\n")) for answer in answers)
 
     def expected(self) -> list[list[str]]:
-        """What the stores of each partition hold in the test driver, after all input so far."""
+        """The content of each partition's stores in the test driver, after all input so far."""
         contents = []
         for events in self.inputs:
             with TopologyTestDriver(topology("records", "answers", "words")) as driver:
@@ -94,9 +95,9 @@ class Moving:
                 for key, value, timestamp in events:
                     records.pipe_input(key, value, timestamp)
                 answers = driver.create_output_topic("answers", key=STRING, value=STRING)
-                told = answers.read_key_values()[-1][1]
-                assert told is not None
-                contents.append(sorted(told.split("\n")))
+                content = answers.read_key_values()[-1][1]
+                assert content is not None
+                contents.append(sorted(content.split("\n")))
         return sorted(contents)
 
     def counts_words(self) -> bool:
@@ -111,32 +112,32 @@ class Moving:
         return found == expected and not committed_lag(self.bootstrap, self.id, self.records)
 
     def check_contents(self) -> None:
-        """The running application's stores hold what they must."""
-        for told, expected in zip(self.ask(), self.expected(), strict=True):
-            # Said apart, as whole contents are too long to be read.
-            assert (sorted(set(told) - set(expected)), sorted(set(expected) - set(told))) == (
+        """Check the store content of the running application."""
+        for found, expected in zip(self.query_contents(), self.expected(), strict=True):
+            # Shown as differences, because complete contents are too long to read.
+            assert (sorted(set(found) - set(expected)), sorted(set(expected) - set(found))) == (
                 [],
                 [],
             )
-            assert told == expected
+            assert found == expected
 
     def check(self) -> None:
-        """So do its stores, and every word is counted."""
+        """Check the store content and the words' counts."""
         self.check_contents()
         wait_for(self.counts_words, 60, "every word is counted exactly, and committed")
 
     def _produce(self) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap})
-        for partition, events in enumerate(self.inputs):
-            for key, value, timestamp in events[self.written[partition] :]:
-                producer.produce(self.records, value, key, partition=partition, timestamp=timestamp)
-            self.written[partition] = len(events)
-        assert producer.flush(60) == 0
+        BrokerTopics(self.bootstrap).write(
+            InputRecord(self.records, partition, *event)
+            for partition, events in enumerate(self.inputs)
+            for event in events[self.written[partition] :]
+        )
+        self.written = list(map(len, self.inputs))
 
     # --- the two applications --------------------------------------------------------------------
 
     @contextmanager
-    def in_java(self, state: str) -> Iterator[Any]:
+    def running_in_java(self, state: str) -> Iterator[Any]:
         settings = {
             "application.id": self.id,
             "bootstrap.servers": self.bootstrap,
@@ -144,7 +145,8 @@ class Moving:
             "commit.interval.ms": "200",
             "replication.factor": "1",
             "consumer.auto.offset.reset": "earliest",
-            # It stays in the group when it ends, so this is what the next one waits for.
+            # It does not leave the group when it ends, so the next one waits for the session
+            # timeout.
             "consumer.session.timeout.ms": "6000",
         }
         pairs = [f"{key}={value}" for key, value in settings.items()]
@@ -156,7 +158,7 @@ class Moving:
             pytest.skip(str(why))
 
     @contextmanager
-    def in_python(self, state: str, spark: SparkSession) -> Iterator[Any]:
+    def running_in_python(self, state: str, spark: SparkSession) -> Iterator[Any]:
         config = StreamsConfig(
             application_id=self.id,
             bootstrap_servers=self.bootstrap,
@@ -164,7 +166,7 @@ class Moving:
             commit_interval_ms=200,
         )
         streams = KafkaStreams(topology(self.records, self.answers, self.words), config, spark)
-        restored = Restored()
+        restored = RestoreCounts()
         streams.set_global_state_restore_listener(restored)
         streams.start()
         try:
@@ -175,40 +177,41 @@ class Moving:
 
 
 @pytest.mark.slow
-def test_java_goes_on_where_we_stopped(
+def test_java_continues_a_python_application(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Every kind of store is restored from what we logged, and we take over again from there."""
+    """Every kind of store is restored from our changelogs, and we continue from there."""
     app = Moving(kafka, tmp_path)
     app.write(400)
-    with app.in_python("python", spark):
+    with app.running_in_python("python", spark):
         app.check()
-    with app.in_java("java") as program:
+    with app.running_in_java("java") as program:
         app.check_contents()
         totals = program.restored()
         assert all(totals[store] > 0 for store in (*WRITTEN, *AGGREGATED, "words"))
         app.write(300)
         app.check()
     app.write(200)
-    with app.in_python("python", spark) as restored:
+    with app.running_in_python("python", spark) as restored:
         app.check()
-        # Only what Java has logged meanwhile was missing here.
+        # Only records that Java had logged in the meantime were missing here.
         assert 0 < restored["kv"] < 400
 
 
-def test_we_go_on_where_java_stopped(
+def test_python_continues_a_java_application(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Offsets, changelogs and internal topics of a Java application serve ours, then its own."""
+    """Offsets, changelogs and internal topics of a Java application work in ours, and then in
+    Java again."""
     app = Moving(kafka, tmp_path)
     app.write(400)
-    with app.in_java("java"):
+    with app.running_in_java("java"):
         app.check()
-    with app.in_python("python", spark) as restored:
+    with app.running_in_python("python", spark) as restored:
         app.check_contents()
         assert all(restored[store] > 0 for store in (*WRITTEN, *AGGREGATED, "words"))
         app.write(300)
         app.check()
     app.write(200)
-    with app.in_java("java"):
+    with app.running_in_java("java"):
         app.check()

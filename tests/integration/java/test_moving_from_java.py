@@ -1,5 +1,6 @@
-"""Instances of Kafka Streams and of ours in one group, under load: work moves from Java to Python
-and back without a stop, with every kind of store and join, whoever leads the group."""
+"""Instances of Kafka Streams and of ours in one group, under load: tasks move from Java to
+Python and back without an interruption, with every kind of store and join, and with either as
+the leader."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import pytest
 from conformance.oracle.process import OracleUnavailable
 from pyspark.sql import SparkSession
 from support.machine.java_streams import END_TIMEOUT_S, SOURCES, START_TIMEOUT_S, JavaProgram
-from support.running.topologies.moving import KEEPING, Moving, moving_topology
+from support.running.topologies.moving import AGGREGATE_OUTPUTS, Moving, moving_topology
 from support.waiting import wait_for
 
 from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2, KafkaStreams, StreamsConfig
@@ -27,7 +28,7 @@ COMMIT_MS = 200
 
 
 class Shared:
-    """Its instances, in either language, each with a state directory of its own."""
+    """Its instances in both languages, each with its own state directory."""
 
     def __init__(
         self, app: Moving, guarantee: str, spark: SparkSession, folder: Path, undo: ExitStack
@@ -44,7 +45,7 @@ class Shared:
         return str(self._folder / f"instance-{self._instances}")
 
     def java(self) -> JavaProgram:
-        """Another instance of Kafka Streams."""
+        """Start another instance of Kafka Streams."""
         settings = {
             "application.id": self.app.id,
             "bootstrap.servers": self.app.bootstrap,
@@ -67,7 +68,7 @@ class Shared:
         return program
 
     def python(self) -> KafkaStreams:
-        """Another instance of ours."""
+        """Start another instance of ours."""
         config = StreamsConfig(
             application_id=self.app.id,
             bootstrap_servers=self.app.bootstrap,
@@ -87,9 +88,11 @@ class Shared:
 def java_tasks(program: JavaProgram) -> set[str]:
     """The active tasks of an instance of Kafka Streams."""
     before = len(program.lines)
-    program.say("")
+    program.write_line("")
     wait_for(
-        lambda: any(line.startswith("TASKS") for line in program.lines[before:]), 30, "its tasks"
+        lambda: any(line.startswith("TASKS") for line in program.lines[before:]),
+        30,
+        "it reports its tasks",
     )
     return set(program.lines[-1].split()[1:])
 
@@ -107,14 +110,14 @@ def end(program: JavaProgram) -> None:
     assert program.wait_ended(END_TIMEOUT_S) == 0
 
 
-def goes_on(app: Moving) -> None:
-    """What is written now comes out."""
+def await_progress(app: Moving) -> None:
+    """Wait until new input is output."""
     after = app.written
-    wait_for(lambda: app.written > after + 40, 30, "more is written")
+    wait_for(lambda: app.written > after + 40, 30, "more input is written")
     wait_for(
-        lambda: str(after + 20) in app.told({"seen"})["seen"],
+        lambda: str(after + 20) in app.id_counts({"seen"})["seen"],
         60,
-        f"id {after + 20} comes out of {app.id}",
+        f"{app.id} outputs id {after + 20}",
     )
 
 
@@ -122,26 +125,26 @@ def goes_on(app: Moving) -> None:
 def shared(
     kafka: EmbeddedKafka, guarantee: str, spark: SparkSession, folder: Path
 ) -> Iterator[Shared]:
-    """No instance yet, and input that goes on all the while."""
+    """An application without instances, and continuous input."""
     with ExitStack() as undo:
         yield Shared(Moving(kafka), guarantee, spark, folder, undo)
 
 
 def check(app: Moving, guarantee: str) -> None:
-    """Nothing is lost; with exactly-once, nothing is told twice."""
-    app.wait_told()
+    """Check that no id is lost, and that exactly-once outputs none twice."""
+    app.wait_complete()
     if guarantee == EXACTLY_ONCE_V2:
         assert app.repeated() == {}
     assert app.written > 500
-    assert set(app.told()) > set(KEEPING)
+    assert set(app.id_counts()) > set(AGGREGATE_OUTPUTS)
 
 
-def both_work(one: Callable[[], set[str]], other: Callable[[], set[str]], why: str) -> None:
-    """Wait until each of two instances has active tasks, and none of them has the other's."""
+def wait_shared(one: Callable[[], set[str]], other: Callable[[], set[str]], why: str) -> None:
+    """Wait until each of two instances has active tasks, and no task is active in both."""
 
     def is_shared() -> bool:
-        ours, theirs = one(), other()
-        return bool(ours) and bool(theirs) and not ours & theirs
+        in_python, in_java = one(), other()
+        return bool(in_python) and bool(in_java) and not in_python & in_java
 
     wait_for(is_shared, MOVED_S, lambda: f"{why}: {one()} and {other()}")
 
@@ -151,22 +154,22 @@ def both_work(one: Callable[[], set[str]], other: Callable[[], set[str]], why: s
 def test_work_moves_to_python_and_back(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, guarantee: str
 ) -> None:
-    """Java alone, both with Java leading, ours alone, both with ours leading, Java alone."""
+    """Java alone, both led by Java, ours alone, both led by ours, Java alone."""
     with shared(kafka, guarantee, spark, tmp_path) as both:
         app = both.app
-        with app.arriving():
+        with app.continuous_input():
             first = both.java()
-            goes_on(app)
-            ours = both.python()
-            both_work(lambda: java_tasks(first), lambda: python_tasks(ours), "Java leads")
-            goes_on(app)
+            await_progress(app)
+            in_python = both.python()
+            wait_shared(lambda: java_tasks(first), lambda: python_tasks(in_python), "Java leads")
+            await_progress(app)
             end(first)
-            goes_on(app)
+            await_progress(app)
             second = both.java()
-            both_work(lambda: java_tasks(second), lambda: python_tasks(ours), "ours leads")
-            goes_on(app)
-            assert ours.close(timedelta(seconds=30))
-            goes_on(app)
+            wait_shared(lambda: java_tasks(second), lambda: python_tasks(in_python), "ours leads")
+            await_progress(app)
+            assert in_python.close(timedelta(seconds=30))
+            await_progress(app)
         app.close_windows()
         check(app, guarantee)
         end(second)
@@ -176,22 +179,22 @@ def test_work_moves_to_python_and_back(
 @pytest.mark.slow
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE_V2, AT_LEAST_ONCE])
 @pytest.mark.parametrize("killed", ["java", "python"])
-def test_one_is_killed_and_the_other_goes_on(
+def test_one_is_killed_and_the_other_takes_over(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, guarantee: str, killed: str
 ) -> None:
-    """The standbys of one language take over from the other's, what was not committed is redone."""
+    """The standbys of one language take over from the other, and uncommitted work is repeated."""
     with shared(kafka, guarantee, spark, tmp_path) as both:
         app = both.app
-        with app.arriving():
-            theirs = both.java()
-            ours = both.python()
-            both_work(lambda: java_tasks(theirs), lambda: python_tasks(ours), "both work")
-            goes_on(app)
+        with app.continuous_input():
+            in_java = both.java()
+            in_python = both.python()
+            wait_shared(lambda: java_tasks(in_java), lambda: python_tasks(in_python), "both work")
+            await_progress(app)
             if killed == "java":
-                theirs.signal_group(signal.SIGKILL)
+                in_java.signal_group(signal.SIGKILL)
             else:
-                _kill(ours)
-            goes_on(app)
+                _kill(in_python)
+            await_progress(app)
         app.close_windows()
         check(app, guarantee)
 

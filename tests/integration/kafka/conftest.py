@@ -1,4 +1,4 @@
-"""Data clients on the broker that tests share, and members on a broker that a module brings."""
+"""Data clients on the shared broker, and members on a broker of the module."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from support.broker.data_clients import Clients
 from support.broker.group_members import Loop, Start
 from support.broker.topics import unique
-from support.speedups import needed_speedups
+from support.strictness import needed_speedups
 
 from millstream.testing import EmbeddedKafka
 
 
 @pytest.fixture(params=["messages", "columns"])
 def speedups(request: pytest.FixtureRequest) -> bool:
-    """Which way records are read and written."""
+    """The implementation that reads and writes records."""
     if request.param == "columns":
         needed_speedups()
         return True
@@ -43,13 +43,13 @@ def make_topic(kafka: EmbeddedKafka) -> Callable[..., str]:
 
 @pytest.fixture
 def member_settings() -> Mapping[str, Any]:
-    """What members are started with, unless a test says otherwise. For modules to replace."""
+    """The default settings of members; modules may override this fixture."""
     return {}
 
 
 @pytest.fixture
 def start(broker: EmbeddedKafka, member_settings: Mapping[str, Any]) -> Iterator[Start]:
-    """Starts members in processing loops, and closes them after the test."""
+    """Start members in processing loops, and close them after the test."""
     loops: list[Loop] = []
 
     def start_loop(group: str, topics: list[str] | None, assignor: Any, **settings: Any) -> Loop:

@@ -1,4 +1,4 @@
-"""Topics that are made, found, deleted, and asked for at brokers that are not there."""
+"""Topics are created, found and deleted; unreachable brokers are reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millstream.errors import (
     UnknownTopicError,
 )
 from millstream.kafka.cluster.admin import ClusterAdmin
-from millstream.kafka.settings.clients import librdkafka_settings
+from millstream.kafka.settings.librdkafka_settings import librdkafka_settings
 
 
 @pytest.fixture
@@ -31,12 +31,13 @@ def speedups() -> None:
 
 
 def test_topics_are_created_once(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Visible afterwards, with their config; another time is fine; another count is not."""
+    """They exist afterwards, with their config; a second creation is harmless; a different
+    partition count is an error."""
     admin = clients.admin()
     names = [unique("made") for _ in range(2)]
-    wanted = [(names[0], 3, {"cleanup.policy": "compact"}), (names[1], 1, {})]
+    topics_to_create = [(names[0], 3, {"cleanup.policy": "compact"}), (names[1], 1, {})]
     for _ in range(2):
-        admin.create_topics(wanted, TIMEOUT_MS)
+        admin.create_topics(topics_to_create, TIMEOUT_MS)
     absent = unique("absent")
     assert admin.partition_counts([*names, absent, "no name!"]) == {names[0]: 3, names[1]: 1}
     assert admin.replica_racks(names) == {}, "this broker has no broker.rack"
@@ -49,13 +50,13 @@ def test_topics_are_created_once(clients: Clients, make_topic: Callable[..., str
         admin.create_topics([(names[0], 4, {})], TIMEOUT_MS)
     assert raised.value.topic == names[0]
     for bad in ((unique("x"), 1, {"cleanup.policy": "burn"}), ("no name!", 1, {})):
-        with pytest.raises(TopologyError, match="does not create"):
+        with pytest.raises(TopologyError, match="broker rejects the topic"):
             admin.create_topics([bad], TIMEOUT_MS)
     assert absent not in topic_names(clients.bootstrap)
 
 
 def test_more_replicas_than_brokers(clients: Clients) -> None:
-    """Waited for, since brokers may be starting; then told with what the broker said of it."""
+    """The admin waits, because brokers may be starting; then it reports the broker's answer."""
     settings = librdkafka_settings(clients.config(), "admin", "replicas")
     with (
         closing(ClusterAdmin(settings, replication_factor=3)) as admin,
@@ -69,7 +70,7 @@ def test_more_replicas_than_brokers(clients: Clients) -> None:
 def test_a_topic_is_created_after_its_deletion(
     clients: Clients, make_topic: Callable[..., str]
 ) -> None:
-    """The deletion may still be under way."""
+    """The deletion may still be in progress."""
     admin = clients.admin()
     name = make_topic(partitions=2)
     for future in admin._client.delete_topics([name]).values():
@@ -79,7 +80,7 @@ def test_a_topic_is_created_after_its_deletion(
 
 
 def test_topics_matching(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """The whole name has to match, and the broker's own topics never do."""
+    """The whole name must match, and the broker's internal topics never do."""
     name = make_topic()
     admin = clients.admin()
     assert admin.topics_matching(name) == [name]
@@ -90,7 +91,7 @@ def test_topics_matching(clients: Clients, make_topic: Callable[..., str]) -> No
 
 
 def test_deleting_records(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Asynchronous; a partition that does not exist fails by itself."""
+    """Asynchronous; a partition that does not exist fails on its own."""
     topic = make_topic()
     fill(clients.bootstrap, topic, [(b"k", b"v")] * 5)
     admin = clients.admin()
@@ -103,13 +104,13 @@ def test_deleting_records(clients: Clients, make_topic: Callable[..., str]) -> N
     assert admin.delete_records({}) == {}
 
 
-def test_many_threads_may_ask_one_admin(clients: Clients, make_topic: Callable[..., str]) -> None:
+def test_threads_can_share_an_admin(clients: Clients, make_topic: Callable[..., str]) -> None:
     """As the member's thread and the processing loop do: each gets its own answers."""
     names = {make_topic(partitions=count): count for count in (1, 2, 3)}
     admin = clients.admin()
 
-    def ask(number: int) -> None:
-        mine = unique("asked")
+    def use_admin(number: int) -> None:
+        mine = unique("shared")
         for _ in range(5):
             admin.create_topics([(mine, 1, {})], TIMEOUT_MS)
             assert admin.partition_counts([*names, mine]) == {**names, mine: 1}
@@ -121,27 +122,27 @@ def test_many_threads_may_ask_one_admin(clients: Clients, make_topic: Callable[.
             assert raised.value.partition == number
 
     with ThreadPoolExecutor(6) as threads:
-        for asked in [threads.submit(ask, number) for number in range(6)]:
-            asked.result(60)
+        for result in [threads.submit(use_admin, number) for number in range(6)]:
+            result.result(60)
 
 
-def test_closing_an_admin_does_not_change_what_others_are_told() -> None:
-    """A call under way in another thread fails for its own reason."""
+def test_closing_an_admin_does_not_change_errors_of_other_calls() -> None:
+    """A call in progress on another thread fails for its own reason."""
     admin = Clients("127.0.0.1:9").admin()
     with ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(admin.partition_counts, ["x"], 1_500)
+        pending = threads.submit(admin.partition_counts, ["x"], 1_500)
         time.sleep(0.5)
         admin.close()
         with pytest.raises(BrokerUnavailableError):
-            asked.result(20)
+            pending.result(20)
     with pytest.raises(IllegalStateError):
         admin.partition_counts(["x"])
 
 
 def test_a_wrong_address_is_named() -> None:
     """Within the deadline, with the client's own reason."""
-    nobody = Clients("127.0.0.1:9")
-    admin = nobody.admin()
+    unreachable = Clients("127.0.0.1:9")
+    admin = unreachable.admin()
     started = time.monotonic()
     with pytest.raises(BrokerUnavailableError, match=r"127\.0\.0\.1:9.*refused") as raised:
         admin.check_reachable(1_500)
@@ -150,12 +151,12 @@ def test_a_wrong_address_is_named() -> None:
     with pytest.raises(BrokerUnavailableError):
         admin.partition_counts(["x"], 500)
     with pytest.raises(BrokerUnavailableError):
-        nobody.consumer().assign({place("x"): 0}, 500)
+        unreachable.consumer().assign({place("x"): 0}, 500)
     with pytest.raises(BrokerUnavailableError):
-        nobody.transactions(unique("tx")).init_transactions(500)
-    nobody.close()
+        unreachable.transactions(unique("tx")).init_transactions(500)
+    unreachable.close()
 
 
 def test_a_reachable_broker(clients: Clients) -> None:
-    """Says nothing."""
+    """Nothing is reported."""
     clients.admin().check_reachable(TIMEOUT_MS)

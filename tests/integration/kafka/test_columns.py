@@ -1,5 +1,5 @@
-"""Records as columns on a real broker: what each way of reading and writing them could get wrong,
-and what the C extension alone could."""
+"""Records as columns on a real broker: faults that each implementation could have, and faults of
+the C extension."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 from support.broker.data_clients import TIMEOUT_MS, Clients, numbered, place
-from support.broker.topics import fill, unique
-from support.speedups import needed_speedups
+from support.broker.topics import BrokerTopics, fill, unique
+from support.strictness import needed_speedups
 from support.waiting import gather, wait_for
 
 from millstream.errors import ProductionError
-from millstream.kafka.data.column_reader import ColumnReader
-from millstream.kafka.data.consumer import RecordConsumer
-from millstream.kafka.data.reader import Events
-from millstream.kafka.data.record_columns import RecordColumns, append_columns
+from millstream.kafka.clients.reader import ColumnReader, FetchEvents
+from millstream.kafka.clients.record_columns import RecordColumns, append_columns
+from millstream.kafka.clients.record_consumer import RecordConsumer
 from millstream.kafka.partitioner import partition_for
-from millstream.kafka.settings.clients import librdkafka_settings
+from millstream.kafka.settings.librdkafka_settings import librdkafka_settings
 from millstream.record import TopicPartition
 
 Columns = dict[TopicPartition, RecordColumns]
 
 
 def add(found: Columns, more: Columns) -> int:
-    """Put columns behind those that were found before; how many records there were."""
-    for where, columns in more.items():
-        found[where] = append_columns(found[where], columns) if where in found else columns
+    """Append columns to those found before, and return the number of records."""
+    for partition, columns in more.items():
+        found[partition] = (
+            append_columns(found[partition], columns) if partition in found else columns
+        )
     return sum(len(columns.values) for columns in more.values())
 
 
@@ -48,7 +48,7 @@ def read(consumer: RecordConsumer, count: int, most: int = 500) -> Columns:
 
 
 def test_gaps_in_offsets(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Aim: markers and aborted records have offsets, which no record may be given."""
+    """Goal: transaction markers and aborted records have offsets that no other record gets."""
     topic = make_topic()
     producer = clients.transactions(unique("tx"))
     producer.init_transactions(TIMEOUT_MS)
@@ -67,7 +67,7 @@ def test_gaps_in_offsets(clients: Clients, make_topic: Callable[..., str]) -> No
 
 
 def test_large_and_empty(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Nothing, an empty value, and a million bytes, next to each other."""
+    """An empty topic, an empty value, and a million bytes, next to each other."""
     topic = make_topic()
     large = random.Random(3).randbytes(1_000_000)
     values = [None, large, b"", large[::-1], None]
@@ -85,7 +85,7 @@ def test_large_and_empty(clients: Clients, make_topic: Callable[..., str]) -> No
 
 
 def test_many_partitions(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Each record comes from where its key belongs, in order, whatever lies between."""
+    """Each record comes from its key's partition, in order, regardless of interleaved records."""
     topic, count = make_topic(partitions=60), 3_000
     keys, values, timestamps = numbered(count)
     producer = clients.producer()
@@ -105,8 +105,8 @@ def test_many_partitions(clients: Clients, make_topic: Callable[..., str]) -> No
 def test_records_that_the_broker_finds_invalid(
     clients: Clients, make_topic: Callable[..., str], kind: str
 ) -> None:
-    """Aim: the broker may tell of several records of a batch what is wrong with each, instead of an
-    error of the batch. None may pass for written."""
+    """Goal: a broker may report individual errors for several records of a batch instead of an
+    error of the batch. None of these records may count as written."""
     topic = make_topic(cleanup_policy="compact")
     own = {"linger.ms": 100}
     producer, finish = clients.begun(transactional=kind == "transactional", own=own)
@@ -118,28 +118,28 @@ def test_records_that_the_broker_finds_invalid(
     assert producer.acked_offsets() == {}
 
 
-class Reading:
-    """A reader by itself, on a client that the test has at hand."""
+class StandaloneReader:
+    """A reader without a consumer, on a client that the test can access."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.ends: list[int] = []
         self.errors: list[Any] = []
-        self.told: list[Any] = []
+        self.topic_errors: list[Any] = []
         self.client, native = needed_speedups().create(Consumer, settings)
-        events = Events(
+        events = FetchEvents(
             lambda _, end: self.ends.append(end),
-            lambda *told: self.errors.append(told),
-            self.told.append,
+            lambda *error: self.errors.append(error),
+            self.topic_errors.append,
         )
         self.reader = ColumnReader(self.client, native, events)
 
-    def assign(self, where: TopicPartition, offset: int) -> None:
-        self.reader.begin([where])
-        self.client.incremental_assign([ClientPartition(*where, offset)])
+    def assign(self, partition: TopicPartition, offset: int) -> None:
+        self.reader.begin([partition])
+        self.client.incremental_assign([ClientPartition(*partition, offset)])
 
-    def unassign(self, where: TopicPartition) -> None:
-        self.client.incremental_unassign([ClientPartition(*where)])
-        self.reader.end([where])
+    def unassign(self, partition: TopicPartition) -> None:
+        self.client.incremental_unassign([ClientPartition(*partition)])
+        self.reader.end([partition])
 
     def read(self, count: int) -> Columns:
         found: Columns = {}
@@ -149,8 +149,8 @@ class Reading:
         )
         return found
 
-    def strays(self) -> list[bytes | None]:
-        """Records that are in the client's own queue."""
+    def misdirected(self) -> list[bytes | None]:
+        """Records in the client's own queue."""
         return [each.value() for each in self.client.consume(1_000, 0.1) if each.error() is None]
 
     def close(self) -> None:
@@ -159,10 +159,10 @@ class Reading:
 
 
 @pytest.fixture
-def reading(clients: Clients, speedups: bool) -> Iterator[Reading]:
+def reading(clients: Clients, speedups: bool) -> Iterator[StandaloneReader]:
     if not speedups:
-        pytest.fail("of the extension only: choose columns")
-    made = Reading(librdkafka_settings(clients.config(), "main_consumer", "c"))
+        pytest.fail("only for the extension: use only_columns")
+    made = StandaloneReader(librdkafka_settings(clients.config(), "main_consumer", "c"))
     yield made
     made.close()
 
@@ -171,46 +171,47 @@ only_columns = pytest.mark.parametrize("speedups", ["columns"], indirect=True)
 
 
 @only_columns
-def test_nothing_comes_the_other_way(reading: Reading, make_topic: Callable[..., str]) -> None:
-    """Aim: confluent-kafka's queue is for events; librdkafka forgets where to put records when a
-    partition is given up, and it may do so after the partition is back."""
+def test_no_record_arrives_in_the_clients_queue(
+    reading: StandaloneReader, make_topic: Callable[..., str]
+) -> None:
+    """Goal: confluent-kafka's queue is only for events. librdkafka drops a partition's queue
+    when the partition is unassigned, possibly after it is assigned again."""
     topic = make_topic()
-    where = place(topic)
+    partition = place(topic)
     fill_numbers(reading, topic, 2_000)
     chance = random.Random(5)
     for _ in range(25):
         start = chance.randrange(1_500)
-        reading.assign(where, start)
-        found = reading.read(chance.choice((1, 100)))[where]
+        reading.assign(partition, start)
+        found = reading.read(chance.choice((1, 100)))[partition]
         assert found.values == numbers(start, len(found.values))
         if chance.random() < 0.3:
-            reading.client.pause([ClientPartition(*where)])
+            reading.client.pause([ClientPartition(*partition)])
             assert reading.reader.read(10, 10, None).columns == {}
-            reading.client.resume([ClientPartition(*where)])
+            reading.client.resume([ClientPartition(*partition)])
             after = start + len(found.values)
-            assert after == 2_000 or reading.read(1)[where].offsets[0] == after
+            assert after == 2_000 or reading.read(1)[partition].offsets[0] == after
         if chance.random() < 0.3:
-            reading.client.seek(ClientPartition(*where, 7))
-            assert reading.read(1)[where].values[0] == b"7"
-        assert reading.strays() == []
-        reading.unassign(where)
+            reading.client.seek(ClientPartition(*partition, 7))
+            assert reading.read(1)[partition].values[0] == b"7"
+        assert reading.misdirected() == []
+        reading.unassign(partition)
         if chance.random() < 0.5:
             assert reading.reader.read(1_000, 10, None).columns == {}
     assert reading.errors == []
 
 
 @only_columns
-def test_what_is_said_of_a_topic_that_is_gone(
-    clients: Clients, make_topic: Callable[..., str]
-) -> None:
-    """Hunts for the end of the process: librdkafka tells it among the records, where no callback of
-    confluent-kafka's may be called. It believes it when it has known the topic for some time."""
+def test_a_deleted_topic_is_reported(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Detects a crash of the process: librdkafka reports the error among the records, where
+    confluent-kafka's callbacks must not be called. It believes the deletion only after it has
+    known the topic for some time."""
     topic = make_topic()
     fill(clients.bootstrap, topic, [(None, b"v")])
     settings = librdkafka_settings(clients.config(), "main_consumer", "c")
     soon = {"topic.metadata.propagation.max.ms": 300, "topic.metadata.refresh.interval.ms": 100}
-    told_by_client: list[Any] = []
-    reading = Reading({**settings, **soon, "error_cb": told_by_client.append})
+    client_errors: list[Any] = []
+    reading = StandaloneReader({**settings, **soon, "error_cb": client_errors.append})
     reading.assign(place(topic), 0)
     reading.read(1)
     known_since = time.monotonic()
@@ -223,35 +224,34 @@ def test_what_is_said_of_a_topic_that_is_gone(
         10,
         lambda: "the topic counts as known",
     )
-    admin = AdminClient({"bootstrap.servers": clients.bootstrap})
-    admin.delete_topics([topic])[topic].result(10)
+    BrokerTopics(clients.bootstrap).delete(topic)
     wait_for(
-        lambda: poll() and any("exist" in each.str() for each in reading.told),
+        lambda: poll() and any("exist" in each.str() for each in reading.topic_errors),
         30,
-        lambda: f"it is told; {reading.told}, {told_by_client}, {reading.errors}",
+        lambda: f"the error is reported; {reading.topic_errors}, {client_errors}, {reading.errors}",
     )
     assert reading.errors == []
     reading.close()
 
 
 @only_columns
-def test_what_came_the_other_way_goes_ahead(
-    reading: Reading, make_topic: Callable[..., str]
+def test_records_in_the_clients_queue_come_first(
+    reading: StandaloneReader, make_topic: Callable[..., str]
 ) -> None:
-    """Aim: records that lie in the client's own queue when a partition is forwarded are neither
+    """Goal: records that are in the client's own queue when a partition is forwarded are neither
     lost nor overtaken."""
     topic = make_topic()
-    where = place(topic)
+    partition = place(topic)
     fill_numbers(reading, topic, 50)
-    position = ClientPartition(*where, 0)
+    position = ClientPartition(*partition, 0)
     reading.client.incremental_assign([position])
     wait_for(
         lambda: reading.client.get_watermark_offsets(position, 1, True)[1] == 50, 20, "fetched"
     )
     first = reading.client.consume(5, 5)
-    reading.reader.begin([where])
+    reading.reader.begin([partition])
     fill_numbers(reading, topic, 50, start=50)
-    found = reading.read(95)[where]
+    found = reading.read(95)[partition]
     assert [message.value() for message in first] == numbers(0, 5)
     assert found.values == numbers(5, 95)
 
@@ -260,7 +260,7 @@ def numbers(start: int, count: int) -> list[bytes]:
     return [b"%d" % number for number in range(start, start + count)]
 
 
-def fill_numbers(reading: Reading, topic: str, count: int, start: int = 0) -> None:
+def fill_numbers(reading: StandaloneReader, topic: str, count: int, start: int = 0) -> None:
     brokers = [
         f"{broker.host}:{broker.port}"
         for broker in reading.client.list_topics(timeout=20).brokers.values()
@@ -268,8 +268,8 @@ def fill_numbers(reading: Reading, topic: str, count: int, start: int = 0) -> No
     fill(brokers[0], topic, [(b"k", number) for number in numbers(start, count)])
 
 
-def test_memory_is_given_back(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Aim: neither what is written nor what is read stays behind, with headers and gaps or not."""
+def test_memory_is_released(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Goal: neither written nor read records leak memory, with or without headers and gaps."""
     topic = make_topic()
     keys, values, timestamps = numbered(2_000)
     headers = [[("name", value)] for value in values]

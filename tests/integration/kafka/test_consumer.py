@@ -1,4 +1,4 @@
-"""What a consumer reads: every record as it was, ends, pauses, offsets that are gone."""
+"""Reading records: fidelity, ends, pauses, missing offsets."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from millstream.errors import (
     OffsetOutOfRangeError,
     UnknownTopicError,
 )
-from millstream.kafka.data.consumer import OFFSET_BEGINNING, OFFSET_END
-from millstream.kafka.data.record_columns import RecordColumns
+from millstream.kafka.clients.record_columns import RecordColumns
+from millstream.kafka.clients.record_consumer import OFFSET_BEGINNING, OFFSET_END
 from millstream.kafka.partitioner import partition_for
 from millstream.record import TopicPartition
 
 
-def test_records_come_back_as_they_were(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Keys, values, times and headers, None and empty included, in order."""
+def test_records_are_returned_unchanged(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Keys, values, timestamps and headers, including None and empty ones, in order."""
     topic = make_topic()
     keys = [b"k", None, b"", b"\x00\xff"]
     values = [None, b"v", b"", b"\xff" * 1_000]
@@ -56,8 +56,8 @@ def test_records_come_back_as_they_were(clients: Clients, make_topic: Callable[.
     assert found.leader_epoch is not None
 
 
-def test_the_epoch_itself_is_not_now(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """librdkafka takes timestamp 0 for "now": it must not."""
+def test_timestamp_zero_is_not_now(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """librdkafka takes timestamp 0 for "now", which would be wrong."""
     topic = make_topic()
     producer = clients.producer()
     producer.send_many(topic, 0, [None, None], [b"a", b"b"], [0, 3])
@@ -68,7 +68,7 @@ def test_the_epoch_itself_is_not_now(clients: Clients, make_topic: Callable[...,
     assert times == [1, 3]
 
 
-def test_partitions_are_javas(clients: Clients, make_topic: Callable[..., str]) -> None:
+def test_partitions_are_chosen_as_in_java(clients: Clients, make_topic: Callable[..., str]) -> None:
     """Without a partition the key decides as in Java; a list may mix both."""
     topic = make_topic(partitions=5)
     keys, values, timestamps = numbered(200)
@@ -87,8 +87,10 @@ def test_partitions_are_javas(clients: Clients, make_topic: Callable[..., str]) 
     assert (found[b"x"], found[b"y"], found[b"z"]) == (3, partition_for(keys[1], 5), 4)
 
 
-def test_a_lone_record_passes_at_once(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """A poll waits for the first record only, however many it may return."""
+def test_a_single_record_is_returned_immediately(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """A poll waits only for the first record, regardless of its limit."""
     topic = make_topic()
     consumer, producer = clients.consumer(), clients.producer()
     consumer.assign({place(topic): 0})
@@ -100,7 +102,7 @@ def test_a_lone_record_passes_at_once(clients: Clients, make_topic: Callable[...
 
 
 def test_poll_is_bounded(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Never more than asked for, none twice, none lost."""
+    """Never more than requested, no duplicates, no gaps."""
     topic = make_topic()
     fill(clients.bootstrap, topic, [(b"k", b"%d" % number) for number in range(1_000)])
     consumer = clients.consumer()
@@ -116,7 +118,7 @@ def test_poll_is_bounded(clients: Clients, make_topic: Callable[..., str]) -> No
 
 
 def test_end_and_watermark(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Known without asking the broker, and over as soon as there is more to read."""
+    """Known without a request to the broker, and invalid as soon as there are more records."""
     topic, other = make_topic(), place("other")
     consumer = clients.consumer()
     here = place(topic)
@@ -136,8 +138,10 @@ def test_end_and_watermark(clients: Clients, make_topic: Callable[..., str]) -> 
     assert consumer.end_offsets([]) == {}
 
 
-def test_partitions_come_and_go(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Each from its own offset, without disturbing the others."""
+def test_partitions_are_assigned_and_unassigned(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """Each from its own offset, without effects on the others."""
     topic, second = make_topic(partitions=2), make_topic()
     fill(clients.bootstrap, second, [(b"k", b"s%d" % number) for number in range(3)])
     producer = clients.producer()
@@ -168,12 +172,12 @@ def test_partitions_come_and_go(clients: Clients, make_topic: Callable[..., str]
     assert consumer.position(place(topic, 1)) == 51
 
 
-def test_what_was_fetched_before_a_partition_was_unassigned_does_not_come(
+def test_records_fetched_before_an_unassignment_are_dropped(
     clients: Clients, make_topic: Callable[..., str]
 ) -> None:
-    """Method: take partitions away and give them back elsewhere, at random moments of fetching.
+    """Method: unassign partitions and assign them at other offsets, at random moments of fetching.
 
-    Records come from assigned partitions only, one after the other from where each was assigned.
+    Records come only from assigned partitions, consecutively from the assigned offset.
     """
     count, rounds, chance = 20_000, 300, random.Random(1)
     topic, other = make_topic(partitions=2), make_topic()
@@ -205,7 +209,8 @@ def test_what_was_fetched_before_a_partition_was_unassigned_does_not_come(
 
 
 def test_pause_and_resume(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """A paused partition gives nothing, the others go on; then it goes on where it stopped."""
+    """A paused partition returns nothing while others continue; then it continues where it
+    stopped."""
     topic = make_topic(partitions=2)
     producer = clients.producer()
     for partition in (0, 1):
@@ -234,7 +239,7 @@ def test_pause_and_resume(clients: Clients, make_topic: Callable[..., str]) -> N
 
 
 def test_offsets_for_times(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """The first record at or after a time; a partition without one is left out."""
+    """The first record at or after a timestamp; a partition without one is left out."""
     topic = make_topic(partitions=2)
     producer = clients.producer()
     producer.send_many(topic, 0, [None] * 3, [b"a", b"b", b"c"], [100, 200, 300])
@@ -245,8 +250,8 @@ def test_offsets_for_times(clients: Clients, make_topic: Callable[..., str]) -> 
     assert consumer.offsets_for_times({first: 301}) == {}
 
 
-def test_an_offset_that_is_gone(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Raised with its place, after what other partitions had to say; then reading goes on."""
+def test_a_missing_offset(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Raised with its partition after the records of other partitions; then reading continues."""
     topic = make_topic(partitions=2)
     producer = clients.producer()
     producer.send_many(topic, 0, *numbered(3))
@@ -269,10 +274,8 @@ def test_an_offset_that_is_gone(clients: Clients, make_topic: Callable[..., str]
         assert sorted(values) == [b"v0", b"v1", b"v2", b"v2"]  # type: ignore[type-var]
 
 
-def test_all_offsets_that_are_gone_are_told(
-    clients: Clients, make_topic: Callable[..., str]
-) -> None:
-    """librdkafka tells of each once and then reads it no further, so none may be forgotten."""
+def test_all_missing_offsets_are_reported(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """librdkafka reports each once and then stops reading the partition, so none may be lost."""
     topic = make_topic(partitions=4)
     producer = clients.producer()
     for partition in range(4):
@@ -282,26 +285,28 @@ def test_all_offsets_that_are_gone_are_told(
     consumer = clients.consumer()
     consumer.assign(wrong)
     queued_so_far(consumer, place(topic, 2))
-    told: dict[TopicPartition, int] = {}
+    reported: dict[TopicPartition, int] = {}
     values: list[bytes | None] = []
-    while told.keys() != wrong.keys():
+    while reported.keys() != wrong.keys():
         with pytest.raises(OffsetOutOfRangeError) as raised:
             poll_until_error(consumer, values)
         error = raised.value
-        assert not told.keys() & error.offsets.keys()
-        told.update(error.offsets)
+        assert not reported.keys() & error.offsets.keys()
+        reported.update(error.offsets)
         consumer.unassign(error.offsets)
         consumer.assign(dict.fromkeys(error.offsets, OFFSET_BEGINNING))
-    assert told == wrong
+    assert reported == wrong
     values += poll_values(consumer, 4 - len(values))
     assert sorted(values) == [b"0", b"1", b"2", b"3"]  # type: ignore[type-var]
 
 
-def test_a_failure_goes_with_its_partition(
+def test_a_failure_is_dropped_with_its_partition(
     clients: Clients, make_topic: Callable[..., str]
 ) -> None:
-    """Found behind records of another partition, it waits for the next poll. Who gave the partition
-    up in between hears nothing of it, not even when the partition is back."""
+    """If the poll has records of another partition, the error waits for the next poll.
+
+    It is dropped if the partition is unassigned, even if it is assigned again.
+    """
     topic = make_topic(partitions=3)
     producer = clients.producer()
     for partition in range(3):
@@ -319,8 +324,8 @@ def test_a_failure_goes_with_its_partition(
     assert poll_values(consumer, 1) == [b"v0"]
 
 
-def test_what_does_not_exist(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """An error at once, naming it; nothing is created, nothing is half assigned."""
+def test_missing_topics_and_partitions(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """An immediate error that names it; nothing is created, nothing is partially assigned."""
     topic = make_topic()
     consumer = clients.consumer()
     absent = unique("missing")
@@ -336,10 +341,11 @@ def test_what_does_not_exist(clients: Clients, make_topic: Callable[..., str]) -
     assert absent not in topic_names(clients.bootstrap)
 
 
-def test_a_log_that_was_cut_is_noticed_by_its_leader_epoch(
+def test_a_truncated_log_is_detected_by_its_leader_epoch(
     clients: Clients, make_topic: Callable[..., str]
 ) -> None:
-    """Aim: an offset that is there again, with other records before it, is out of range as well."""
+    """Goal: an offset that exists again, after other records than before, is out of range as
+    well."""
     topic = make_topic()
     producer = clients.producer()
     producer.send_many(topic, 0, *numbered(10))
@@ -347,7 +353,7 @@ def test_a_log_that_was_cut_is_noticed_by_its_leader_epoch(
     consumer = clients.consumer()
     consumer.assign({place(topic): 4}, leader_epochs={place(topic): 0})
     assert len(poll_values(consumer, 6)) == 6
-    # Of an epoch in which this log was never written.
+    # From an epoch in which this log was never written.
     consumer = clients.consumer()
     consumer.assign({place(topic): 4}, leader_epochs={place(topic): 7})
     with pytest.raises(OffsetOutOfRangeError) as raised:

@@ -1,5 +1,5 @@
-"""When a reader has reached the end of a partition: never while records wait, and always in the
-end, whatever transactions leave behind."""
+"""When a reader has reached the end of a partition: never while records are pending, and always
+eventually, regardless of transactions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from support.broker.data_clients import poll
 from support.broker.topics import fill, unique
 from support.waiting import gather, wait_for
 
-from millstream.config import StreamsConfig
-from millstream.kafka.data.consumer import RecordConsumer
-from millstream.kafka.settings.clients import librdkafka_settings
+from millstream.config.streams_config import StreamsConfig
+from millstream.kafka.clients.record_consumer import RecordConsumer
+from millstream.kafka.settings.librdkafka_settings import librdkafka_settings
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 
@@ -33,7 +33,7 @@ def here(kafka: EmbeddedKafka) -> TopicPartition:
 
 @pytest.fixture
 def reader(kafka: EmbeddedKafka, speedups: bool) -> Iterator[Reader]:
-    """Makes consumers, and closes them after the test."""
+    """Create consumers, and close them after the test."""
     with contextlib.ExitStack() as opened:
 
         def make(level: str, **settings: object) -> RecordConsumer:
@@ -42,8 +42,8 @@ def reader(kafka: EmbeddedKafka, speedups: bool) -> Iterator[Reader]:
                 bootstrap_servers=kafka.bootstrap_servers,
                 consumer={"isolation.level": level},
             )
-            told = {**librdkafka_settings(config, "main_consumer", "c"), **settings}
-            consumer = RecordConsumer(told, speedups=speedups)
+            client_settings = {**librdkafka_settings(config, "main_consumer", "c"), **settings}
+            consumer = RecordConsumer(client_settings, speedups=speedups)
             opened.callback(consumer.close)
             return consumer
 
@@ -51,7 +51,7 @@ def reader(kafka: EmbeddedKafka, speedups: bool) -> Iterator[Reader]:
 
 
 class Transactions:
-    """A transactional producer on one partition."""
+    """A transactional producer for one partition."""
 
     def __init__(self, kafka: EmbeddedKafka, place: TopicPartition) -> None:
         self._place = place
@@ -64,7 +64,7 @@ class Transactions:
         self._producer.begin_transaction()
 
     def write(self, *values: bytes) -> None:
-        """Written, and seen by the broker."""
+        """Write records, and wait until the broker has them."""
         for value in values:
             self._producer.produce(self._place.topic, value, partition=self._place.partition)
         assert self._producer.flush(20) == 0
@@ -75,30 +75,32 @@ class Transactions:
 
 
 def poll_to_end(consumer: RecordConsumer, place: TopicPartition) -> list[bytes | None]:
-    """The values up to the end; polling must lead there."""
+    """Poll up to the end, which must be reached, and return the values."""
     return gather(
         lambda: [record.value for record in poll(consumer, 100, 100)],
         lambda _: consumer.at_end(place),
     )
 
 
-def fetched_up_to(consumer: RecordConsumer, place: TopicPartition, high: int) -> None:
-    """Wait until the client has heard of a high watermark, without polling."""
+def await_watermark(consumer: RecordConsumer, place: TopicPartition, high: int) -> None:
+    """Wait until the client has received a high watermark, without polling."""
     wait_for(lambda: consumer.high_watermark(place) == high, 20, f"a watermark of {high}")
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_records_that_wait_in_the_client_are_not_the_end(
+def test_pending_records_are_not_the_end(
     kafka: EmbeddedKafka, reader: Reader, here: TopicPartition, level: str
 ) -> None:
-    """Aim: an end that was seen is over as soon as more is fetched, not only when it is polled.
-    Otherwise the records of a co-partitioned topic overtake them."""
+    """Goal: an end is invalid as soon as more is fetched, not only after the next poll.
+
+    Otherwise the records of a co-partitioned topic would overtake them.
+    """
     fill(kafka.bootstrap_servers, here.topic, [(b"k", b"first")])
     consumer = reader(level)
     consumer.assign({here: 0})
     assert poll_to_end(consumer, here) == [b"first"]
     fill(kafka.bootstrap_servers, here.topic, [(b"k", b"%d" % number) for number in range(10)])
-    fetched_up_to(consumer, here, 11)
+    await_watermark(consumer, here, 11)
     assert not consumer.at_end(here)
     values = [record.value for record in poll(consumer, 4, 5_000)]
     assert len(values) == 4
@@ -106,18 +108,21 @@ def test_records_that_wait_in_the_client_are_not_the_end(
     while len(values) < 10:
         assert not consumer.at_end(here)
         values += [record.value for record in poll(consumer, 10 - len(values), 5_000)]
-    # Nobody has to say that there is no eleventh: the watermark does.
+    # Only the watermark shows that there is no eleventh record.
     assert consumer.at_end(here)
     assert values == [b"%d" % number for number in range(10)]
 
 
 @pytest.mark.parametrize("how", ["commit", "abort"])
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_marker_of_a_transaction_is_passed(
+def test_the_end_is_after_a_transaction_marker(
     kafka: EmbeddedKafka, reader: Reader, here: TopicPartition, level: str, how: str
 ) -> None:
-    """Aim: behind the last record stands a marker, which is never returned. The end is reached all
-    the same: by one who was there before, and by those who begin before or at the marker."""
+    """Goal: the last record is followed by a marker, which is never returned.
+
+    The end is reached nevertheless, by readers that were there before, and by those that start
+    before or at the marker.
+    """
     waiting = reader(level)
     waiting.assign({here: 0})
     assert poll_to_end(waiting, here) == []
@@ -128,7 +133,7 @@ def test_the_marker_of_a_transaction_is_passed(
         transactions.write(b"kept")
         transactions.end(how)
         high = 2 * (round_number + 1)
-        fetched_up_to(waiting, here, high)
+        await_watermark(waiting, here, high)
         assert not waiting.at_end(here)
         assert poll_to_end(waiting, here) == expected
         assert waiting.position(here) == high
@@ -138,11 +143,11 @@ def test_the_marker_of_a_transaction_is_passed(
         assert poll_to_end(fresh, here) == expected * count
 
 
-def test_an_open_transaction_holds_nobody_up(
+def test_an_open_transaction_does_not_block_the_end(
     kafka: EmbeddedKafka, reader: Reader, here: TopicPartition
 ) -> None:
-    """Aim: the watermark may stay beyond what is readable for hours, and nothing is reported
-    meanwhile; the readable end counts. When the transaction ends, its records come first."""
+    """Goal: the watermark can exceed the readable end for hours without any report; the readable
+    end counts. When the transaction ends, its records come first."""
     consumer = reader("read_committed")
     consumer.assign({here: 0})
     assert poll_to_end(consumer, here) == []
@@ -150,13 +155,13 @@ def test_an_open_transaction_holds_nobody_up(
     transactions.begin()
     for count in (1, 2):
         transactions.write(b"open")
-        fetched_up_to(consumer, here, count)
+        await_watermark(consumer, here, count)
         assert not consumer.at_end(here)
         assert poll_to_end(consumer, here) == []
         assert poll(consumer, 10, 200) == []
         assert consumer.at_end(here)
     transactions.end("commit")
-    fetched_up_to(consumer, here, 3)
+    await_watermark(consumer, here, 3)
     assert not consumer.at_end(here)
     assert poll_to_end(consumer, here) == [b"open", b"open"]
 
@@ -167,10 +172,10 @@ def test_an_open_transaction_holds_nobody_up(
     assert poll_to_end(fresh, here) == [b"open", b"open"]
 
 
-def test_an_open_transaction_that_grows_holds_nobody_up(
+def test_a_growing_transaction_does_not_block_the_end(
     kafka: EmbeddedKafka, reader: Reader, here: TopicPartition
 ) -> None:
-    """Aim: the watermark moves with every fetch; polls find the readable end all the same."""
+    """Goal: the watermark moves with every fetch; polls reach the readable end nevertheless."""
     consumer = reader("read_committed")
     consumer.assign({here: 0})
     poll_to_end(consumer, here)
@@ -199,11 +204,10 @@ def test_an_open_transaction_that_grows_holds_nobody_up(
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_aborted_records_in_between_are_not_the_end(
+def test_aborted_records_are_not_the_end(
     kafka: EmbeddedKafka, reader: Reader, here: TopicPartition, level: str
 ) -> None:
-    """Aim: fetch after fetch yields nothing but aborted records; what stands behind them is not
-    forgotten."""
+    """Goal: repeated fetches return only aborted records; the records after them are not lost."""
     consumer = reader(level, **{"fetch.message.max.bytes": 20_000})
     consumer.assign({here: 0})
     assert poll_to_end(consumer, here) == []
@@ -215,7 +219,7 @@ def test_aborted_records_in_between_are_not_the_end(
         assert poll_to_end(consumer, here) == []
     transactions.end("abort")
     fill(kafka.bootstrap_servers, here.topic, [(b"k", b"behind")])
-    fetched_up_to(consumer, here, 42)
+    await_watermark(consumer, here, 42)
     assert not consumer.at_end(here)
     values = poll_to_end(consumer, here)
     assert values[-1] == b"behind"
@@ -223,11 +227,11 @@ def test_aborted_records_in_between_are_not_the_end(
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_end_is_seen_anew_after_a_pause(
+def test_the_end_is_reached_again_after_a_pause(
     kafka: EmbeddedKafka, reader: Reader, here: TopicPartition, level: str
 ) -> None:
-    """Aim: what happened meanwhile is not known when fetching goes on; then the end is reached
-    again, also where nothing happened, and with what was thrown away by the pause."""
+    """Goal: the state after a pause is unknown; then the end is reached again, even if nothing
+    has changed, and including records that the pause has discarded."""
     consumer = reader(level)
     consumer.assign({here: 0})
     assert poll_to_end(consumer, here) == []
@@ -243,7 +247,7 @@ def test_the_end_is_seen_anew_after_a_pause(
         assert not consumer.at_end(here)
         assert poll_to_end(consumer, here) == [value for _, value in records]
     fill(kafka.bootstrap_servers, here.topic, [(b"k", b"three")])
-    fetched_up_to(consumer, here, 3)
+    await_watermark(consumer, here, 3)
     consumer.pause([here])
     consumer.resume([here])
     assert poll_to_end(consumer, here) == [b"three"]

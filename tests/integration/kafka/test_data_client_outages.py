@@ -1,4 +1,4 @@
-"""The data clients while the broker is away: nothing is lost, nothing waits for ever."""
+"""The data clients during a broker outage: no record is lost, no call waits forever."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from support.broker.data_clients import poll
 from support.broker.topics import read_all, unique
 from support.waiting import gather, wait_for
 
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import BrokerUnavailableError, ProductionError
+from millstream.kafka.clients.record_consumer import RecordConsumer
+from millstream.kafka.clients.record_producer import RecordProducer
+from millstream.kafka.clients.transactional_producer import TransactionalRecordProducer
 from millstream.kafka.cluster.admin import ClusterAdmin
-from millstream.kafka.data.consumer import RecordConsumer
-from millstream.kafka.data.producer import RecordProducer
-from millstream.kafka.data.transactions import TransactionalRecordProducer
-from millstream.kafka.settings.clients import librdkafka_settings
+from millstream.kafka.settings.librdkafka_settings import librdkafka_settings
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedKafka]:
-    """A broker of this module's own, since it is stopped and killed."""
+    """A broker of this module, because it is stopped and killed."""
     with EmbeddedKafka() as kafka:
         yield kafka
 
@@ -60,9 +60,12 @@ def producer(
     timeout_ms: int = 0,
     **settings: Any,
 ) -> RecordProducer:
-    told = librdkafka_settings(config(broker, **settings), "producer", "p")
+    client_settings = librdkafka_settings(config(broker, **settings), "producer", "p")
     return RecordProducer(
-        {**told, **(own or {})}, max_block_ms=1_000, task_timeout_ms=timeout_ms, speedups=speedups
+        {**client_settings, **(own or {})},
+        max_block_ms=1_000,
+        task_timeout_ms=timeout_ms,
+        speedups=speedups,
     )
 
 
@@ -80,10 +83,10 @@ class Frozen:
 
     def __enter__(self) -> None:
         os.kill(self._pid, signal.SIGSTOP)
-        # The kernel stops one thread after the other; some may still answer.
-        wait_for(self._stands_still, 10, "the broker stands still")
+        # The kernel stops one thread after another, and some may still answer.
+        wait_for(self._is_stopped, 10, "the broker is stopped")
 
-    def _stands_still(self) -> bool:
+    def _is_stopped(self) -> bool:
         states = [
             thread.read_text().rpartition(")")[2].split()[0]
             for thread in Path(f"/proc/{self._pid}/task").glob("*/stat")
@@ -98,7 +101,7 @@ def send(client: RecordProducer, topic: str, values: list[bytes]) -> None:
     client.send_many(topic, 0, [None] * len(values), values, [1] * len(values))
 
 
-_ASKS = """
+_READ_OFFSETS = """
 import sys
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.record import TopicPartition
@@ -108,20 +111,22 @@ admin.close()
 """
 
 
-def test_committed_offsets_are_asked_of_a_cluster_that_has_no_coordinator_yet(
+def test_committed_offsets_of_a_cluster_without_a_coordinator(
     broker: EmbeddedKafka, topic: str
 ) -> None:
-    """First in its module: the broker has never heard of a group. Hunts for a crash of librdkafka,
-    so another process asks. That the broker is not the coordinator is said two times in three.
+    """First in its module: the broker has not served a group yet.
+
+    Detects a crash of librdkafka, so another process sends the request. In two of three runs the
+    broker reports that it is not the coordinator.
     """
-    asked = subprocess.run(
-        [sys.executable, "-c", _ASKS, broker.bootstrap_servers, topic],
+    completed = subprocess.run(
+        [sys.executable, "-c", _READ_OFFSETS, broker.bootstrap_servers, topic],
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert asked.returncode == 0, asked.stderr
-    assert asked.stdout == f"{{TopicPartition(topic='{topic}', partition=0): None}}\n"
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout == f"{{TopicPartition(topic='{topic}', partition=0): None}}\n"
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "group"})
     consumer.commit(offsets=[ClientPartition(topic, 0, 7)], asynchronous=False)
     consumer.close()
@@ -131,10 +136,10 @@ def test_committed_offsets_are_asked_of_a_cluster_that_has_no_coordinator_yet(
         }
 
 
-def test_records_outlive_a_crash_of_the_broker(
+def test_records_survive_a_crash_of_the_broker(
     broker: EmbeddedKafka, topic: str, speedups: bool
 ) -> None:
-    """Unacknowledged records are sent after it, each once and in order; the reader goes on."""
+    """Unacknowledged records are sent afterwards, each once and in order; the reader continues."""
     client = producer(broker, speedups)
     reader = reader_of(broker, speedups)
     reader.assign({TopicPartition(topic, 0): 0})
@@ -162,10 +167,10 @@ def test_records_outlive_a_crash_of_the_broker(
     client.close()
 
 
-def test_a_full_queue_does_not_wait_for_ever(
+def test_the_wait_for_a_full_queue_is_bounded(
     broker: EmbeddedKafka, topic: str, speedups: bool
 ) -> None:
-    """The records before it are still sent once the broker is back."""
+    """The records before it are still sent when the broker is back."""
     client = producer(broker, speedups, own={"queue.buffering.max.messages": 5})
     send(client, topic, [b"a"])
     client.flush(20_000)
@@ -181,16 +186,16 @@ def test_a_full_queue_does_not_wait_for_ever(
     client.close()
 
 
-def test_a_full_queue_is_waited_out_as_long_as_tasks_wait(
+def test_a_full_queue_is_waited_for_up_to_the_task_timeout(
     broker: EmbeddedKafka, topic: str, speedups: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Aim: max.block.ms bounds one wait, after which a warning says so; task.timeout.ms bounds them
-    all. Whoever watches over the sender hears of it meanwhile."""
+    """Goal: max.block.ms limits one wait, after which a warning is logged; task.timeout.ms
+    limits all waits together. The sender's watchdog is notified in the meantime."""
     client = producer(broker, speedups, own={"queue.buffering.max.messages": 5}, timeout_ms=60_000)
     send(client, topic, [b"a"])
     client.flush(20_000)
-    heard: list[float] = []
-    client.on_wait = lambda: heard.append(time.monotonic())
+    notified_at: list[float] = []
+    client.on_wait = lambda: notified_at.append(time.monotonic())
 
     def warnings() -> int:
         return sum("waits for room" in message for message in caplog.messages)
@@ -198,18 +203,18 @@ def test_a_full_queue_is_waited_out_as_long_as_tasks_wait(
     with ThreadPoolExecutor(1) as pool:
         with Frozen(broker):
             sent = pool.submit(send, client, topic, [b"%d" % number for number in range(9)])
-            wait_for(lambda: warnings() >= 2 or sent.done(), 20, "it has warned twice")
+            wait_for(lambda: warnings() >= 2 or sent.done(), 20, "two warnings are logged")
         sent.result(30)
     client.flush(30_000)
     values = [value for _, value in read_all(broker.bootstrap_servers, topic)]
     assert values == [b"a", *(b"%d" % number for number in range(9))]
-    assert len(heard) > 20
-    assert max(b - a for a, b in pairwise(heard)) < 1
+    assert len(notified_at) > 20
+    assert max(b - a for a, b in pairwise(notified_at)) < 1
     client.close()
 
 
-def test_records_that_time_out_are_seen(broker: EmbeddedKafka, topic: str, speedups: bool) -> None:
-    """delivery.timeout.ms passed without an answer."""
+def test_timed_out_records_are_reported(broker: EmbeddedKafka, topic: str, speedups: bool) -> None:
+    """delivery.timeout.ms has passed without an answer."""
     client = producer(
         broker, speedups, producer={"delivery.timeout.ms": 1_500, "request.timeout.ms": 1_000}
     )
@@ -224,11 +229,14 @@ def test_records_that_time_out_are_seen(broker: EmbeddedKafka, topic: str, speed
 
 
 @pytest.mark.parametrize("kind", ["plain", "tracked"])
-def test_purged_records_do_not_come_after_the_next_owners(
+def test_purged_records_are_not_written_after_the_next_owners(
     broker: EmbeddedKafka, topic: str, speedups: bool, kind: str
 ) -> None:
-    """While the broker does not answer: bounded, and nothing that waited is sent when it is back.
-    Only what is in its socket already can still be written; it is all from before the purge."""
+    """The purge during an outage is bounded, and no pending record is sent after the outage.
+
+    Only bytes that are already in the socket can still be written; they are all from before the
+    purge.
+    """
     own = {"max.in.flight.requests.per.connection": 1, "batch.num.messages": 1, "linger.ms": 0}
     client = producer(broker, speedups, own=own)
     if kind == "tracked":
@@ -237,7 +245,7 @@ def test_purged_records_do_not_come_after_the_next_owners(
     client.flush(20_000)
     with Frozen(broker):
         send(client, topic, [b"sent"])
-        # The one request that may be under way is now under way.
+        # The only request that can be in flight is in flight now.
         with pytest.raises(BrokerUnavailableError):
             client.flush(500)
         send(client, topic, [b"%d" % number for number in range(100)])
@@ -254,10 +262,10 @@ def test_purged_records_do_not_come_after_the_next_owners(
     next_owner.close()
 
 
-def test_a_purge_waits_for_what_is_under_way(
+def test_a_purge_waits_for_records_in_flight(
     broker: EmbeddedKafka, topic: str, speedups: bool
 ) -> None:
-    """A record on the wire is written before whoever comes next is let in, if at all possible."""
+    """A record in flight is written before the next owner may write, if possible."""
     client = producer(broker, speedups, own={"linger.ms": 0})
     send(client, topic, [b"a"])
     client.flush(20_000)
@@ -275,7 +283,7 @@ def test_a_purge_waits_for_what_is_under_way(
 
 
 def test_closing_is_bounded(broker: EmbeddedKafka, topic: str, speedups: bool) -> None:
-    """Also in the middle of a transaction that the broker does not answer to."""
+    """Even in a transaction while the broker does not answer."""
     once = config(broker, processing_guarantee="exactly_once_v2")
     transactional = TransactionalRecordProducer(
         librdkafka_settings(once, "producer", "p"), unique("tx"), speedups=speedups

@@ -1,6 +1,6 @@
-"""The group member on the lowest kafka-python that is supported; all other tests take the locked.
+"""The group member on the lowest supported kafka-python; other tests use the locked version.
 
-Its inner parts are used, of which a release may change anything.
+The member uses private parts of kafka-python, which any release may change.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.machine.other_versions import installed, run
 
-from millstream.kafka.kafka_python_parts import OLDEST
+from millstream.kafka.kafka_python_compat import OLDEST
 from millstream.testing import EmbeddedKafka
 
 LOWEST = ".".join(map(str, OLDEST))
@@ -24,21 +24,21 @@ def lowest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_lowest_version_joins_commits_and_leaves(lowest: Path, kafka: EmbeddedKafka) -> None:
-    """Goal: the lower bound in pyproject.toml is one with which a group works."""
+    """Goal: a group works with the lower bound of pyproject.toml."""
     kafka.create_topic("lowest-kafka-python", partitions=4)
     program = ["-m", "support.broker.member_round"]
-    said = run(lowest, [*program, kafka.bootstrap_servers, "lowest-kafka-python"], 120)
-    told = json.loads(said.splitlines()[-1])
-    assert told["version"] == LOWEST
-    assert Path(told["file"]).is_relative_to(lowest)
+    output = run(lowest, [*program, kafka.bootstrap_servers, "lowest-kafka-python"], 120)
+    report = json.loads(output.splitlines()[-1])
+    assert report["version"] == LOWEST
+    assert Path(report["file"]).is_relative_to(lowest)
 
 
 @pytest.mark.slow
-def test_the_lowest_version_does_all_that_the_locked_one_does(lowest: Path) -> None:
-    """Goal: outages, stalls and changes of topics go as with the locked version. `make lowest`"""
+def test_the_lowest_version_passes_the_member_tests(lowest: Path) -> None:
+    """Goal: outages, stalls and topic changes as with the locked version. Run by `make lowest`."""
     files = [
         "tests/integration/kafka/test_member.py",
         "tests/integration/kafka/test_member_failures.py",
     ]
-    said = run(lowest, ["-m", "pytest", "-q", "-p", "no:cacheprovider", *files], 900)
-    assert "passed" in said or "100%" in said
+    output = run(lowest, ["-m", "pytest", "-q", "-p", "no:cacheprovider", *files], 900)
+    assert "passed" in output or "100%" in output

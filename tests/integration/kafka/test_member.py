@@ -1,4 +1,4 @@
-"""A group member against a real broker: joining, sharing, committing, changing topics, leaving."""
+"""A group member on a real broker: joining, sharing, committing, changing topics, leaving."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from millstream.errors import (
     RebalanceInProgressError,
 )
 from millstream.kafka.cluster.admin import ClusterAdmin
-from millstream.kafka.member.group_member import Assigned, CommitOffset, Revoked
-from millstream.kafka.member.life import Membership
+from millstream.kafka.membership.member_events import Assigned, CommitOffset, Revoked
+from millstream.kafka.membership.membership import Membership
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 
-#: Long, because what these tests wait for is no lost session: a machine that stands still for a few
-#: seconds would end a short one, and with it the quiet that some of them look for.
+#: Long, because no test here waits for an expired session: if the machine stalls for a few seconds,
+#: a short session would expire and disturb tests that expect no events.
 LONG_SESSION_MS = 20_000
 
 
@@ -50,8 +50,8 @@ def admin(broker: EmbeddedKafka) -> AdminClient:
 
 
 def membership(loop: Loop) -> Membership:
-    """What a loop's member knows while it is in its group."""
-    life = loop.member._life
+    """The membership of a loop's member."""
+    life = loop.member._membership
     assert life is not None
     return life
 
@@ -60,18 +60,20 @@ def all_in(loops: list[Loop], generation: int) -> bool:
     return all(loop.generations[-1] == generation for loop in loops)
 
 
-def test_the_racks_of_replicas_are_told(broker: EmbeddedKafka, topic: str) -> None:
-    """They are what the leader compares with the members' `client_rack`."""
-    with contextlib.closing(ClusterAdmin({"bootstrap.servers": broker.bootstrap_servers})) as asked:
-        racks = asked.replica_racks([topic, unique("absent")])
+def test_the_racks_of_replicas(broker: EmbeddedKafka, topic: str) -> None:
+    """The leader compares them with the members' `client_rack`."""
+    with contextlib.closing(
+        ClusterAdmin({"bootstrap.servers": broker.bootstrap_servers})
+    ) as cluster_admin:
+        racks = cluster_admin.replica_racks([topic, unique("absent")])
     assert racks == {TopicPartition(topic, number): {"eu-1"} for number in range(4)}
 
 
-def test_a_single_member_is_given_everything_and_its_own_user_data(
+def test_a_single_member_gets_everything_and_its_own_user_data(
     broker: EmbeddedKafka, start: Start, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Aim: what the assignor gets and what it answers arrive unchanged; one Assigned."""
-    caplog.set_level(logging.INFO, "millstream.kafka.member.group_member")
+    """Goal: the assignor's input and output arrive unchanged; there is one Assigned event."""
+    caplog.set_level(logging.INFO, "millstream.kafka.membership.group_member")
     assignor = Assignor({topic: 4}, b"\x00from the member\xff")
     loop = start("single-" + topic, [topic], assignor, client_rack="eu-1")
     loop.await_owned(4)
@@ -83,7 +85,7 @@ def test_a_single_member_is_given_everything_and_its_own_user_data(
     assert assigned.user_data == f"round 1 for {assigned.member_id}".encode()
     assert not loop.member.rebalancing
 
-    (members,) = assignor.asked
+    (members,) = assignor.assign_requests
     (subscription,) = members.values()
     assert subscription.topics == (topic,)
     assert subscription.user_data == b"\x00from the member\xff"
@@ -93,11 +95,13 @@ def test_a_single_member_is_given_everything_and_its_own_user_data(
     assert "as leader with 4 partitions" in caplog.text
 
 
-def test_two_members_share_and_what_moves_is_committed_before_it_is_handed_on(
+def test_two_members_share_and_moved_partitions_are_committed_first(
     start: Start, topic: str
 ) -> None:
-    """Aim: cooperative rebalancing in three generations. The newcomer finds the commit which the
-    first member made while it handled Revoked."""
+    """Goal: cooperative rebalancing in three generations.
+
+    The new member finds the commit that the first member made while it handled Revoked.
+    """
     group = unique("share")
     first = start(group, [topic], Assignor({topic: 4}))
     first.await_owned(4)
@@ -118,11 +122,12 @@ def test_two_members_share_and_what_moves_is_committed_before_it_is_handed_on(
     assert wait_for(lambda: first.generations == [1, 2, 3] and second.generations == [2, 3])
     assert first.stays_quiet(2)
     assert second.generations == [2, 3]
-    # The events of the first: all, then revoked before the assignment that lacks it.
+    # The events of the first member: all partitions, then Revoked before the assignment without
+    # them.
     assert [type(event) for event in first.events] == [Assigned, Revoked, Assigned, Assigned]
 
 
-def test_offsets_come_back_with_metadata_and_epoch(start: Start, topic: str) -> None:
+def test_offsets_are_returned_with_metadata_and_epoch(start: Start, topic: str) -> None:
     loop = start(unique("offsets"), [topic], Assignor({topic: 4}))
     loop.await_owned(4)
     zero, one, two = (TopicPartition(topic, i) for i in range(3))
@@ -133,34 +138,34 @@ def test_offsets_come_back_with_metadata_and_epoch(start: Start, topic: str) -> 
     loop.member.commit({}, 5_000)
 
 
-def test_commits_arrive_in_the_order_in_which_they_were_begun(start: Start, topic: str) -> None:
-    """Whether or not anybody waits for the answers: the last offset is the one that stays."""
+def test_commits_arrive_in_order(start: Start, topic: str) -> None:
+    """Whether or not the caller waits for the answers: the last offset stays committed."""
     loop = start(unique("begun"), [topic], Assignor({topic: 4}))
     loop.await_owned(4)
     place = TopicPartition(topic, 0)
     begun = [loop.member.begin_commit({place: CommitOffset(offset)}, 5_000) for offset in range(20)]
     loop.member.commit({place: CommitOffset(20)}, 5_000)
-    assert all(answer.is_there for answer in begun)
+    assert all(answer.is_done for answer in begun)
     for answer in begun:
-        answer.take()
+        answer.result()
     assert loop.member.committed([place], 5_000) == {place: CommitOffset(20)}
 
 
-def test_a_follower_can_make_the_whole_group_rebalance(start: Start, topic: str) -> None:
-    """Aim: a request is worth a generation although the user data are the same as before, and one
-    that is already fulfilled is worth none."""
+def test_a_follower_can_request_a_rebalance(start: Start, topic: str) -> None:
+    """Goal: a request causes a generation even with unchanged user data, but not if it is
+    already satisfied."""
     group = unique("rejoin")
     loops = [start(group, [topic], Assignor({topic: 4})) for _ in range(2)]
     for loop in loops:
         loop.await_owned(2)
     wait_for(lambda: loops[0].generations[-1] == loops[1].generations[-1])
     generation = loops[0].generations[-1]
-    leader = next(loop for loop in loops if membership(loop).coordinator.leads)
+    leader = next(loop for loop in loops if membership(loop).coordinator.is_leader)
     follower = next(loop for loop in loops if loop is not leader)
 
     for _ in range(3):
         generation += 1
-        follower.member.request_rejoin("the test wants it")
+        follower.member.request_rejoin("requested by a test")
         wait_for(partial(all_in, loops, generation))
     for loop in loops:
         loop.member.request_rejoin("late", generation=generation - 1)
@@ -169,11 +174,11 @@ def test_a_follower_can_make_the_whole_group_rebalance(start: Start, topic: str)
     wait_for(lambda: all(loop.generations[-1] == generation + 1 for loop in loops))
 
 
-def test_missing_topics_do_not_hinder_and_are_not_created(
+def test_missing_topics_are_tolerated_and_not_created(
     broker: EmbeddedKafka, start: Start, topic: str
 ) -> None:
-    """Aim: a subscription may name topics that do not exist; they are watched, not created, and
-    their appearance is a reason to rebalance."""
+    """Goal: a subscription may contain topics that do not exist; they are watched, not created,
+    and their appearance causes a rebalance."""
     missing = unique("missing")
     assignor = Assignor({topic: 4, missing: 2})
     assignor.counts.pop(missing)
@@ -191,7 +196,8 @@ def test_missing_topics_do_not_hinder_and_are_not_created(
 def test_topics_the_assignor_creates_cause_no_further_rebalance(
     broker: EmbeddedKafka, start: Start, topic: str
 ) -> None:
-    """Aim: repartition topics made while the leader assigns do not look like a change later on."""
+    """Goal: repartition topics created while the leader assigns do not look like a change
+    afterwards."""
     internal = unique("repartition")
     assignor = Assignor({topic: 4, internal: 3})
     assignor.before_assign = lambda: broker.create_topic(internal, partitions=3)
@@ -204,7 +210,7 @@ def test_topics_the_assignor_creates_cause_no_further_rebalance(
 def test_partitions_added_to_a_source_topic_cause_one_rebalance(
     broker: EmbeddedKafka, start: Start, topic: str
 ) -> None:
-    """Aim: follows Java: the leader watches the topics of the group."""
+    """Goal: as in Java, the leader watches the topics of the group."""
     group = unique("grows")
     assignors = [Assignor({topic: 4}) for _ in "ab"]
     loops = [start(group, [topic], each, metadata_max_age_ms=300) for each in assignors]
@@ -223,9 +229,7 @@ def test_partitions_added_to_a_source_topic_cause_one_rebalance(
     assert loops[0].generations[-1] == before + 1
 
 
-def test_a_pattern_follows_the_topics_that_match_from_end_to_end(
-    broker: EmbeddedKafka, start: Start
-) -> None:
+def test_a_pattern_matches_whole_topic_names(broker: EmbeddedKafka, start: Start) -> None:
     prefix = unique("pattern")
     broker.create_topic(f"{prefix}-a", partitions=1)
     broker.create_topic(f"x{prefix}-a", partitions=1)
@@ -237,30 +241,12 @@ def test_a_pattern_follows_the_topics_that_match_from_end_to_end(
     assert loop.await_owned(2) == {TopicPartition(f"{prefix}-{x}", 0) for x in "ab"}
     assert loop.stays_quiet(1.5)
     assert loop.generations == [1, 2]
-    with pytest.raises(IllegalStateError, match="follows a pattern"):
-        loop.member.subscribe(["other"])
 
 
-def test_a_changed_subscription_gives_up_first_what_it_no_longer_reads(
-    broker: EmbeddedKafka, start: Start, topic: str
-) -> None:
-    other = unique("other")
-    broker.create_topic(other, partitions=2)
-    loop = start(unique("subscribe"), [topic], Assignor({topic: 4, other: 2}))
-    loop.await_owned(4)
-    loop.member.subscribe([other])
-    assert loop.await_owned(2) == {TopicPartition(other, i) for i in range(2)}
-    (revoked,) = loop.of(Revoked)
-    assert revoked.partitions == {TopicPartition(topic, i) for i in range(4)}
-    assert loop.member.committed([TopicPartition(topic, 3)], 5_000) == {
-        TopicPartition(topic, 3): CommitOffset(103, f"from {topic}-3")
-    }
-
-
-def test_a_close_hands_over_at_once_and_staying_keeps_until_the_session_ends(
+def test_a_close_leaves_the_group_or_keeps_partitions_until_the_session_ends(
     start: Start, topic: str
 ) -> None:
-    """Aim: leave_group=True costs a heartbeat, leave_group=False the session timeout."""
+    """Goal: leave_group=True takes a heartbeat, leave_group=False the session timeout."""
     group = unique("leave")
     first, second, third = (
         start(group, [topic], Assignor({topic: 4}), session_timeout_ms=SESSION_MS) for _ in range(3)
@@ -280,9 +266,9 @@ def test_a_close_hands_over_at_once_and_staying_keeps_until_the_session_ends(
     assert time.monotonic() - began > SESSION_MS / 1000 - 0.7
 
 
-def test_a_close_does_not_wait_for_a_join_that_others_hold_up(start: Start, topic: str) -> None:
-    """Aim: the broker holds this member's join until the first has given up its partitions; the
-    close gets through on another connection, and the group goes on without it."""
+def test_a_close_does_not_wait_for_a_delayed_join(start: Start, topic: str) -> None:
+    """Goal: the broker holds this member's join until the first member has revoked its
+    partitions; the close uses another connection, and the group continues without the member."""
     group = unique("pending")
     first = start(group, [topic], Assignor({topic: 4}))
     first.await_owned(4)
@@ -302,8 +288,8 @@ def test_a_close_does_not_wait_for_a_join_that_others_hold_up(start: Start, topi
     first.await_owned(4)
 
 
-def test_no_join_goes_out_while_a_transaction_is_committed(start: Start, topic: str) -> None:
-    """Aim: the group metadata stay valid from where they are read to where they are checked."""
+def test_no_join_is_sent_during_a_transaction_commit(start: Start, topic: str) -> None:
+    """Goal: the group metadata stay valid between reading and checking them."""
     loop = start(unique("hold"), [topic], Assignor({topic: 4}))
     loop.await_owned(4)
     with loop.member.without_rejoin():
@@ -316,7 +302,7 @@ def test_no_join_goes_out_while_a_transaction_is_committed(start: Start, topic: 
     hold_up = Assignor({topic: 4})
     hold_up.before_assign = lambda: time.sleep(1)
     slow = start(unique("hold"), [topic], hold_up)
-    wait_for(lambda: hold_up.asked)
+    wait_for(lambda: hold_up.assign_requests)
     with pytest.raises(RebalanceInProgressError), slow.member.without_rejoin():
         pass
     with pytest.raises(RebalanceInProgressError):
@@ -324,11 +310,11 @@ def test_no_join_goes_out_while_a_transaction_is_committed(start: Start, topic: 
     slow.await_owned(4)
 
 
-def test_offsets_of_an_open_transaction_are_waited_for_and_old_generations_are_fenced(
+def test_offsets_wait_for_open_transactions_and_old_generations_are_fenced(
     broker: EmbeddedKafka, start: Start, topic: str
 ) -> None:
-    """Aim: generation and member id are what a transactional producer needs (KIP-447), and a new
-    owner does not start from offsets that a transaction is about to replace."""
+    """Goal: a transactional producer needs generation and member id (KIP-447), and a new owner
+    must not start from offsets that a transaction is about to replace."""
     group = unique("eos")
     loop = start(group, [topic], Assignor({topic: 4}), isolation_level="read_committed")
     loop.await_owned(4)
@@ -356,10 +342,10 @@ def test_offsets_of_an_open_transaction_are_waited_for_and_old_generations_are_f
         producer.close(timeout=5)
 
 
-def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
+def test_a_static_member_returns_to_its_partitions_without_a_rebalance(
     start: Start, topic: str
 ) -> None:
-    """Aim: KIP-345, for the leader too, which goes on watching the topics (KIP-814)."""
+    """Goal: KIP-345, also for the leader, which continues to watch the topics (KIP-814)."""
     group = unique("static")
     first = start(group, [topic], Assignor({topic: 4}), group_instance_id="one")
     first.await_owned(4)
@@ -374,13 +360,13 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
     assert second.owned == owned
     assert again.stays_quiet(1.5)
     assert second.generations[-1] == generation
-    assert membership(again)._watch.topics == {topic}
+    assert membership(again)._topic_monitor.topics == {topic}
 
     again.close(leave_group=True)
     second.await_owned(4, seconds=LONG_SESSION_MS / 1000 / 2)
 
 
-def test_a_member_is_used_in_the_order_of_its_life(broker: EmbeddedKafka, start: Start) -> None:
+def test_calls_in_the_wrong_order_are_rejected(broker: EmbeddedKafka, start: Start) -> None:
     loop = Loop(broker.bootstrap_servers, unique("order"), ["t"], Assignor({}))
     with pytest.raises(IllegalStateError, match="has not joined yet"):
         loop.member.commit({TopicPartition("t", 0): CommitOffset(1)}, 1_000)

@@ -1,4 +1,4 @@
-"""A group member when things go wrong: crashes, fencing, stalls, outages, bad assignors."""
+"""A group member during failures: crashes, fencing, stalls, outages, bad assignors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.broker.group_members import BROKER, SESSION_MS, Assignor, Loop, Sta
 from support.broker.topics import unique
 from support.waiting import wait_for
 
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import (
     BrokerUnavailableError,
     ConfigError,
@@ -30,8 +30,8 @@ from millstream.errors import (
     TaskAssignmentError,
     TaskMigratedError,
 )
-from millstream.kafka.member.group_member import Assigned, CommitOffset, Failed, Lost, Revoked
-from millstream.kafka.settings.clients import kafka_python_settings
+from millstream.kafka.membership.member_events import Assigned, CommitOffset, Failed, Lost, Revoked
+from millstream.kafka.settings.librdkafka_settings import kafka_python_settings
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 
@@ -44,7 +44,7 @@ def broker() -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture
 def worker(broker: EmbeddedKafka) -> Iterator[Callable[[str, str], Worker]]:
-    """Starts members in processes of their own, and kills them after the test."""
+    """Start members in their own processes, and kill them after the test."""
     with ExitStack() as running:
 
         def start_worker(group: str, topic: str) -> Worker:
@@ -64,26 +64,26 @@ def worker(broker: EmbeddedKafka) -> Iterator[Callable[[str, str], Worker]]:
 def test_a_killed_process_loses_its_partitions_when_its_session_ends(
     broker: EmbeddedKafka, start: Start, worker: Callable[[str, str], Worker]
 ) -> None:
-    """Aim: SIGKILL costs a session timeout and a rebalance, not more and not less."""
+    """Goal: SIGKILL costs exactly a session timeout and a rebalance."""
     topic, group = unique("killed"), unique("killed")
     broker.create_topic(topic, partitions=member_settles.PARTITIONS)
-    victim = worker(group, topic)
-    wait_for(lambda: victim.owned() == 8, 30)
+    killed = worker(group, topic)
+    wait_for(lambda: killed.owned() == 8, 30)
     survivor = start(group, [topic], Assignor({topic: 8}))
     survivor.await_owned(4)
-    wait_for(lambda: victim.owned() == 4)
+    wait_for(lambda: killed.owned() == 4)
 
-    victim.signal(signal.SIGKILL)
+    killed.signal(signal.SIGKILL)
     began = time.monotonic()
     survivor.await_owned(8)
     waited = time.monotonic() - began
     assert SESSION_MS / 1000 - 1 < waited < SESSION_MS / 1000 + 5
 
 
-def test_a_process_that_slept_through_its_session_finds_out_and_joins_again(
+def test_a_process_paused_beyond_its_session_rejoins(
     broker: EmbeddedKafka, start: Start, worker: Callable[[str, str], Worker]
 ) -> None:
-    """Aim: SIGSTOP beyond the session, like a paused virtual machine: Lost, then Assigned."""
+    """Goal: SIGSTOP beyond the session, like a paused virtual machine: Lost, then Assigned."""
     topic, group = unique("asleep"), unique("asleep")
     broker.create_topic(topic, partitions=member_settles.PARTITIONS)
     sleeper = worker(group, topic)
@@ -98,13 +98,13 @@ def test_a_process_that_slept_through_its_session_finds_out_and_joins_again(
     assert sleeper.events[1]["partitions"] == 8
 
 
-def test_a_member_that_was_thrown_out_cannot_commit_and_joins_again(
+def test_a_fenced_member_cannot_commit_and_rejoins(
     broker: EmbeddedKafka, start: Start, topic: str
 ) -> None:
-    """Aim: a fenced commit is a TaskMigratedError; the partitions are reported lost, once, and
+    """Goal: a fenced commit is a TaskMigratedError; the partitions are reported lost, once, and
     nothing can be committed before that is acknowledged."""
     group = unique("fenced")
-    # No heartbeat tells it: the commit is the first to notice.
+    # The heartbeat interval is so long that the commit detects it first.
     loop = start(group, [topic], Assignor({topic: 4}), heartbeat_interval_ms=2_900)
     loop.await_owned(4)
     loop.on_lost = lambda event: False
@@ -126,11 +126,11 @@ def test_a_member_that_was_thrown_out_cannot_commit_and_joins_again(
     assert loop.member.committed(offsets, 5_000) == offsets
 
 
-def test_a_loop_without_progress_leaves_and_comes_back_with_progress(
+def test_a_member_leaves_without_progress_and_rejoins_with_progress(
     start: Start, topic: str
 ) -> None:
-    """Aim: max.poll.interval.ms, enforced by our own clock: the others get the partitions, the
-    member reports Lost and joins again only when the loop is back and has acknowledged."""
+    """Goal: max.poll.interval.ms, enforced by the member's own clock: others get the partitions,
+    and the member reports Lost and joins again only after the loop is back and has acknowledged."""
     group = unique("stalled")
     stuck = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=2_000)
     stuck.await_owned(4)
@@ -147,21 +147,21 @@ def test_a_loop_without_progress_leaves_and_comes_back_with_progress(
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_a_loop_that_recovers_while_its_revocation_breaks_off(
+def test_a_loop_that_recovers_during_an_aborted_revocation(
     start: Start, topic: str, taken: bool
 ) -> None:
-    """Aim: whether the loop has seen the event or not, a member that has not given up what it
-    should, and does not leave because its loop is back, does not stay in a generation with
-    partitions that nobody processes."""
+    """Goal: a member whose loop recovers, and which therefore does not leave, must not stay in a
+    generation with partitions that no loop processes, whether or not the loop has received the
+    Revoked event."""
     group = unique("recovers")
     stuck = start(group, [topic], Assignor({topic: 4}))
     stuck.await_owned(4)
-    life = stuck.member._life
+    life = stuck.member._membership
     assert life is not None
     stalled, release = threading.Event(), threading.Event()
-    give_up = life._give_up
+    give_up = life._revoke
 
-    async def stalls_meanwhile(partitions: frozenset[TopicPartition]) -> bool:
+    async def stall_during_revocation(partitions: frozenset[TopicPartition]) -> bool:
         if not taken and not broken_off:
             stalled.set()
         done = await give_up(partitions)
@@ -177,7 +177,7 @@ def test_a_loop_that_recovers_while_its_revocation_breaks_off(
         stuck.commit_revoked(event)
 
     broken_off: list[bool] = []
-    life._give_up = stalls_meanwhile  # type: ignore[method-assign]
+    life._revoke = stall_during_revocation  # type: ignore[method-assign]
     life._without_progress = stalled.is_set  # type: ignore[method-assign]
     stuck.on_revoked = hang
     other = start(group, [topic], Assignor({topic: 4}))
@@ -189,25 +189,23 @@ def test_a_loop_that_recovers_while_its_revocation_breaks_off(
     wait_for(lambda: stuck.generations[-1] == other.generations[-1])
 
 
-def test_a_group_that_is_left_while_its_answer_comes_in_is_joined_again(
-    start: Start, topic: str
-) -> None:
-    """Aim: kafka-python takes a member for joined whose generation was reset between the answer
-    and its use; it would never join again."""
+def test_a_generation_reset_during_a_join_causes_a_rejoin(start: Start, topic: str) -> None:
+    """Goal: kafka-python considers a member joined even if its generation was reset between the
+    answer and its use; it would never join again."""
     group = unique("left")
     loop = start(group, [topic], Assignor({topic: 4}))
     loop.await_owned(4)
-    life = loop.member._life
+    life = loop.member._membership
     assert life is not None
     coordinator = life.coordinator
     complete = coordinator._on_join_complete_async
 
-    async def left_meanwhile(*answer: Any, **named: Any) -> None:
+    async def reset_generation(*answer: Any, **named: Any) -> None:
         coordinator._on_join_complete_async = complete  # type: ignore[method-assign]
         coordinator._generation = type(coordinator._generation).NO_GENERATION
         await complete(*answer, **named)
 
-    coordinator._on_join_complete_async = left_meanwhile  # type: ignore[method-assign]
+    coordinator._on_join_complete_async = reset_generation  # type: ignore[method-assign]
     generation = loop.generations[-1]
     loop.member.request_rejoin("to have an answer come in")
     loop.await_event(Lost)
@@ -216,8 +214,8 @@ def test_a_group_that_is_left_while_its_answer_comes_in_is_joined_again(
     assert -1 not in loop.generations
 
 
-def test_a_failure_is_told_even_if_leaving_fails_as_well(start: Start, topic: str) -> None:
-    """Aim: a stream thread that never hears of its member's end would wait for ever."""
+def test_a_failure_is_reported_even_if_leaving_fails_as_well(start: Start, topic: str) -> None:
+    """Goal: a stream thread that is not notified of its member's end would wait forever."""
 
     def fail() -> None:
         raise ZeroDivisionError("no user data")
@@ -228,18 +226,16 @@ def test_a_failure_is_told_even_if_leaving_fails_as_well(start: Start, topic: st
     assignor = Assignor({topic: 4})
     loop = start(unique("cannot-leave"), [topic], assignor)
     loop.await_owned(4)
-    assert loop.member._life is not None
-    loop.member._life.coordinator.leave = leave  # type: ignore[method-assign]
+    assert loop.member._membership is not None
+    loop.member._membership.coordinator.leave = leave  # type: ignore[method-assign]
     assignor.before_user_data = fail
     loop.member.request_rejoin("to make it fail")
     assert isinstance(loop.await_event(Failed).error, TaskAssignmentError)
 
 
-def test_a_loop_stuck_over_a_revocation_does_not_hold_up_the_group(
-    start: Start, topic: str
-) -> None:
-    """Aim: a Revoked that is never acknowledged is bounded by max.poll.interval.ms as well, and
-    the late acknowledgement brings the member back."""
+def test_a_loop_stuck_in_a_revocation_does_not_block_the_group(start: Start, topic: str) -> None:
+    """Goal: a Revoked event that is never acknowledged is limited by max.poll.interval.ms as
+    well, and the late acknowledgement makes the member rejoin."""
     group = unique("stuck")
     stuck = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=2_000)
     stuck.await_owned(4)
@@ -253,17 +249,19 @@ def test_a_loop_stuck_over_a_revocation_does_not_hold_up_the_group(
     release.set()
     stuck.await_owned(2)
     other.await_owned(2)
-    # What was revoked is not lost a second time.
+    # Revoked partitions are not lost a second time.
     (lost,) = stuck.of(Lost)
     assert not lost.partitions & stuck.of(Revoked)[0].partitions
     assert len(lost.partitions) == 2
 
 
-def test_a_static_member_without_progress_keeps_its_place_until_its_session_ends(
+def test_a_static_member_without_progress_keeps_its_partitions_until_its_session_ends(
     start: Start, topic: str
 ) -> None:
-    """Aim: follows Kafka: a static member never leaves by itself. Its loop hears of the loss at
-    once, the group only by its silence."""
+    """Goal: as in Kafka, a static member never leaves by itself.
+
+    Its loop is notified of the loss immediately, the group only when the session expires.
+    """
     group = unique("static-stalled")
     stuck = start(
         group, [topic], Assignor({topic: 4}), group_instance_id="one", max_poll_interval_ms=2_000
@@ -284,10 +282,11 @@ def test_a_static_member_without_progress_keeps_its_place_until_its_session_ends
     other.await_owned(2)
 
 
-def test_a_static_member_back_within_its_session_goes_on_without_a_rebalance(
+def test_a_static_member_returns_within_its_session_without_a_rebalance(
     start: Start, topic: str
 ) -> None:
-    """Aim: what it lost it is given again, in the same generation, and nobody else notices."""
+    """Goal: it gets its lost partitions back in the same generation, and no other member is
+    affected."""
     group = unique("static-back")
     stuck = start(
         group,
@@ -313,11 +312,12 @@ def test_a_static_member_back_within_its_session_goes_on_without_a_rebalance(
     stuck.member.commit(dict.fromkeys(owned, CommitOffset(1)), 5_000)
 
 
-def test_a_static_member_stalled_while_its_join_is_pending_does_not_leave(
-    start: Start, topic: str
-) -> None:
-    """Aim: the broker holds its join until another has given up its partitions. The join comes to
-    its end, so that the group goes on, and only then the member falls silent."""
+def test_a_static_member_stalled_during_a_join_does_not_leave(start: Start, topic: str) -> None:
+    """Goal: the broker holds its join until another member has revoked its partitions.
+
+    The join completes, so that the group continues, and only then the member stops sending
+    heartbeats.
+    """
     group = unique("static-pending")
     first = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=60_000)
     first.await_owned(4)
@@ -330,13 +330,13 @@ def test_a_static_member_stalled_while_its_join_is_pending_does_not_leave(
     second.member.request_rejoin("to have a join pending")
     wait_for(lambda: second.member.rebalancing)
     second.making_progress = False
-    life = second.member._life
+    life = second.member._membership
     assert life is not None
     wait_for(life._without_progress)
     assert second.stays_quiet(1)
     first.on_revoked = first.commit_revoked
     first.member.acknowledge(revoked)
-    # It was given what the first gave up, and lets it lie until its session ends.
+    # It got the partitions of the first member, and does not process them until its session ends.
     began = time.monotonic()
     wait_for(lambda: second.generations and second.generations[-1] > generation)
     second.await_event(Lost)
@@ -347,7 +347,7 @@ def test_a_static_member_stalled_while_its_join_is_pending_does_not_leave(
 
 
 def test_a_static_member_that_fails_does_not_leave(start: Start, topic: str) -> None:
-    """Aim: whoever restarts it within the session timeout finds its partitions untouched."""
+    """Goal: if it is restarted within the session timeout, its partitions are unchanged."""
     group = unique("static-fails")
     other = start(group, [topic], Assignor({topic: 4}))
     other.await_owned(4)
@@ -371,9 +371,9 @@ def test_a_static_member_that_fails_does_not_leave(start: Start, topic: str) -> 
     assert other.stays_quiet(1)
 
 
-def test_a_broker_outage_is_waited_out(topic: str) -> None:
-    """Aim: a crash and restart of the only broker, shorter than the session: no event at all, and
-    commits work again. Longer commits end in BrokerUnavailableError."""
+def test_a_short_broker_outage_causes_no_event(topic: str) -> None:
+    """Goal: a crash and restart of the only broker, shorter than the session: no event at all,
+    and commits work again. During longer outages commits raise BrokerUnavailableError."""
     with EmbeddedKafka(properties=BROKER) as own:
         own.create_topic("in", partitions=2)
         loop = Loop(
@@ -383,7 +383,7 @@ def test_a_broker_outage_is_waited_out(topic: str) -> None:
             loop.await_owned(2)
             offsets = {TopicPartition("in", 0): CommitOffset(9)}
             own.kill()
-            with pytest.raises(BrokerUnavailableError, match="did not answer in time"):
+            with pytest.raises(BrokerUnavailableError, match="did not respond in time"):
                 loop.member.commit(offsets, 1_000)
             own.start()
             loop.member.commit(offsets, 20_000)
@@ -400,7 +400,7 @@ def test_a_broker_outage_is_waited_out(topic: str) -> None:
 def test_an_assignor_that_raises_fails_its_member_but_not_the_group(
     start: Start, topic: str
 ) -> None:
-    """Aim: the error arrives with its story; the other member leads and goes on."""
+    """Goal: the error arrives with its traceback; the other member leads and continues."""
     group = unique("raises")
 
     def fail() -> None:
@@ -419,7 +419,7 @@ def test_an_assignor_that_raises_fails_its_member_but_not_the_group(
     error = leader.await_event(Failed).error
     assert isinstance(error, TaskAssignmentError)
     assert isinstance(error.__cause__, ZeroDivisionError)
-    assert "ZeroDivisionError when asked for an assignment" in str(error)
+    assert "ZeroDivisionError when computing an assignment" in str(error)
     follower.await_owned(4)
     assert time.monotonic() - began < SESSION_MS / 1000 - 0.5
     assert leader.member.next_event(0) == Failed(error)
@@ -427,15 +427,15 @@ def test_an_assignor_that_raises_fails_its_member_but_not_the_group(
         leader.member.commit({TopicPartition(topic, 0): CommitOffset(1)}, 1_000)
 
 
-def test_a_leader_whose_questions_are_not_answered_ends_nobody(start: Start, topic: str) -> None:
-    """Aim: nothing is decided without the cluster's answers, and the group joins again until they
-    come; nobody loses what it owns. That goes on as long as brokers are waited for."""
+def test_failed_lookups_of_the_leader_end_no_member(start: Start, topic: str) -> None:
+    """Goal: nothing is assigned without the cluster's answers, and the group rejoins until they
+    arrive; no member loses its partitions. This continues for the bootstrap timeout."""
     group = unique("unanswered")
-    asked: list[str] = []
+    lookups: list[str] = []
 
-    def unanswered() -> None:
-        asked.append("leader")
-        if len(asked) <= 2:
+    def fail_twice() -> None:
+        lookups.append("leader")
+        if len(lookups) <= 2:
             raise BrokerUnavailableError("Looking up topics failed")
 
     flaky = Assignor({topic: 4})
@@ -445,29 +445,29 @@ def test_a_leader_whose_questions_are_not_answered_ends_nobody(start: Start, top
     kept = follower.await_owned(2)
     wait_for(lambda: leader.generations[-1] == follower.generations[-1])
     generation = leader.generations[-1]
-    flaky.before_assign = unanswered
-    leader.member.request_rejoin("to have it ask the cluster")
+    flaky.before_assign = fail_twice
+    leader.member.request_rejoin("for another lookup")
     wait_for(lambda: leader.generations[-1] == follower.generations[-1] > generation)
-    assert len(asked) == 3
+    assert len(lookups) == 3
     assert leader.generations[-1] >= generation + 3
     assert (len(leader.owned), follower.owned) == (2, kept)
     assert not leader.of(Lost)
     assert not follower.of(Lost)
 
-    hopeless = Assignor({topic: 4})
-    alone = start(unique("hopeless"), [topic], hopeless, bootstrap_timeout_ms=2_000)
+    failing_assignor = Assignor({topic: 4})
+    alone = start(unique("hopeless"), [topic], failing_assignor, bootstrap_timeout_ms=2_000)
     alone.await_owned(4)
 
-    def never() -> None:
+    def fail_always() -> None:
         raise BrokerUnavailableError("Looking up topics failed")
 
-    hopeless.before_assign = never
-    alone.member.request_rejoin("to have it ask the cluster")
+    failing_assignor.before_assign = fail_always
+    alone.member.request_rejoin("for another lookup")
     assert isinstance(alone.await_event(Failed).error, BrokerUnavailableError)
-    assert len(hopeless.asked) >= 3
+    assert len(failing_assignor.assign_requests) >= 3
 
 
-def test_an_assignors_own_errors_keep_their_kind(start: Start, topic: str) -> None:
+def test_errors_of_an_assignor_keep_their_type(start: Start, topic: str) -> None:
     def fail() -> None:
         raise MissingSourceTopicError("no such topic", topic="orders")
 
@@ -477,15 +477,15 @@ def test_an_assignors_own_errors_keep_their_kind(start: Start, topic: str) -> No
     assert isinstance(error, MissingSourceTopicError)
     assert error.topic == "orders"
 
-    forgetful = Assignor({topic: 4})
-    forgetful.assign = lambda members: {}  # type: ignore[method-assign]
-    error = start(unique("kind"), [topic], forgetful).await_event(Failed).error
+    empty_assignor = Assignor({topic: 4})
+    empty_assignor.assign = lambda members: {}  # type: ignore[method-assign]
+    error = start(unique("kind"), [topic], empty_assignor).await_event(Failed).error
     assert isinstance(error, TaskAssignmentError)
-    assert "answered for the members []" in str(error)
+    assert "returned assignments for []" in str(error)
 
 
 def test_an_assignor_may_take_longer_than_the_session(start: Start, topic: str) -> None:
-    """Aim: creating topics or asking for end offsets must not cost the leader its membership."""
+    """Goal: creating topics or requesting end offsets must not cost the leader its membership."""
     assignor = Assignor({topic: 4})
     assignor.before_assign = lambda: time.sleep(SESSION_MS / 1000 * 2)
     loop = start(unique("slow"), [topic], assignor)
@@ -493,7 +493,7 @@ def test_an_assignor_may_take_longer_than_the_session(start: Start, topic: str) 
     assert loop.generations == [1]
 
 
-def test_a_fenced_static_member_is_told(start: Start, topic: str) -> None:
+def test_a_fenced_static_member_is_notified(start: Start, topic: str) -> None:
     group = unique("instance")
     first = start(group, [topic], Assignor({topic: 4}), group_instance_id="one")
     first.await_owned(4)
@@ -533,12 +533,12 @@ def test_an_unreachable_cluster_is_reported_in_time_with_its_address() -> None:
 def test_a_member_that_starts_in_an_outage_waits_for_the_broker(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Aim: a worker that is restarted while the brokers are away joins when they are back, says
-    now and then what it waits for, and can be closed meanwhile."""
-    caplog.set_level(logging.WARNING, "millstream.kafka.member.group_member")
+    """Goal: a worker that is restarted during an outage joins afterwards, logs the reason of the
+    wait now and then, and can be closed in the meantime."""
+    caplog.set_level(logging.WARNING, "millstream.kafka.membership.group_member")
 
     def waits() -> list[str]:
-        return [one for one in caplog.messages if "waits for a broker at" in one]
+        return [one for one in caplog.messages if "waiting for a broker at" in one]
 
     with EmbeddedKafka(properties=BROKER) as own:
         own.create_topic("in", partitions=2)
@@ -563,9 +563,7 @@ def test_a_member_that_starts_in_an_outage_waits_for_the_broker(
             began = time.monotonic()
             wait_for(lambda: len(waits()) >= 6, 30)
             assert time.monotonic() - began >= 3
-            assert any(
-                "late: waits" in one and "for 2 s already, 90 s at most" in one for one in waits()
-            )
+            assert any("late: waiting" in one and "for 2 s, at most 90 s" in one for one in waits())
             began = time.monotonic()
             closed.close()
             assert time.monotonic() - began < 5
@@ -576,9 +574,9 @@ def test_a_member_that_starts_in_an_outage_waits_for_the_broker(
             late.close()
 
 
-def test_a_member_of_another_security_protocol_is_told_soon(broker: EmbeddedKafka) -> None:
-    """Aim: no outage is waited out where a broker is there that speaks another protocol; what only
-    takes connections may stand for one that is away."""
+def test_a_wrong_security_protocol_is_reported_soon(broker: EmbeddedKafka) -> None:
+    """Goal: a broker with another protocol does not count as an outage; a server that only
+    accepts connections may be an unreachable broker."""
     loop = Loop(
         broker.bootstrap_servers,
         "g",
@@ -614,10 +612,10 @@ def test_wrong_settings_are_reported_by_name(broker: EmbeddedKafka, start: Start
     assert "group.min.session.timeout.ms" in str(error)
 
 
-def test_a_group_of_plain_consumers_is_refused(
+def test_a_group_of_plain_consumers_is_rejected(
     broker: EmbeddedKafka, start: Start, topic: str
 ) -> None:
-    """Aim: an application id that is another application's group id ends in a clear message."""
+    """Goal: an application id that equals another application's group id yields a clear message."""
     group = unique("plain")
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
     consumer.subscribe([topic])
@@ -629,8 +627,8 @@ def test_a_group_of_plain_consumers_is_refused(
 
 
 @pytest.mark.slow
-def test_two_members_with_hogging_loops_settle(broker: EmbeddedKafka) -> None:
-    """Aim: no rebalance without a cause, although the processing loops hold the interpreter lock
+def test_two_members_with_busy_loops_settle(broker: EmbeddedKafka) -> None:
+    """Goal: no unnecessary rebalance, although the processing loops hold the interpreter lock
     for more than a second at a time. `make soak` runs the same for ten minutes."""
     topic = unique("settles")
     broker.create_topic(topic, partitions=member_settles.PARTITIONS)

@@ -1,4 +1,4 @@
-"""What becomes of records that cannot be written, and what is known of those that were."""
+"""Records that cannot be written, and acknowledged offsets."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from millstream.errors import (
     StreamsError,
     TaskMigratedError,
 )
-from millstream.kafka.data.producer_errors import Changelog
+from millstream.kafka.clients.producer_errors import Changelog
 from millstream.record import TaskId
 
 
 @pytest.mark.parametrize("kind", ["plain", "tracked"])
-def test_a_record_that_fails_is_seen(
+def test_a_failed_record_is_reported(
     clients: Clients, make_topic: Callable[..., str], kind: str
 ) -> None:
-    """Refused by the broker long after it was handed over: raised with its place, again and again,
-    so that nothing is committed past it, until it is given up with everything around it."""
+    """The broker rejects it long after the send: the error is raised with its partition,
+    repeatedly, so that nothing after it is committed, until a purge gives up everything around
+    it."""
     topic = make_topic(partitions=2, max_message_bytes="1000")
     producer = clients.producer()
     if kind == "tracked":
@@ -63,11 +64,13 @@ def test_a_record_that_fails_is_seen(
     assert producer.acked_offsets() == ({place(topic, 1): 1} if kind == "tracked" else {})
 
 
-def test_a_client_at_its_end_is_replaced_by_a_purge(
+def test_a_purge_replaces_a_client_after_a_fatal_error(
     clients: Clients, make_topic: Callable[..., str]
 ) -> None:
-    """librdkafka takes nothing any more after a fatal error. That stays until the purge, which
-    makes the producer whole."""
+    """After a fatal error librdkafka accepts no more records.
+
+    This lasts until a purge, which replaces the client.
+    """
     topic = make_topic(max_message_bytes="1000")
     producer = clients.producer(own={"enable.gapless.guarantee": True})
     producer.send(topic, 0, None, b"a", 1)
@@ -102,10 +105,10 @@ def test_the_next_send_raises_as_well(clients: Clients, make_topic: Callable[...
 
 
 @pytest.mark.parametrize("kind", ["plain", "tracked", "transactional"])
-def test_records_that_wait_for_others_are_let_go(
+def test_lingering_records_can_be_sent_early(
     clients: Clients, make_topic: Callable[..., str], kind: str
 ) -> None:
-    """Long before `linger.ms`, of all partitions; a call may be too short to do it."""
+    """Long before `linger.ms`, for all partitions; a single call may be too short."""
     topic = make_topic(partitions=2)
     lingering = {"linger.ms": 9_000}
     producer, finish = clients.begun(transactional=kind == "transactional", own=lingering)
@@ -113,25 +116,25 @@ def test_records_that_wait_for_others_are_let_go(
         producer.track(topic)
     for partition in (0, 1):
         producer.send_many(topic, partition, *numbered(3))
-    assert (producer.held_back, producer.unacknowledged) == (6, 6)
+    assert (producer.unflushed_records, producer.unacknowledged) == (6, 6)
 
-    def let_go() -> bool:
-        producer.send_at_once()
+    def flush_lingering() -> bool:
+        producer.send_lingering()
         return producer.unacknowledged == 0
 
-    wait_for(let_go, 5, "the records to be written")
-    assert producer.held_back == 0
+    wait_for(flush_lingering, 5, "the records are written")
+    assert producer.unflushed_records == 0
     producer.send(topic, 0, None, b"last", 1)
-    assert producer.held_back == 1
+    assert producer.unflushed_records == 1
     finish(TIMEOUT_MS)
-    assert producer.held_back == 0
+    assert producer.unflushed_records == 0
 
 
 @pytest.mark.parametrize("kind", ["plain", "tracked", "transactional"])
 def test_purged_records_are_not_written(
     clients: Clients, make_topic: Callable[..., str], kind: str
 ) -> None:
-    """What waits is dropped, what was acknowledged stays, and what comes next is written, in order
+    """Pending records are dropped, acknowledged ones stay, and later ones are written, in order
     and once."""
     topic = make_topic()
     lingering = {"linger.ms": 5_000}
@@ -163,11 +166,11 @@ def test_purged_records_are_not_written(
 
 
 @pytest.mark.parametrize("tracked", [False, True])
-def test_batches_are_no_larger_than_the_topic_takes(
+def test_batches_respect_the_limit_of_the_topic(
     clients: Clients, make_topic: Callable[..., str], tracked: bool
 ) -> None:
-    """Aim: librdkafka does not split a batch that the broker refuses, so none may be too large,
-    since random bytes do not compress. A record that alone is too large is an error still."""
+    """Goal: librdkafka does not split a batch that the broker rejects, so no batch may be too
+    large (random bytes do not compress). A single record that is too large is still an error."""
     topic = make_topic(max_message_bytes="20000")
     other = make_topic()
     producer = clients.producer(limited=True, producer={"linger.ms": 50})
@@ -192,7 +195,9 @@ def test_batches_are_no_larger_than_the_topic_takes(
     producer.flush(TIMEOUT_MS)
 
 
-def test_a_record_that_is_refused(clients: Clients, make_topic: Callable[..., str]) -> None:
+def test_a_record_rejected_by_the_producer(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
     """Too large for the producer itself: the error has its index, those before it are written."""
     topic = make_topic()
     producer = clients.producer()
@@ -205,8 +210,8 @@ def test_a_record_that_is_refused(clients: Clients, make_topic: Callable[..., st
     assert [value for _, value in read_all(clients.bootstrap, topic)] == [b"a", b"b", b"c"]
 
 
-def test_a_partition_that_does_not_exist(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Seen at the latest by the flush."""
+def test_a_missing_partition(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Detected by the flush at the latest."""
     topic = make_topic()
     producer = clients.producer()
     producer.send(topic, 0, None, b"v", 1)
@@ -222,7 +227,7 @@ def test_a_partition_that_does_not_exist(clients: Clients, make_topic: Callable[
 
 
 def test_a_full_queue_is_waited_for(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """With room for ten records, a thousand get through, in order, each once."""
+    """With room for ten records, a thousand are written, in order, each once."""
     topic, log = make_topic(), make_topic()
     producer = clients.producer(own={"queue.buffering.max.messages": 10})
     producer.track(log)
@@ -239,7 +244,8 @@ def test_a_full_queue_is_waited_for(clients: Clients, make_topic: Callable[..., 
 def test_acknowledged_offsets(
     clients: Clients, make_topic: Callable[..., str], guarantee: str
 ) -> None:
-    """After a flush or commit: the last record of each partition of tracked topics, no others."""
+    """After a flush or commit: the last record of each partition of tracked topics, and no
+    others."""
     log, sink = make_topic(partitions=3), make_topic(partitions=3)
     producer, finish = clients.begun(transactional=guarantee == "exactly_once")
     producer.track(log)
@@ -253,15 +259,15 @@ def test_acknowledged_offsets(
     assert producer.acked_offsets() == expected
     producer.send_many(log, 2, *numbered(1))
     finish(TIMEOUT_MS)
-    # In the log, a commit marker precedes it under exactly-once.
+    # Under exactly-once, a commit marker precedes it in the log.
     expected[place(log, 2)] += 2 if guarantee == "exactly_once" else 1
     assert producer.acked_offsets() == expected
     with pytest.raises(IllegalStateError, match="explicit partition"):
         producer.send_many(log, None, *numbered(1))
 
 
-class Skipping:
-    """Goes on without each record that was rejected."""
+class SkippingHandler:
+    """Continues without each rejected record."""
 
     def __init__(self) -> None:
         self.rejected: dict[int, str] = {}
@@ -276,17 +282,17 @@ class Skipping:
 
 @pytest.mark.parametrize("wrong", [[1], [0], [5], [1, 4], [0, 1, 2, 3, 4, 5]])
 @pytest.mark.parametrize("reason", ["no key", "old", "in the future"])
-def test_a_rejected_record_costs_no_others(
+def test_a_rejected_record_affects_no_others(
     clients: Clients, make_topic: Callable[..., str], reason: str, wrong: list[int]
 ) -> None:
-    """The broker rejects a whole batch for one record or several: the others are written."""
+    """The broker rejects a whole batch because of some of its records: the others are written."""
     config = {
         "no key": {"cleanup_policy": "compact"},
         "old": {"message_timestamp_before_max_ms": "3600000"},
         "in the future": {"message_timestamp_after_max_ms": "3600000"},
     }
     topic, now_ms = make_topic(**config[reason]), int(time.time() * 1_000)
-    producer, watch = clients.producer(), Skipping()
+    producer, watch = clients.producer(), SkippingHandler()
     keys: list[bytes | None] = [b"k"] * 6
     values: list[bytes | None] = [b"%d" % number for number in range(6)]
     times = [now_ms] * 6
@@ -295,7 +301,7 @@ def test_a_rejected_record_costs_no_others(
             keys[index] = None
         else:
             times[index] = 1 if reason == "old" else 2 * now_ms
-    producer.send_watched(topic, [0] * 6, keys, values, times, None, watch)
+    producer.send_with_handler(topic, [0] * 6, keys, values, times, None, watch)
     producer.flush(TIMEOUT_MS)
     assert sorted(watch.rejected) == wrong
     advice = "needs a key if" if reason == "no key" else "message.timestamp.before.max.ms"
@@ -305,5 +311,5 @@ def test_a_rejected_record_costs_no_others(
     written = [each.value or b"" for each in until_end(consumer, place(topic))]
     assert sorted(written) == [b"%d" % number for number in range(6) if number not in wrong]
     if reason == "no key" or len(wrong) > 1:
-        # The two candidates for a single wrong timestamp are sent behind the others.
+        # The two possible records with the wrong timestamp are sent after the others.
         assert written == sorted(written)

@@ -1,4 +1,4 @@
-"""Transactions against a real broker: committed, aborted, fenced."""
+"""Transactions on a real broker: committed, aborted, fenced."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from millstream.errors import (
     StreamsError,
     TaskMigratedError,
 )
-from millstream.kafka.data import transactions
-from millstream.kafka.data.apart import ApartCall
-from millstream.kafka.data.group_metadata import GroupMetadata
-from millstream.kafka.member.events import CommitOffset
+from millstream.kafka.clients import transactional_producer
+from millstream.kafka.clients.group_metadata import GroupMetadata
+from millstream.kafka.clients.transactional_producer import BackgroundCall
+from millstream.kafka.membership.member_events import CommitOffset
 from millstream.testing import EmbeddedKafka
 
 
 def test_committed_and_aborted(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Readers of committed records see those only, and pass over the markers to the very end."""
+    """Read-committed consumers see only committed records, and skip the markers up to the end."""
     topic = make_topic()
     producer = clients.transactions(unique("tx"))
     producer.init_transactions(TIMEOUT_MS)
@@ -55,17 +55,22 @@ def test_committed_and_aborted(clients: Clients, make_topic: Callable[..., str])
     producer.purge(TIMEOUT_MS)
     assert producer.is_ready
     consumer = clients.consumer(processing_guarantee="exactly_once_v2")
-    here = place(topic)
-    consumer.assign({here: 0})
-    records = until_end(consumer, here)
+    input_partition = place(topic)
+    consumer.assign({input_partition: 0})
+    records = until_end(consumer, input_partition)
     assert [record.value for record in records] == [b"0", b"2"]
-    assert consumer.position(here) == consumer.end_offsets([here])[here]
+    assert (
+        consumer.position(input_partition)
+        == consumer.end_offsets([input_partition])[input_partition]
+    )
     # Four records and four markers.
-    assert consumer.position(here) == 8
+    assert consumer.position(input_partition) == 8
 
 
-def test_an_open_transaction_is_the_end(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """What is not committed is not there to be read, but the admin's end offset counts it."""
+def test_an_open_transaction_ends_the_readable_records(
+    clients: Clients, make_topic: Callable[..., str]
+) -> None:
+    """Uncommitted records cannot be read, but count in the admin's end offset."""
     topic = make_topic()
     producer = clients.transactions(unique("tx"))
     producer.init_transactions(TIMEOUT_MS)
@@ -74,12 +79,12 @@ def test_an_open_transaction_is_the_end(clients: Clients, make_topic: Callable[.
     producer.send(topic, 0, None, b"open", 1)
     producer.flush(TIMEOUT_MS)
     consumer = clients.consumer(processing_guarantee="exactly_once_v2")
-    here = place(topic)
-    consumer.assign({here: 0})
-    assert [record.value for record in until_end(consumer, here)] == [b"done"]
-    assert consumer.position(here) == 2
-    assert consumer.end_offsets([here]) == {here: 2}
-    assert clients.admin().end_offsets([here]) == {here: 3}
+    input_partition = place(topic)
+    consumer.assign({input_partition: 0})
+    assert [record.value for record in until_end(consumer, input_partition)] == [b"done"]
+    assert consumer.position(input_partition) == 2
+    assert consumer.end_offsets([input_partition]) == {input_partition: 2}
+    assert clients.admin().end_offsets([input_partition]) == {input_partition: 3}
     producer.commit_transaction(TIMEOUT_MS)
     assert poll_values(consumer, 1) == [b"open"]
 
@@ -87,12 +92,12 @@ def test_an_open_transaction_is_the_end(clients: Clients, make_topic: Callable[.
 def test_a_failed_record_fails_its_transaction(
     clients: Clients, make_topic: Callable[..., str]
 ) -> None:
-    """Wherever in a send it was, and as soon as it failed; after a purge the next transaction is
-    fine, also for the partition that did not take the record."""
+    """For any position in a send, as soon as it has failed; after a purge the next transaction
+    succeeds, including the partition that rejected the record."""
     topic, strict = make_topic(), make_topic(partitions=2, max_message_bytes="1000")
-    # Each record a request of its own: those behind the failed one are out of sequence.
+    # Each record is a request of its own: those after the failed one are out of sequence.
     producer = clients.transactions(unique("tx"), own={"batch.num.messages": 1, "linger.ms": 0})
-    nobody = GroupMetadata(1, unique("group"), "nobody")
+    unknown_member = GroupMetadata(1, unique("group"), "nobody")
     for values in ([LARGE, b"small"], [b"small", LARGE]):
         producer.init_transactions(TIMEOUT_MS)
         producer.send(topic, 0, None, b"lost with it", 1)
@@ -101,12 +106,12 @@ def test_a_failed_record_fails_its_transaction(
         for _ in range(2):
             with pytest.raises(ProductionError):
                 producer.commit_transaction(TIMEOUT_MS)
-        # Before the broker gives the transaction up, after 10 s.
+        # Before the broker aborts the transaction, which takes 10 s.
         assert time.monotonic() - began < 8
         with pytest.raises(ProductionError):
             producer.send(topic, 0, None, b"not taken", 1)
         with pytest.raises(ProductionError):
-            producer.send_offsets({place(topic): CommitOffset(1)}, nobody, TIMEOUT_MS)
+            producer.send_offsets({place(topic): CommitOffset(1)}, unknown_member, TIMEOUT_MS)
         producer.purge(TIMEOUT_MS)
         assert not producer.is_ready
     producer.init_transactions(TIMEOUT_MS)
@@ -121,7 +126,7 @@ def test_a_failed_record_fails_its_transaction(
 
 @dataclass
 class FailAlways:
-    """Raises the error of each record, and notes which record failed."""
+    """Raises the error of each record, and stores its index."""
 
     value: bytes
     failures: list[tuple[bytes, bool]]
@@ -135,23 +140,24 @@ class FailAlways:
 
 
 @pytest.mark.parametrize("is_watched", [True, False])
-def test_a_failure_that_is_not_reported_yet_is_not_that_of_the_next_record(
+def test_an_unreported_failure_is_not_attributed_to_the_next_record(
     clients: Clients, make_topic: Callable[..., str], is_watched: bool
 ) -> None:
-    """librdkafka refuses further records as soon as one failed, and reports that one afterwards."""
+    """librdkafka rejects further records as soon as one has failed, and reports that one
+    afterwards."""
     topic, strict = make_topic(), make_topic(max_message_bytes="1000")
     producer = clients.transactions(unique("tx"), own={"linger.ms": 0})
     producer.init_transactions(TIMEOUT_MS)
     failures: list[tuple[bytes, bool]] = []
     first, second = FailAlways(LARGE, failures), FailAlways(b"small", failures)
-    producer.send_watched(strict, [0], [None], [LARGE], [1], None, first)
-    # Does not poll, so that nothing is reported.
+    producer.send_with_handler(strict, [0], [None], [LARGE], [1], None, first)
+    # No poll, so that nothing is reported.
     wait_for(lambda: producer.why_lost() is not None, what="the transaction fails")
     assert failures == []
 
     def send_next() -> None:
         if is_watched:
-            producer.send_watched(topic, [0], [None], [b"small"], [1], None, second)
+            producer.send_with_handler(topic, [0], [None], [b"small"], [1], None, second)
         else:
             producer.send(topic, 0, None, b"small", 1)
 
@@ -161,19 +167,19 @@ def test_a_failure_that_is_not_reported_yet_is_not_that_of_the_next_record(
     assert failures == [(LARGE, True)]
 
 
-def test_a_transaction_timeout_above_the_brokers_is_an_error_of_the_configuration(
+def test_a_transaction_timeout_above_the_brokers_is_a_config_error(
     clients: Clients,
 ) -> None:
     producer = clients.transactions(unique("tx"), own={"transaction.timeout.ms": 16 * 60 * 1_000})
-    with pytest.raises(ConfigError, match=r"transaction\.timeout\.ms: it is above the broker's"):
+    with pytest.raises(ConfigError, match=r"transaction\.timeout\.ms is above the brokers'"):
         producer.init_transactions(TIMEOUT_MS)
 
 
-def test_a_record_that_failed_unnoticed_costs_the_client(
+def test_an_unreported_failure_replaces_the_client(
     kafka: EmbeddedKafka, clients: Clients, make_topic: Callable[..., str]
 ) -> None:
-    """librdkafka reports it for the record alone, and would begin the next transaction as if
-    nothing had failed: what it counts as failed would fail that one's commit."""
+    """librdkafka reports it only for the record, and would begin the next transaction as if
+    nothing had failed; its failure counter would fail that transaction's commit."""
     topic = make_topic()
     producer = clients.transactions(unique("tx"))
     producer.init_transactions(TIMEOUT_MS)
@@ -193,7 +199,7 @@ def test_a_record_that_failed_unnoticed_costs_the_client(
     producer.commit_transaction(TIMEOUT_MS)
 
 
-def test_a_record_that_is_refused_at_once_leaves_the_client_usable(
+def test_a_record_rejected_immediately_keeps_the_client_usable(
     clients: Clients, make_topic: Callable[..., str]
 ) -> None:
     topic = make_topic()
@@ -210,7 +216,7 @@ def test_a_record_that_is_refused_at_once_leaves_the_client_usable(
 
 
 def test_zombies_are_fenced(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """A second owner of the transactional id ends the first one's work."""
+    """A second owner of the transactional id aborts the first one's transaction."""
     topic, name = make_topic(), unique("tx")
     zombie = clients.transactions(name)
     zombie.init_transactions(TIMEOUT_MS)
@@ -228,7 +234,8 @@ def test_zombies_are_fenced(clients: Clients, make_topic: Callable[..., str]) ->
 
 
 def test_offsets_are_fenced_by_generation(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """A real member's metadata, built here, is taken; of another generation or member not."""
+    """The metadata of a real member, built here, are accepted; those of another generation or
+    member are not."""
     topic, group = make_topic(), unique("group")
     member = Consumer(
         {"bootstrap.servers": clients.bootstrap, "group.id": group, "enable.auto.commit": False}
@@ -240,7 +247,7 @@ def test_offsets_are_fenced_by_generation(clients: Clients, make_topic: Callable
             member.poll(0.1)
             return bool(member.assignment())
 
-        wait_for(joined, 30, "joining the group")
+        wait_for(joined, 30, "the consumer joins the group")
         actual = member.consumer_group_metadata()
         member_id = member.memberid()
         assert member_id is not None
@@ -266,50 +273,50 @@ def test_offsets_are_fenced_by_generation(clients: Clients, make_topic: Callable
         member.close()
 
 
-class HeldCalls(ApartCall):
-    """Offsets that the coordinator takes only when the test lets them go."""
+class DelayedCalls(BackgroundCall):
+    """Offset commits that reach the coordinator only after a test releases them."""
 
     released = threading.Event()
 
     def run(self, request: object, call: Callable[[], object], timeout_ms: int) -> None:
-        def held() -> None:
+        def delayed() -> None:
             self.released.wait()
             call()
 
-        super().run(request, held, timeout_ms)
+        super().run(request, delayed, timeout_ms)
 
 
 @pytest.mark.parametrize("answered", ["before the purge", "never"])
-def test_a_late_answer_about_offsets_ends_with_its_transaction(
+def test_a_late_offset_commit_ends_with_its_transaction(
     clients: Clients,
     make_topic: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     answered: str,
 ) -> None:
-    """The next transaction sends its offsets itself: else it would commit its records without them,
-    and they would be processed again later."""
-    monkeypatch.setattr(transactions, "ApartCall", HeldCalls)
-    monkeypatch.setattr(HeldCalls, "released", threading.Event())
+    """The next transaction sends its offsets itself: otherwise its records would be committed
+    without them, and processed again later."""
+    monkeypatch.setattr(transactional_producer, "BackgroundCall", DelayedCalls)
+    monkeypatch.setattr(DelayedCalls, "released", threading.Event())
     topic, source, group = make_topic(), make_topic(), unique("group")
-    here, member = place(source), GroupMetadata(-1, group, "")
+    input_partition, member = place(source), GroupMetadata(-1, group, "")
     producer = clients.transactions(unique("tx"))
     producer.init_transactions(TIMEOUT_MS)
     producer.send(topic, 0, None, b"given up", 1)
     with pytest.raises(BrokerUnavailableError):
-        producer.send_offsets({here: CommitOffset(1)}, member, 100)
+        producer.send_offsets({input_partition: CommitOffset(1)}, member, 100)
     if answered == "before the purge":
-        HeldCalls.released.set()
-        # The answer of the broker, which is a fact that only librdkafka's thread has seen.
+        DelayedCalls.released.set()
+        # Only librdkafka's thread has seen the broker's answer.
         wait_for(lambda: "send-offsets" not in thread_names(), 20, "the coordinator answers")
     producer.purge(TIMEOUT_MS)
     # A client with a pending call can neither abort nor begin a transaction.
     assert producer.is_ready == (answered == "before the purge")
-    HeldCalls.released.set()
+    DelayedCalls.released.set()
     begin_again(producer)
     producer.send(topic, 0, None, b"done again", 1)
-    producer.send_offsets({here: CommitOffset(1)}, member, TIMEOUT_MS)
+    producer.send_offsets({input_partition: CommitOffset(1)}, member, TIMEOUT_MS)
     producer.commit_transaction(TIMEOUT_MS)
-    assert clients.admin().committed_offsets(group, [here]) == {here: 1}
+    assert clients.admin().committed_offsets(group, [input_partition]) == {input_partition: 1}
     consumer = clients.consumer(processing_guarantee="exactly_once_v2")
     consumer.assign({place(topic): 0})
     assert [record.value for record in until_end(consumer, place(topic))] == [b"done again"]
@@ -319,8 +326,8 @@ def thread_names() -> set[str]:
     return {thread.name for thread in threading.enumerate()}
 
 
-def test_close_aborts_and_frees(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """Closing in a transaction commits nothing; a plain producer sends what it has."""
+def test_close_aborts_and_releases(clients: Clients, make_topic: Callable[..., str]) -> None:
+    """Closing during a transaction commits nothing; a plain producer sends its records."""
     topic = make_topic()
     transactional = clients.transactions(unique("tx"))
     transactional.init_transactions(TIMEOUT_MS)

@@ -1,7 +1,7 @@
-"""Goal: whatever step of a batch a writer is killed at, its table has each row once afterwards.
+"""Goal: a writer that is killed at any step of a batch leaves a table with each row once.
 
 Method: a program with a query into a table kills itself and its JVM at a place of a batch, and is
-started again with the same checkpoint; so it goes from place to place, a batch each.
+restarted with the same checkpoint; this is repeated for each place, with one batch each.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import os
 from pathlib import Path
 
 import pytest
-from support.machine.scripts import Script
-from support.running import lake_writer
+from support.machine.scripts import Script, support_script
 from support.running.lake_writer import places_of
 
 _ROWS = 40
 _KEYS = 25
-_PATIENCE_S = 300
+_TIMEOUT_S = 300
 
 
-def offer(folder: Path, batches: int) -> list[list[object]]:
-    """Write the input of each batch; which ids the table of appends shall have, by key."""
+def write_input(folder: Path, batches: int) -> list[list[object]]:
+    """Write the input of each batch; return the expected ids of the appends table, by key."""
     place = folder / "input"
     place.mkdir()
     appended: list[list[object]] = []
@@ -35,37 +34,36 @@ def offer(folder: Path, batches: int) -> list[list[object]]:
                 "offset": number,
                 "value": {"id": number, "country": f"land {number % 3}"},
             }
-            # Some keys go, and come again.
+            # Some keys are deleted and written again.
             if number % 7 == 0:
                 del row["value"]
             lines.append(json.dumps(row))
             appended.append([row["key"], number if number % 7 else None])
         path = place / f"{batch:03}.json"
         path.write_text("\n".join(lines))
-        # Spark takes the oldest file first.
+        # Spark processes the oldest file first.
         os.utime(path, (1_700_000_000 + batch, 1_700_000_000 + batch))
     return appended
 
 
 def last_of(appended: list[list[object]]) -> list[list[object]]:
-    """Which ids the table of upserts shall have."""
+    """The expected ids of the upserts table."""
     last = {repr(key): (key, number) for key, number in appended}
     return [[key, number] for key, number in last.values() if number is not None]
 
 
 def start(folder: Path, *arguments: str) -> Script:
-    script = Path(lake_writer.__file__)
-    return Script(script, str(folder), *arguments, home=folder, imports=script.parents[2])
+    return support_script("lake_writer.py", str(folder), *arguments, home=folder)
 
 
 def kill_at_each(folder: Path, format: str, kind: str, places: list[str]) -> list[list[object]]:
-    """Kill a writer at each place in turn, then let it come to its end; what the table has."""
+    """Kill a writer at each place in turn, then let it finish, and return the table."""
     for batch, place in enumerate(places):
         with start(folder, format, kind, place, str(batch)) as writer:
-            assert writer.wait_ended(_PATIENCE_S) == -9, (place, writer.errors)
-            assert writer.lines == [], f"it came to its end without {place}"
+            assert writer.wait_ended(_TIMEOUT_S) == -9, (place, writer.errors)
+            assert writer.lines == [], f"it ended without reaching {place}"
     with start(folder, format, kind) as writer:
-        assert writer.wait_ended(_PATIENCE_S) == 0, writer.errors
+        assert writer.wait_ended(_TIMEOUT_S) == 0, writer.errors
         rows: list[list[object]] = json.loads(writer.lines[-1])
     return rows
 
@@ -75,9 +73,9 @@ def in_order(rows: list[list[object]]) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_batch_that_is_done_again_is_there_once(tmp_path: Path) -> None:
-    """The narrowest place: the table has the batch, and the checkpoint does not say so yet."""
-    appended = offer(tmp_path, 2)
+def test_a_repeated_batch_is_written_once(tmp_path: Path) -> None:
+    """The narrowest place: the table has the batch, but the checkpoint does not."""
+    appended = write_input(tmp_path, 2)
     rows = kill_at_each(tmp_path, "iceberg", "appends", ["after the batch"])
     assert in_order(rows) == in_order(appended)
 
@@ -88,6 +86,6 @@ def test_a_batch_that_is_done_again_is_there_once(tmp_path: Path) -> None:
 def test_killed_at_each_step(tmp_path: Path, format: str, kind: str) -> None:
     """All places, from the one before the batch to the one after it."""
     places = places_of(format)
-    appended = offer(tmp_path, len(places) + 1)
+    appended = write_input(tmp_path, len(places) + 1)
     rows = kill_at_each(tmp_path, format, kind, places)
     assert in_order(rows) == in_order(appended if kind == "appends" else last_of(appended))

@@ -1,7 +1,7 @@
-"""Goal: a store read as a DataFrame is what the store itself shows at the same position.
+"""Goal: a store read as a DataFrame has the same content as the store itself at the same position.
 
-Method: one application with a store of every kind, whose records come out of order, too late, and
-with deletions; when nothing moves any more, each store is compared with its DataFrame.
+Method: one application with a store of every kind, whose records are out of order, too late, or
+deletions; when all input is processed, each store is compared with its DataFrame.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from support.broker.records import Sent
+from support.broker.topics import InputRecord
 from support.running.applications import Application
 from support.running.topologies import every_store
 from support.waiting import wait_for
@@ -37,11 +37,11 @@ def running(
     """The application, with all of its input processed and committed."""
     application = Application(kafka, every_store.topology, every_store.INPUTS, {})
     application.places.write(every_store.records(application.name, seed=5))
-    # Nobody commits what was read of a global table.
+    # Offsets of global tables are not committed.
     application.inputs.discard(application.topic("places"))
     application.outputs.add(application.topic("places"))
     folder = tmp_path_factory.mktemp("every-store")
-    # The record cache would show windows that have expired in the store below it.
+    # The record cache would contain windows that have expired in the store below it.
     uncached = {"topology_optimization": "all", "statestore_cache_max_bytes": 0}
     with application.running(spark, folder, **uncached) as (streams, _):
         application.wait_until_done()
@@ -49,7 +49,7 @@ def running(
 
 
 def ms(time: datetime | None) -> int | None:
-    """A time of a column, in milliseconds."""
+    """A timestamp column in milliseconds."""
     if time is None:
         return None
     return (time.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
@@ -60,7 +60,7 @@ def rows_of(frame: DataFrame) -> list[Any]:
 
 
 def key_values(frame: DataFrame, *, timed: bool) -> list[tuple[Any, ...]]:
-    """The rows as `every_store.shown` has them."""
+    """The rows in the format of `every_store.store_rows`."""
     return sorted(
         (
             (row.key, value_of(row.value), ms(row.timestamp) if timed else None)
@@ -71,7 +71,7 @@ def key_values(frame: DataFrame, *, timed: bool) -> list[tuple[Any, ...]]:
 
 
 def value_of(value: Any) -> Any:
-    """A struct of the columns as the object that it was."""
+    """A struct of columns as the original object."""
     return msgspec.convert(value.asDict(), every_store.Seen) if hasattr(value, "asDict") else value
 
 
@@ -91,10 +91,10 @@ def windows(frame: DataFrame, *, timed: bool) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("store", every_store.KEY_VALUE)
 def test_key_value_stores(running: tuple[Application, KafkaStreams], store: str) -> None:
-    """On disk, in memory, of a number of keys, restored from the input, global."""
+    """On disk, in memory, bounded by number of keys, restored from the input, global."""
     _, streams = running
     timed = store not in ("plain", "recent")
-    shown = every_store.shown(streams, store)
+    shown = every_store.store_rows(streams, store)
     assert shown
     assert key_values(streams.dataframe(store), timed=timed) == shown
 
@@ -104,7 +104,7 @@ def test_windows_and_sessions(running: tuple[Application, KafkaStreams], store: 
     """On disk and in memory, with duplicates, of closed windows: those that have not expired."""
     _, streams = running
     timed = store in ("minutes", "closed")
-    shown = every_store.shown(streams, store)
+    shown = every_store.store_rows(streams, store)
     assert shown
     assert windows(streams.dataframe(store), timed=timed) == shown
 
@@ -117,9 +117,9 @@ def versions(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def test_versioned_stores(running: tuple[Application, KafkaStreams]) -> None:
-    """All versions with their times; the latest of each key; those of a time."""
+    """All versions with their timestamps; the latest of each key; those of a point in time."""
     _, streams = running
-    shown = every_store.shown(streams, "prices")
+    shown = every_store.store_rows(streams, "prices")
     assert versions(streams.dataframe("prices", history=True)) == shown
     latest = versions(streams.dataframe("prices"))
     assert latest == [row for row in shown if row[3] is None]
@@ -130,23 +130,23 @@ def test_versioned_stores(running: tuple[Application, KafkaStreams]) -> None:
 
 
 @pytest.mark.parametrize("store", ["counts", "minutes", "visits", "places", "unlogged"])
-def test_owners_show_the_same(running: tuple[Application, KafkaStreams], store: str) -> None:
-    """What the threads say that have the partitions is what the changelog says."""
+def test_owners_return_the_same(running: tuple[Application, KafkaStreams], store: str) -> None:
+    """The owning threads return the same content as the changelog."""
     _, streams = running
-    owned = streams.dataframe(store, source="owners")
+    from_owners = streams.dataframe(store, source="owners")
     if store == "unlogged":
-        assert {(row.key, row.value) for row in owned.collect()} == {
-            (key, value) for key, value, _ in every_store.shown(streams, "counts")
+        assert {(row.key, row.value) for row in from_owners.collect()} == {
+            (key, value) for key, value, _ in every_store.store_rows(streams, "counts")
         }
         return
     read = streams.dataframe(store)
     columns = [name for name in read.columns if name not in ("partition", "offset")]
     if store == "visits":
-        # Session stores keep no timestamps.
+        # Session stores have no timestamps.
         columns.remove("timestamp")
-    assert sorted(owned.select(columns).collect()) == sorted(read.select(columns).collect())
+    assert sorted(from_owners.select(columns).collect()) == sorted(read.select(columns).collect())
     if store in ("counts", "minutes"):
-        assert f"{application_name(running)}-in" in position_of(owned)
+        assert f"{application_name(running)}-in" in position_of(from_owners)
 
 
 def application_name(running: tuple[Application, KafkaStreams]) -> str:
@@ -156,21 +156,22 @@ def application_name(running: tuple[Application, KafkaStreams]) -> str:
 def test_a_key_reads_one_partition(
     running: tuple[Application, KafkaStreams], spark: SparkSession
 ) -> None:
-    """A filter on keys reads the partitions that can have them; one on windows skips the others."""
+    """A filter on keys reads only the partitions that can have them; one on windows skips the
+    others."""
     _, streams = running
     counts = streams.dataframe("counts")
     assert counts.rdd.getNumPartitions() == 3
     one = counts.where("key = 'k07'")
     assert one.rdd.getNumPartitions() == 1
     assert [row.value for row in one.collect()] == [
-        value for key, value, _ in every_store.shown(streams, "counts") if key == "k07"
+        value for key, value, _ in every_store.store_rows(streams, "counts") if key == "k07"
     ]
     keys = ["k01", "k02", "k03", "k04"]
     some = counts.where(counts.key.isin(keys))
     assert sorted(row.key for row in some.collect()) == keys
     assert counts.where("key = 'k07' and key = 'k08'").collect() == []
     minutes = streams.dataframe("minutes")
-    shown = every_store.shown(streams, "minutes")
+    shown = every_store.store_rows(streams, "minutes")
     middle = sorted(row[0][1] for row in shown)[len(shown) // 2]
     start = datetime.fromtimestamp(middle / 1_000, UTC)
     filtered = minutes.where((minutes.window_start >= start) & (minutes.key == "k07"))
@@ -180,13 +181,14 @@ def test_a_key_reads_one_partition(
     ]
 
 
-def test_a_snapshot_can_be_taken_again(
+def test_a_snapshot_is_reproducible(
     running: tuple[Application, KafkaStreams],
     spark: SparkSession,
     kafka: EmbeddedKafka,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """At its position a snapshot is the same, in another session without the topology, too."""
+    """A snapshot at a fixed position is reproducible, also in another session without the
+    topology."""
     application, streams = running
     first = streams.dataframe("users")
     position = position_of(first)
@@ -213,7 +215,7 @@ def test_a_snapshot_can_be_taken_again(
 def test_options_name_serdes(
     running: tuple[Application, KafkaStreams], spark: SparkSession, kafka: EmbeddedKafka
 ) -> None:
-    """`spark.read.format("millstream")`, with text for everything."""
+    """`spark.read.format("millstream")`, with text for all options."""
     application, streams = running
     register(spark)
     frame = spark.read.format("millstream").options(
@@ -223,8 +225,8 @@ def test_options_name_serdes(
         key_serde="STRING",
         value_serde="millstream.serdes:LONG",
     )
-    assert key_values(frame.load(), timed=True) == every_store.shown(streams, "counts")
-    with pytest.raises(Exception, match="needs the option value_serde"):
+    assert key_values(frame.load(), timed=True) == every_store.store_rows(streams, "counts")
+    with pytest.raises(Exception, match="requires the option value_serde"):
         spark.read.format("millstream").options(
             application_id="a", bootstrap_servers="b:1", store="s", key_serde="LONG"
         ).load()
@@ -237,8 +239,8 @@ def test_options_name_serdes_of_modules_beside_the_program(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Goal: a module that only the driver finds is found where Spark plans, and its code where
-    Spark reads; before the driver finds it, the error says where it was searched."""
+    """Goal: Spark's planner finds a module that only the driver can import, and Spark's readers
+    get its code; before the driver finds it, the error names the searched places."""
     application, streams = running
     (tmp_path / "shop_words.py").write_text("def read(data):\n    return int.from_bytes(data)\n")
     (tmp_path / "shop_serdes.py").write_text(
@@ -260,15 +262,15 @@ def test_options_name_serdes_of_modules_beside_the_program(
         return reader.load()
 
     register(spark)
-    with pytest.raises(Exception, match=r"searches where the driver searched when .*register"):
+    with pytest.raises(Exception, match=r"the driver's sys.path from the call of .*register"):
         frame()
     monkeypatch.syspath_prepend(tmp_path)
     register(spark)
-    assert key_values(frame(), timed=True) == every_store.shown(streams, "counts")
+    assert key_values(frame(), timed=True) == every_store.store_rows(streams, "counts")
 
 
 def _run_to_end(writer: DataStreamWriter, folder: str) -> None:
-    """Run a query to its end, and start it again if Spark gave up starting its Python process.
+    """Run a query to its end, and restart it if Spark gave up starting its Python process.
 
     Spark waits 10 s for that process, without a setting; a machine that runs other tests may take
     longer.
@@ -289,11 +291,11 @@ def _run_to_end(writer: DataStreamWriter, folder: str) -> None:
 def test_changes_are_read_as_a_stream(
     running: tuple[Application, KafkaStreams], spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Each record of the changelog once, deletions too; started again, only what came since."""
+    """Each record of the changelog once, including deletions; after a restart, only later ones."""
     application, streams = running
     topic = f"{application.name}-users"
 
-    def read_on() -> list[Any]:
+    def read_changes() -> list[Any]:
         writer = (
             streams.changes_dataframe("users").writeStream.format("parquet").outputMode("append")
         )
@@ -303,14 +305,16 @@ def test_changes_are_read_as_a_stream(
 
     logged = application.places.read_with_offsets([topic])[topic]
     expected = {(record.partition, offset, record.key, record.value) for offset, record in logged}
-    found = read_on()
+    found = read_changes()
     assert len(found) == len(expected)
     assert {
         (row.partition, row.offset, row.key.encode(), row.value and row.value.encode())
         for row in found
     } == expected
-    application.places.write([Sent(topic, 1, "new", "x", 1), Sent(topic, 2, "k07", None, 2)])
-    since = read_on()
+    application.places.write(
+        [InputRecord(topic, 1, "new", "x", 1), InputRecord(topic, 2, "k07", None, 2)]
+    )
+    since = read_changes()
     assert len(since) == len(expected) + 2
     assert {(row.key, row.value) for row in since} - {(row.key, row.value) for row in found} >= {
         ("new", "x")

@@ -1,9 +1,9 @@
-"""Goal: what a topology writes into the lake is there once, in every format; it can come before a
-topic.
+"""Goal: a topology writes each record to the lake once, in every format; and the table can precede
+a topic.
 
-Method: one application writes the same stream into a table of each format, and a table with changes
-and deletions into those that know upserts. Its tables are compared with what was written into its
-topics. Then another application reads one of them as the history of a topic that has grown since.
+Method: one application writes the same stream to a table of each format, and a table with changes
+and deletions to the formats with upserts. The tables are compared with the output topics. Then
+another application reads one of them as the history of a topic that has grown since.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from typing import Any
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
-from support.broker.records import Places, Sent
-from support.broker.topics import latest, unique
+from support.broker.topics import BrokerTopics, InputRecord, latest, unique
 from support.waiting import wait_for
 
 from millstream import KafkaStreams, Materialized, StreamsBuilder, StreamsConfig, StreamsError
 from millstream.lake import backfill, read_table
 from millstream.serdes import STRING, json_of
-from millstream.spark.sessions.local_session import current_local
+from millstream.spark.sessions.local_session import current_local_session
 from millstream.testing import EmbeddedKafka
 from millstream.topology.options.lake import LakeFormat
 
-# Five queries in one session, and an application after it.
+# Five queries in one session, followed by an application.
 pytestmark = pytest.mark.slow
 
-_PATIENCE_S = 240
+_TIMEOUT_S = 240
 _T0 = 1_700_000_000_000
 
 
@@ -43,10 +42,10 @@ class Click(msgspec.Struct):
 CLICK = json_of(Click)
 
 
-def clicks(topic: str, numbers: range) -> list[Sent]:
-    """Clicks of seven users, in two partitions by user; each has a page of its own."""
+def clicks(topic: str, numbers: range) -> list[InputRecord]:
+    """Clicks of seven users, in two partitions by user; each has its own page."""
     return [
-        Sent(
+        InputRecord(
             topic,
             number % 7 % 2,
             f"user-{number % 7}",
@@ -57,23 +56,23 @@ def clicks(topic: str, numbers: range) -> list[Sent]:
     ]
 
 
-def users(topic: str) -> list[Sent]:
-    """Names that change, of which every third goes."""
+def users(topic: str) -> list[InputRecord]:
+    """Names that change; every third one is deleted."""
     changes = [
-        Sent(topic, number % 12 % 2, f"user-{number % 12}", f"name-{number}", _T0 + number)
+        InputRecord(topic, number % 12 % 2, f"user-{number % 12}", f"name-{number}", _T0 + number)
         for number in range(60)
     ]
-    gone = [Sent(topic, n % 2, f"user-{n}", None, _T0 + 100) for n in range(0, 12, 3)]
-    return [*changes, *gone]
+    deleted = [InputRecord(topic, n % 2, f"user-{n}", None, _T0 + 100) for n in range(0, 12, 3)]
+    return [*changes, *deleted]
 
 
 class Lake:
-    """The application, its topics, and where its tables are."""
+    """The application, its topics, and its table paths."""
 
     def __init__(self, kafka: EmbeddedKafka, folder: Path) -> None:
         self.name = unique("lake")
         self.bootstrap = kafka.bootstrap_servers
-        self.places = Places(self.bootstrap)
+        self.places = BrokerTopics(self.bootstrap)
         self.clicks, self.users = f"{self.name}-clicks", f"{self.name}-users"
         self.folder = folder
         self.places.create({self.clicks: 2, self.users: 2})
@@ -118,19 +117,19 @@ class Lake:
     @property
     def spark(self) -> SparkSession:
         """The session that the application has started."""
-        local = current_local()
+        local = current_local_session()
         assert local is not None
         assert local.session is not None
         return local.session
 
     def rows(self, name: str, format: LakeFormat) -> list[Any]:
-        """The rows of a table; none before it is there."""
+        """The rows of a table; empty before it exists."""
         if not Path(self.path(name)).exists():
             return []
         try:
             return read_table(self.spark, self.path(name), format).collect()
         except Exception as error:
-            # Its folder is there before its first batch.
+            # The folder exists before the first batch.
             if "not a Delta table" in str(error) or "Unable to infer" in str(error):
                 return []
             if isinstance(error, StreamsError) and "no Iceberg table" in str(error):
@@ -140,13 +139,13 @@ class Lake:
 
 @pytest.fixture(scope="module")
 def lake(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """The application, running, with all of its first input in its tables."""
+    """The running application, with all of its first input in its tables."""
     lake = Lake(kafka, tmp_path_factory.mktemp("lake"))
     lake.places.write([*clicks(lake.clicks, range(100)), *users(lake.users)])
     with lake.streams() as streams:
-        streams.wait_for_state("RUNNING", timedelta(seconds=_PATIENCE_S))
+        streams.wait_for_state("RUNNING", timedelta(seconds=_TIMEOUT_S))
         for name in TABLES:
-            wait_for(partial(is_done, lake, name), _PATIENCE_S, f"all rows in {name}")
+            wait_for(partial(is_done, lake, name), _TIMEOUT_S, f"all rows in {name}")
         yield lake
 
 
@@ -173,21 +172,21 @@ def expected_users() -> dict[str, str]:
 
 @pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
 def test_each_record_is_a_row(lake: Lake, format: LakeFormat) -> None:
-    """With its key, value and time, and the place where it was read."""
+    """With its key, value, timestamp and source position."""
     rows = lake.rows(format, format)
     offsets = [0, 0]
-    wanted = set()
+    expected = set()
     for sent in clicks(lake.clicks, range(100)):
         assert sent.value is not None
         click = msgspec.json.decode(sent.value, type=Click)
-        wanted.add((sent.key, click.page, click.country, sent.partition, offsets[sent.partition]))
+        expected.add((sent.key, click.page, click.country, sent.partition, offsets[sent.partition]))
         offsets[sent.partition] += 1
     found = [
         (row.key, row.value.page, row.value.country, row["_partition"], row["_offset"])
         for row in rows
     ]
     assert len(found) == 100
-    assert set(found) == wanted
+    assert set(found) == expected
     assert {row["_topic"] for row in rows} == {lake.clicks}
     assert {row.headers for row in rows} == {None}
     times = {row.key: row.timestamp.timestamp() for row in rows if row.value.page == "page-3"}
@@ -196,16 +195,17 @@ def test_each_record_is_a_row(lake: Lake, format: LakeFormat) -> None:
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_a_table_has_the_last_value_of_each_key(lake: Lake, format: LakeFormat) -> None:
-    """And no row for a key that is gone."""
+    """And no row for a deleted key."""
     rows = lake.rows(f"users-{format}", format)
     assert len(rows) == len({row.key for row in rows})
     assert {row.key: row.value for row in rows} == expected_users()
 
 
-def test_a_table_comes_before_a_topic(lake: Lake) -> None:
-    """Goal: history and topic together count what the topic alone counts; called twice, done once.
+def test_a_table_can_precede_a_topic(lake: Lake) -> None:
+    """Goal: history and topic together have the same counts as the topic alone; each record is
+    counted once.
 
-    The application of the fixture goes on writing the table all the while.
+    The application of the fixture continues to write the table.
     """
     history, counts = f"{lake.name}-history", f"{lake.name}-counts"
     application = f"{lake.name}-counting"
@@ -237,13 +237,13 @@ def test_a_table_comes_before_a_topic(lake: Lake) -> None:
         store=Materialized("pages", value=STRING),
     )
     pages.to_stream().to(counts, key=STRING, value=STRING)
-    wanted: dict[bytes | None, bytes | None] = {}
+    expected: dict[bytes | None, bytes | None] = {}
     for number in range(150):
         user = f"user-{number % 7}".encode()
-        wanted[user] = (wanted.get(user) or b"") + f" {number}".encode()
+        expected[user] = (expected.get(user) or b"") + f" {number}".encode()
     with KafkaStreams(builder.build(), lake.config(application)):
         wait_for(
-            lambda: latest(lake.bootstrap, counts) == wanted,
-            _PATIENCE_S,
+            lambda: latest(lake.bootstrap, counts) == expected,
+            _TIMEOUT_S,
             "every page once and in order",
         )

@@ -1,4 +1,4 @@
-"""`map_batches` on a real broker, closed in the middle of its work and started again."""
+"""`map_batches` on a real broker, closed during its work and restarted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.broker.topics import fill, read_all, unique
-from support.running.thread_run import ThreadRun
+from support.running.thread_run import ThreadRun, thread_config
 from support.waiting import wait_for
 
 from millstream import StreamsBuilder, Topology
@@ -38,11 +38,11 @@ def topology(source: str, target: str, slow_from: int, waiting: Path) -> Topolog
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_nothing_is_lost_and_the_order_stays(
+def test_nothing_is_lost_and_the_order_is_kept(
     kafka: EmbeddedKafka, tmp_path: Path, guarantee: str
 ) -> None:
-    """Batches that are in flight when the thread closes are finished, or done again by the next
-    one: every number is there, in the order of the topic, and under exactly-once but once."""
+    """Batches in flight at the close are completed, or repeated by the next thread: every number
+    is output, in the order of the topic, and under exactly-once only once."""
     source, target, application = unique("numbers"), unique("doubles"), unique("doubling")
     for topic in (source, target):
         kafka.create_topic(topic, partitions=1)
@@ -59,17 +59,14 @@ def test_nothing_is_lost_and_the_order_stays(
         return [struct.unpack(">q", value or b"")[0] for _, value in records]
 
     def run(slow_from: int) -> ThreadRun:
-        return ThreadRun(
-            topology(source, target, slow_from, waiting),
-            kafka.bootstrap_servers,
-            tmp_path,
-            application,
-            processing_guarantee=guarantee,
+        config = thread_config(
+            kafka.bootstrap_servers, tmp_path, application, processing_guarantee=guarantee
         )
+        return ThreadRun(topology(source, target, slow_from, waiting), config)
 
     with run(slow_from=COUNT // 2):
         wait_for(lambda: waiting.exists() and len(waiting.read_text().split()) == 3, 60)
-    assert len(written()) < COUNT, "it was closed with three calls in flight"
+    assert len(written()) < COUNT, "the thread was closed with three calls in flight"
     with run(slow_from=COUNT):
         wait_for(lambda: len(set(written())) == COUNT, 60)
     found = written()

@@ -1,5 +1,5 @@
-"""Decaton's own three checks of its promises, on subscriptions: after a rolling restart of three
-instances, everything is processed, no key by two at once, and redelivery keeps the order of keys.
+"""Decaton's own three checks of its guarantees, on subscriptions: after a rolling restart of three
+instances everything is processed, no key concurrently, and redelivery keeps the order within keys.
 
 Semantics: the processing guarantees of Decaton's test suite (`AtLeastOnceDelivery`,
 `SerialProcessing`, `ProcessOrdering`).
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.machine.scripts import Script
-from support.running.parallel_instances import ParallelInstances
+from support.running.parallel_application import ParallelInstances
 from support.running.topologies.work_log import read_work
 from support.waiting import wait_for
 
@@ -22,18 +22,18 @@ from millstream.testing import EmbeddedKafka
 NAMES = ("a", "b", "c")
 PARTITIONS = 8
 KEYS = 100
-#: Every 50 ms.
+#: Per 50 ms.
 AT_ONCE = 25
 
 
-def works(folder: Path, one: Script) -> None:
-    """Wait until an instance has done something more."""
+def wait_for_progress(folder: Path, one: Script) -> None:
+    """Wait until an instance has completed more work."""
 
     def done() -> int:
         return sum(map(len, read_work(folder).values()))
 
     before = done()
-    wait_for(lambda: not one.is_running or done() > before, 60, "it works")
+    wait_for(lambda: not one.is_running or done() > before, 60, "the instance makes progress")
     assert one.is_running, one.errors
 
 
@@ -53,10 +53,10 @@ def works(folder: Path, one: Script) -> None:
 def test_a_rolling_restart(
     kafka: EmbeddedKafka, tmp_path: Path, kind: str, tasks: int, ending: signal.Signals
 ) -> None:
-    """Goal: all ids are processed; the intervals of one key never overlap; and per key, what is
-    done again is done again in order, and nothing that was committed.
+    """Goal: all ids are processed; the intervals of one key never overlap; and repeated work is in
+    order within its key, and was not committed before.
 
-    Method: three processes, one after the other ended and started anew, while tasks arrive.
+    Method: three processes are ended and restarted one after the other, while tasks arrive.
     """
     running = ParallelInstances(
         kafka,
@@ -70,20 +70,20 @@ def test_a_rolling_restart(
     )
     records = running.records
     records.write(KEYS)
-    with ExitStack() as stack, records.looking(running.name) as looks:
+    with ExitStack() as stack, records.watch_commits(running.name) as snapshots:
         instances = {name: stack.enter_context(running.start(name)) for name in NAMES}
-        with records.arriving(AT_ONCE, tasks):
+        with records.continuous_input(AT_ONCE, tasks):
             for name, instance in instances.items():
-                works(tmp_path / name, instance)
+                wait_for_progress(tmp_path / name, instance)
                 instance.signal(ending)
                 code = instance.wait_ended(30)
                 assert code == (0 if ending is signal.SIGTERM else -ending), instance.errors
                 instances[name] = stack.enter_context(running.start(name))
             for name, instance in instances.items():
-                works(tmp_path / name, instance)
+                wait_for_progress(tmp_path / name, instance)
         wait_for(lambda: running.left == 0, 90, lambda: f"{running.left} are left")
         for instance in instances.values():
             instance.signal(signal.SIGTERM)
             assert instance.wait_ended(30) == 0, instance.errors
     assert sum(records.written.values()) >= tasks
-    running.check(looks)
+    running.check(snapshots)

@@ -1,4 +1,4 @@
-"""How a subscription's thread ends on a real broker, and what its retry topic does not take."""
+"""The end of a subscription's thread on a real broker, and tasks that its retry topic rejects."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 from confluent_kafka import murmur2
 from support.broker.topics import committed_lag, fill, read_all, unique
-from support.running.thread_run import ThreadRun
+from support.running.thread_run import ThreadRun, thread_config
 from support.waiting import wait_for
 
 from millstream.parallel import ProcessingContext, Properties, Retry
-from millstream.parallel.subscription_topology import subscription_topology
 from millstream.serdes import STRING
-from millstream.subscriptions.plan import OnError, SubscriptionPlan
-from millstream.subscriptions.processors import Chain
-from millstream.subscriptions.tasks.extraction import TaskReader
+from millstream.subscriptions.api.subscription import subscription_topology
+from millstream.subscriptions.subscription_plan import OnError, SubscriptionPlan
+from millstream.subscriptions.task_processors import ProcessorChain
+from millstream.subscriptions.tasks.task_extraction import TaskReader
 from millstream.testing import EmbeddedKafka
 
 _WAIT_S = 30
-#: Too large for the retry topic, even when it is compressed.
+#: Too large for the retry topic, even compressed.
 _LARGE = "".join(random.Random(1).choices(string.ascii_letters, k=40_000))
 _CONCURRENCY = 8
 
@@ -40,10 +40,13 @@ def run(
     **properties: Any,
 ) -> ThreadRun:
     given = Properties(**properties)
-    plan = SubscriptionPlan("sub", Chain.of(processor), TaskReader(STRING), given, retry, on_error)
+    plan = SubscriptionPlan(
+        "sub", ProcessorChain.of(processor), TaskReader(STRING), given, retry, on_error
+    )
     topology = subscription_topology(plan, name, None)
-    settings = {"commit_interval_ms": properties.get("commit_interval_ms", 100)}
-    return ThreadRun(topology, kafka.bootstrap_servers, folder, name, **settings)
+    interval_ms = properties.get("commit_interval_ms", 100)
+    config = thread_config(kafka.bootstrap_servers, folder, name, commit_interval_ms=interval_ms)
+    return ThreadRun(topology, config)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +57,11 @@ def run(
         ({"processor_termination_timeout_ms": 100}, 0, 15),
     ],
 )
-def test_closing_waits_as_the_properties_say_that_it_was_started_with(
+def test_closing_waits_according_to_the_initial_properties(
     kafka: EmbeddedKafka, tmp_path: Path, properties: dict[str, Any], done: int, within_s: float
 ) -> None:
-    """All tasks, or those that run, or hardly those; what was done by then is committed."""
+    """It waits for all tasks, for running tasks, or for almost none; completed tasks are
+    committed."""
     name = unique("closing")
     kafka.create_topic(name)
     keys = _keys_of_different_units()
@@ -72,8 +76,8 @@ def test_closing_waits_as_the_properties_say_that_it_was_started_with(
     with thread:
         for _ in range(2):
             assert begun.acquire(timeout=_WAIT_S)
-        # The thread begins with small batches.
-        wait_for(lambda: thread.in_flight == 6, _WAIT_S, "all tasks are taken")
+        # The thread starts with small batches.
+        wait_for(lambda: thread.in_flight == 6, _WAIT_S, "all tasks are in flight")
         started = time.monotonic()
     assert time.monotonic() - started < within_s
     assert committed_lag(kafka.bootstrap_servers, name, name) == 6 - done
@@ -81,11 +85,11 @@ def test_closing_waits_as_the_properties_say_that_it_was_started_with(
 
 @pytest.mark.parametrize("commit_interval_ms", [20, 60_000])
 @pytest.mark.parametrize("concurrency", [1, _CONCURRENCY])
-def test_who_closes_at_the_last_attempt_leaves_the_dead_letter_with_the_offset(
+def test_a_close_at_the_last_attempt_writes_dead_letters_before_offsets(
     kafka: EmbeddedKafka, tmp_path: Path, concurrency: int, commit_interval_ms: int
 ) -> None:
-    """Each task of which the offset is committed has its dead letter, whenever the last commit was:
-    hunts for one that only the producer has had."""
+    """Each task with a committed offset has its dead letter, whenever the last commit was:
+    detects a dead letter that was only in the producer."""
     name, count = unique("last"), 20
     for topic in (name, f"{name}-retry", f"{name}-dead"):
         kafka.create_topic(topic)
@@ -106,16 +110,16 @@ def test_who_closes_at_the_last_attempt_leaves_the_dead_letter_with_the_offset(
         "processing_shutdown_timeout_ms": 20_000,
     }
     with run(kafka, tmp_path, name, fail, retry, "retry", **properties):
-        wait_for(lambda: len(last) == count, _WAIT_S, "each task was tried for the last time")
+        wait_for(lambda: len(last) == count, _WAIT_S, "each task had its last attempt")
     dead = [value for _, value in read_all(kafka.bootstrap_servers, f"{name}-dead")]
     assert sorted(dead, key=str) == sorted((b"%d" % n for n in range(count)), key=str)
     assert committed_lag(kafka.bootstrap_servers, name, f"{name}-retry") == 0
 
 
-def test_a_task_that_is_too_large_for_the_retry_topic_is_kept_and_done_again_here(
+def test_a_task_too_large_for_the_retry_topic_is_retried_locally(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    """Decaton commits it, and it is lost."""
+    """Decaton commits the task, and it is lost."""
     name, calls = _with_small_retry_topic(kafka), []
 
     def fail(context: ProcessingContext, task: str) -> None:
@@ -125,13 +129,15 @@ def test_a_task_that_is_too_large_for_the_retry_topic_is_kept_and_done_again_her
 
     retry = Retry(backoff=timedelta(milliseconds=300))
     with run(kafka, tmp_path, name, fail, retry, "retry"):
-        wait_for(lambda: calls.count(_LARGE) == 3, _WAIT_S, "it is done again until it is done")
-        wait_for(lambda: lag(kafka, name) == 0, _WAIT_S, "all is committed")
+        wait_for(lambda: calls.count(_LARGE) == 3, _WAIT_S, "the task is retried until it succeeds")
+        wait_for(lambda: lag(kafka, name) == 0, _WAIT_S, "everything is committed")
     retried = [value for _, value in read_all(kafka.bootstrap_servers, f"{name}-retry")]
     assert _LARGE.encode() not in retried
 
 
-def test_a_task_that_is_too_large_may_be_dropped(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_task_too_large_for_the_retry_topic_can_be_dropped(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
     name, calls = _with_small_retry_topic(kafka), []
 
     def fail(context: ProcessingContext, task: str) -> None:
@@ -141,11 +147,13 @@ def test_a_task_that_is_too_large_may_be_dropped(kafka: EmbeddedKafka, tmp_path:
 
     retry = Retry(backoff=timedelta(milliseconds=1), on_send_failure="drop")
     with run(kafka, tmp_path, name, fail, retry, "retry"):
-        wait_for(lambda: lag(kafka, name) == 0, _WAIT_S, "all is committed")
-    assert calls.count(_LARGE) == 1, "it was taken"
+        wait_for(lambda: lag(kafka, name) == 0, _WAIT_S, "everything is committed")
+    assert calls.count(_LARGE) == 1, "the retry topic accepted the task"
 
 
-def test_a_task_that_is_too_large_may_end_the_thread(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_task_too_large_for_the_retry_topic_can_fail_the_thread(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
     name = _with_small_retry_topic(kafka)
 
     def fail(context: ProcessingContext, task: str) -> None:
@@ -154,7 +162,7 @@ def test_a_task_that_is_too_large_may_end_the_thread(kafka: EmbeddedKafka, tmp_p
     retry = Retry(backoff=timedelta(milliseconds=1), on_send_failure="fail")
     with run(kafka, tmp_path, name, fail, retry, "retry") as thread:
         error = thread.wait_for_failure()
-    assert f"was not taken by topic '{name}-retry'" in str(error)
+    assert f"was rejected by topic '{name}-retry'" in str(error)
     assert lag(kafka, name) > 0
 
 

@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.broker.records import Places
-from support.broker.topics import committed_lag, fill, read_all, unique
-from support.running.parallel_instances import ParallelInstances
+from support.broker.topics import BrokerTopics, committed_lag, fill, read_all, unique
+from support.running.parallel_application import ParallelInstances
 from support.running.topologies.subscribed import run_subscription
 from support.running.topologies.work_log import WorkLog, read_work
 from support.waiting import stays, wait_for
@@ -44,7 +43,7 @@ TASKS = 40
 
 
 class Mailer:
-    """A subscription's topics, and the subscription.
+    """A subscription and its topics.
 
     Args:
         kafka: the broker.
@@ -56,15 +55,15 @@ class Mailer:
         self.retries, self.dead = f"{self.name}-retry", f"{self.name}-dead"
         self.bootstrap = kafka.bootstrap_servers
         self.folder = folder
-        Places(self.bootstrap).create({self.name: 2, self.retries: 2, self.dead: 1})
+        BrokerTopics(self.bootstrap).create({self.name: 2, self.retries: 2, self.dead: 1})
 
     def write(self, count: int = TASKS, first: int = 0) -> None:
-        """So many tasks of 10 keys."""
+        """Write this many tasks with 10 keys."""
         tasks = range(first, first + count)
         fill(self.bootstrap, self.name, [(b"%d" % (n % 10), b"%d" % n) for n in tasks])
 
     def subscription(self, processor: Any, **given: Any) -> ProcessorSubscription:
-        """It, not started."""
+        """The subscription, not started."""
         threads = given.pop("num_threads", 1)
         config = SubscriptionConfig(
             self.name,
@@ -80,13 +79,13 @@ class Mailer:
 
     @property
     def lag(self) -> int:
-        """How many tasks are not committed."""
+        """The number of uncommitted tasks."""
         return committed_lag(self.bootstrap, self.name, self.name)
 
 
 @pytest.fixture
 def mailer(kafka: EmbeddedKafka, tmp_path: Path) -> Mailer:
-    """Topics with nothing in them."""
+    """Empty topics."""
     return Mailer(kafka, tmp_path)
 
 
@@ -94,8 +93,8 @@ def mailer(kafka: EmbeddedKafka, tmp_path: Path) -> Mailer:
 
 
 def test_retries_with_backoff_and_dead_letters(mailer: Mailer) -> None:
-    """Goal: a task that fails is tried again after its pauses and no sooner, as often as the
-    policy says; then it is in the dead-letter topic, with why. Others are tried once."""
+    """Goal: a failed task is retried after its backoff and no earlier, as often as the policy
+    permits; then it is in the dead-letter topic, with the reason. Other tasks are executed once."""
     mailer.write()
     tried: dict[str, list[tuple[int, float]]] = defaultdict(list)
 
@@ -123,8 +122,9 @@ def test_retries_with_backoff_and_dead_letters(mailer: Mailer) -> None:
     assert sorted(dead) == sorted((b"%d" % (int(t) % 10), t.encode()) for t in failing)
 
 
-def test_a_task_that_asks_for_it_is_tried_again(mailer: Mailer) -> None:
-    """Goal: `context.retry()` does what an error does under a retry policy, from `async` code."""
+def test_a_task_can_request_a_retry(mailer: Mailer) -> None:
+    """Goal: `context.retry()` has the effect of an error under a retry policy, from `async`
+    code."""
     mailer.write()
     done: list[tuple[str, int]] = []
 
@@ -142,11 +142,11 @@ def test_a_task_that_asks_for_it_is_tried_again(mailer: Mailer) -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 @pytest.mark.parametrize("on_error", ["fail", "skip", "retry"])
-def test_a_processor_that_raises(
+def test_a_failing_processor(
     mailer: Mailer, on_error: str, concurrency: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Goal: what came in was processed, skipped with a line in the log, or is a dead letter; or
-    the thread has failed, and the task is done again by whoever is next, and none before it."""
+    """Goal: each task was processed, skipped with a log line, or is a dead letter; or the thread
+    has failed, and the next thread repeats this task, but none before it."""
     mailer.write()
     bad = {"7", "23"}
     done: Counter[str] = Counter()
@@ -184,13 +184,13 @@ def test_a_processor_that_raises(
     assert ran.outcome.error is None
     assert done == Counter(good)
     assert dead == (bad if on_error == "retry" else set())
-    told = [line for line in caplog.messages if "no address" in line]
-    assert bool(told) == (on_error == "skip")
+    lines = [line for line in caplog.messages if "no address" in line]
+    assert bool(lines) == (on_error == "skip")
 
 
 def test_completed_by_another_thread(mailer: Mailer) -> None:
-    """Goal: a deferred task is in flight until somebody completes it, whichever way it is told,
-    and what is completed behind it is not committed before."""
+    """Goal: a deferred task is in flight until its completion, by any of the methods, and later
+    completed tasks are not committed before it."""
     mailer.write()
     held: list[Completion] = []
     done: list[str] = []
@@ -208,7 +208,7 @@ def test_completed_by_another_thread(mailer: Mailer) -> None:
             threading.Thread(target=later, args=(completion, task)).start()
 
     def finish() -> None:
-        wait_for(lambda: len(done) == TASKS - 1, 30, "all others are done")
+        wait_for(lambda: len(done) == TASKS - 1, 30, "all other tasks are completed")
         early.append(mailer.lag)
         held.pop().complete()
 
@@ -217,18 +217,18 @@ def test_completed_by_another_thread(mailer: Mailer) -> None:
     ran = run_subscription(mailer.subscription(send), [mailer.name])
     finishing.join()
     assert ran.outcome.error is None
-    assert early[0] > 0, "the first task of its partition was not done"
+    assert early[0] > 0, "the first task of its partition was not completed"
     assert sorted(done) == sorted(str(n) for n in range(1, TASKS))
 
 
 # --- processes ---
 
 
-def test_one_closes_and_the_other_takes_over(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: two instances share the partitions; when one comes and when one goes while tasks are
-    in flight, nothing is lost, no key is worked on by two, and what was committed is not repeated.
+def test_one_instance_closes_and_the_other_takes_over(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """Goal: two instances share the partitions; when one starts and when one closes with tasks in
+    flight, no task is lost, no key is processed concurrently, and committed tasks are not repeated.
 
-    Method: real processes; SIGTERM for the one. Whoever drains repeats nothing at all.
+    Method: real processes; SIGTERM to one of them. An instance that drains causes no repetitions.
     """
     running = ParallelInstances(
         kafka,
@@ -242,26 +242,30 @@ def test_one_closes_and_the_other_takes_over(kafka: EmbeddedKafka, tmp_path: Pat
     )
     records = running.records
     records.write(200)
-    with running.start("one") as one, records.looking(running.name) as looks:
-        wait_for(lambda: running.done() > 50, 60, "one works")
+    with running.start("one") as one, records.watch_commits(running.name) as snapshots:
+        wait_for(lambda: running.done() > 50, 60, "the first instance makes progress")
         with running.start("other") as other:
-            with records.arriving(30, least=1_000):
-                wait_for(lambda: worked(tmp_path / "other") > 100, 60, "they share the work")
-                alone = worked(tmp_path / "one")
-                wait_for(lambda: worked(tmp_path / "one") > alone, 60, "cooperatively")
+            with records.continuous_input(30, least=1_000):
+                wait_for(
+                    lambda: processed_tasks(tmp_path / "other") > 100,
+                    60,
+                    "both instances have partitions",
+                )
+                alone = processed_tasks(tmp_path / "one")
+                wait_for(lambda: processed_tasks(tmp_path / "one") > alone, 60, "cooperatively")
                 one.signal(signal.SIGTERM)
                 assert one.wait_ended(30) == 0, one.errors
-                ended = worked(tmp_path / "one")
-            wait_for(lambda: running.left == 0, 60, "all is committed")
-            assert worked(tmp_path / "one") == ended
+                ended = processed_tasks(tmp_path / "one")
+            wait_for(lambda: running.left == 0, 60, "everything is committed")
+            assert processed_tasks(tmp_path / "one") == ended
             other.signal(signal.SIGTERM)
             assert other.wait_ended(30) == 0, other.errors
-    running.check(looks)
-    assert looks
+    running.check(snapshots)
+    assert snapshots
 
 
-def worked(folder: Path) -> int:
-    """How many tasks were done by the processes of a folder."""
+def processed_tasks(folder: Path) -> int:
+    """The number of tasks processed by the processes of a folder."""
     return sum(map(len, read_work(folder).values()))
 
 
@@ -270,7 +274,7 @@ def worked(folder: Path) -> int:
 
 @contextmanager
 def started(subscription: ProcessorSubscription) -> Iterator[ProcessorSubscription]:
-    """A subscription, RUNNING; closed at the end, in time."""
+    """The running subscription; it must close in time at the end."""
     subscription.set_uncaught_exception_handler(
         lambda _: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
     )
@@ -282,8 +286,8 @@ def started(subscription: ProcessorSubscription) -> Iterator[ProcessorSubscripti
         assert subscription.close(CLOSED)
 
 
-def noting(folder: Path) -> Callable[[ProcessingContext, str], None]:
-    """A processor that notes its tasks in files, since it works in processes of Spark's."""
+def logging_processor(folder: Path) -> Callable[[ProcessingContext, str], None]:
+    """A processor that logs its tasks in files, because it runs in Spark's processes."""
     log = WorkLog(folder, "spark")
 
     def send(context: ProcessingContext, task: str) -> None:
@@ -297,16 +301,16 @@ def noting(folder: Path) -> Callable[[ProcessingContext, str], None]:
 def test_properties_change_on_all_threads(
     mailer: Mailer, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: what is changed while it runs holds on each thread, also on one that takes the place
-    of one that was killed.
+    """Goal: changed properties take effect on each running thread, and on a thread that replaces a
+    killed one.
 
-    Method: nothing is processed at a rate of 0; a thread started anew with the rate that was given
-    at first would process.
+    Method: nothing is processed at a rate of 0; a restarted thread with the initial rate would
+    process tasks.
     """
-    subscription = mailer.subscription(noting(tmp_path), num_threads=2, spark=spark)
+    subscription = mailer.subscription(logging_processor(tmp_path), num_threads=2, spark=spark)
     with started(subscription):
         mailer.write()
-        wait_for(lambda: mailer.lag == 0, 60, "all is done")
+        wait_for(lambda: mailer.lag == 0, 60, "all tasks are processed")
         subscription.update_properties(processing_rate_per_partition=0)
         pids = [each.pid for each in threads_of(subscription)]
         victim = pids[0]
@@ -314,20 +318,22 @@ def test_properties_change_on_all_threads(
         os.kill(victim, signal.SIGKILL)
         wait_for(lambda: victim not in [t.pid for t in threads_of(subscription)], 60, "replaced")
         subscription.wait_for_state("RUNNING", RUNNING)
-        before = worked(tmp_path)
+        before = processed_tasks(tmp_path)
         mailer.write(first=TASKS)
-        assert stays(lambda: worked(tmp_path) == before, 2), "tasks were processed at a rate of 0"
+        assert stays(lambda: processed_tasks(tmp_path) == before, 2), (
+            "tasks were processed at a rate of 0"
+        )
         assert mailer.lag == TASKS
         subscription.update_properties(processing_rate_per_partition=-1, partition_concurrency=7)
         assert subscription.properties.partition_concurrency == 7
-        wait_for(lambda: mailer.lag == 0, 60, "all is done again")
-    assert worked(tmp_path) == 2 * TASKS
+        wait_for(lambda: mailer.lag == 0, 60, "all tasks are processed again")
+    assert processed_tasks(tmp_path) == 2 * TASKS
 
 
-def test_closing_tells_whether_all_was_done(
+def test_closing_reports_unfinished_tasks(
     mailer: Mailer, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: whoever closes hears that tasks are left, which the next start processes.
+    """Goal: the result of a close shows that tasks are left, which the next start processes.
 
     Method: tasks that are deferred and never completed.
     """
@@ -342,7 +348,7 @@ def test_closing_tells_whether_all_was_done(
     mailer.write()
     subscription.start()
     try:
-        wait_for(begun.exists, 60, "a task has begun")
+        wait_for(begun.exists, 60, "a task has started")
     finally:
         assert not subscription.close(CLOSED)
     assert not subscription.close(CLOSED)
@@ -350,41 +356,41 @@ def test_closing_tells_whether_all_was_done(
 
 
 def threads_of(subscription: ProcessorSubscription) -> Any:
-    """Its threads."""
+    """The threads of a subscription."""
     return subscription._streams.metadata_for_local_threads()
 
 
-def test_a_file_of_properties_is_followed(
+def test_changes_of_a_properties_file_are_applied(
     mailer: Mailer, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: a file's properties win over those of the code, before and after it changes; and a
-    rate limit is one, within a partition."""
+    """Goal: properties of a file take precedence over those of the code, before and after a
+    change; and a rate limit applies within a partition."""
     file = tmp_path / "properties.json"
     file.write_text(json.dumps({"processing.rate.per.partition": 0}))
     subscription = mailer.subscription(
-        noting(tmp_path),
+        logging_processor(tmp_path),
         properties=Properties(processing_rate_per_partition=1_000, commit_interval_ms=100),
         properties_file=PropertiesFile(file, timedelta(milliseconds=100)),
         spark=spark,
     )
     mailer.write()
     with started(subscription):
-        assert stays(lambda: worked(tmp_path) == 0, 1.5), "the file's rate is 0"
+        assert stays(lambda: processed_tasks(tmp_path) == 0, 1.5), "the file's rate is 0"
         file.write_text(json.dumps({"processing.rate.per.partition": 10}))
-        wait_for(lambda: worked(tmp_path) > 0, 30, "the file is read again")
-        began, first = time.monotonic(), worked(tmp_path)
-        wait_for(lambda: mailer.lag == 0, 60, "all is done")
+        wait_for(lambda: processed_tasks(tmp_path) > 0, 30, "the file is read again")
+        began, first = time.monotonic(), processed_tasks(tmp_path)
+        wait_for(lambda: mailer.lag == 0, 60, "all tasks are processed")
         took_s = time.monotonic() - began
     done = [each for tasks in read_work(tmp_path).values() for each in tasks]
     assert len(done) == TASKS
-    # One partition has at least half of them, and a second's worth may come at once.
+    # One partition has at least half of them, and up to a second's worth may be processed at once.
     assert took_s > (TASKS / 2 - first - 10) / 10 - 0.5
 
 
 @pytest.mark.slow
-def test_run_ends_with_a_signal(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: `run()` on Spark of its own takes tasks, and on SIGTERM finishes those that it has
-    begun, commits, and ends with 0, though more wait."""
+def test_run_ends_on_a_signal(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """Goal: `run()` with its own Spark session processes tasks; on SIGTERM it completes started
+    tasks, commits, and exits with 0, although more tasks are pending."""
     running = ParallelInstances(
         kafka,
         tmp_path,
@@ -404,6 +410,6 @@ def test_run_ends_with_a_signal(kafka: EmbeddedKafka, tmp_path: Path) -> None:
         one.signal(signal.SIGTERM)
         assert one.wait_ended(60) == 0, one.errors
     done = [each for tasks in running.work().values() for each in tasks]
-    assert running.left > 0, "more wait"
-    assert len(done) == 20_000 - running.left, "what was done is committed, and nothing else"
+    assert running.left > 0, "more tasks are pending"
+    assert len(done) == 20_000 - running.left, "exactly the processed tasks are committed"
     assert all(each.ended_ns is not None for each in done)

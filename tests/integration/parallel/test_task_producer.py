@@ -25,19 +25,19 @@ from millstream.errors import (
     ProductionError,
     SerializationError,
 )
-from millstream.kafka.data.record_columns import message_columns
+from millstream.kafka.clients.record_columns import message_columns
 from millstream.parallel import DecatonMetadata, DecatonTask, PutResult, TaskProducer
 from millstream.serdes import BYTES, JSON, STRING
-from millstream.subscriptions.tasks.extraction import TaskReader
+from millstream.subscriptions.tasks.task_extraction import TaskReader
 from millstream.testing import EmbeddedKafka
 
 DECATON = Path(__file__).parents[2] / "java" / "DecatonTasks.java"
 TIMEOUT_S = 90
-NOBODY = "localhost:1"
+UNREACHABLE = "localhost:1"
 
 
 def messages(kafka: EmbeddedKafka, topic: str, count: int, partition: int = 0) -> list[Message]:
-    """The first records of a partition, once they are there."""
+    """The first records of a partition, once they are written."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "reader"})
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
@@ -64,7 +64,7 @@ def producer(kafka: EmbeddedKafka, topic: str, **options: Any) -> TaskProducer:
 
 
 def java(*arguments: str) -> str:
-    """What the program on Decaton prints."""
+    """The output of the program on Decaton."""
     try:
         line = command(DECATON, *arguments, options=("-XX:+UseSerialGC", "-Xmx256m"))
     except DecatonUnavailable as why:
@@ -75,9 +75,9 @@ def java(*arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_decaton_and_we_read_each_others_tasks(kafka: EmbeddedKafka) -> None:
-    """Goal: an application moves from Decaton to us, or back, with its topics; the old format
-    included.
+def test_tasks_are_compatible_with_decaton(kafka: EmbeddedKafka) -> None:
+    """Goal: an application can move from Decaton to us, or back, with its topics, including the old
+    format.
 
     Method: Decaton's client writes and our reader reads; our producer writes, and Decaton's
     subscription reads.
@@ -110,21 +110,29 @@ def test_decaton_and_we_read_each_others_tasks(kafka: EmbeddedKafka) -> None:
             for number in range(count):
                 due = number or None
                 writer.put(f"key-{number}", f"täsk-{number}", timestamp_ms=9, scheduled_time_ms=due)
-                told = (topic, f"key-{number}", f"täsk-{number}", "9", "millstream", "python", "0")
-                expected.add((*told, str(number)))
+                fields = (
+                    topic,
+                    f"key-{number}",
+                    f"täsk-{number}",
+                    "9",
+                    "millstream",
+                    "python",
+                    "0",
+                )
+                expected.add((*fields, str(number)))
     printed = java("read", servers, ours, ours_old, str(count))
     assert {tuple(line.split("\t")) for line in printed.splitlines()} == expected
 
 
-def test_a_put_tells_where_it_is(kafka: EmbeddedKafka) -> None:
-    """Partition and offset, and the record with all that was said of it."""
-    topic = unique("told")
+def test_a_put_returns_the_position(kafka: EmbeddedKafka) -> None:
+    """Partition and offset, and the record with all its metadata."""
+    topic = unique("position")
     kafka.create_topic(topic, 2)
-    stray = DecatonMetadata(1).to_bytes()
+    unsent = DecatonMetadata(1).to_bytes()
     clock = ManualClock(5_000)
     with producer(kafka, topic, value=JSON, clock=clock) as writer:
         puts = [
-            writer.put(None, {"n": 1}, partition=1, headers=[("dt_meta", stray), ("trace", b"7")]),
+            writer.put(None, {"n": 1}, partition=1, headers=[("dt_meta", unsent), ("trace", b"7")]),
             writer.put(b"\xff", {"n": 2}, partition=1, timestamp_ms=3, scheduled_time_ms=4),
         ]
         assert [put.result(30) for put in puts] == [
@@ -135,14 +143,15 @@ def test_a_put_tells_where_it_is(kafka: EmbeddedKafka) -> None:
     assert (first.key(), first.value()) == (None, b'{"n":1}')
     now = DecatonMetadata(5_000, "millstream", "python")
     assert first.headers() == [("trace", b"7"), ("dt_meta", now.to_bytes())]
-    # The record's own time is the client's, whatever that of the task.
+    # The record's timestamp is the client's, regardless of the task's.
     assert first.timestamp()[1] > 1_600_000_000_000
     due = DecatonMetadata(3, "millstream", "python", scheduled_time_ms=4)
     assert (second.key(), second.headers()) == (b"\xff", [("dt_meta", due.to_bytes())])
 
 
 def test_many_threads_put(kafka: EmbeddedKafka) -> None:
-    """Each thread's tasks in its order, all there, also those beyond what the queue holds."""
+    """Each thread's tasks are in order and complete, including those beyond the queue's
+    capacity."""
     topic = unique("threads")
     kafka.create_topic(topic, 1)
     each, threads = 2_000, 4
@@ -166,25 +175,25 @@ def test_many_threads_put(kafka: EmbeddedKafka) -> None:
         assert own == [str(number) for number in range(each)]
 
 
-def test_what_kafka_refuses_the_future_tells(kafka: EmbeddedKafka) -> None:
-    """At once, or by the broker; the tasks around it arrive."""
+def test_rejected_tasks_fail_their_futures(kafka: EmbeddedKafka) -> None:
+    """Immediately, or by the broker; other tasks are written."""
     topic = unique("refused")
     kafka.create_topic(topic, 1)
     with producer(kafka, topic, value=BYTES) as writer:
         large = writer.put("a", bytes(2_000_000))
         nowhere = writer.put("a", b"", partition=7)
         fine = writer.put("a", b"")
-        with pytest.raises(ProductionError, match=r"max\.request\.size") as told:
+        with pytest.raises(ProductionError, match=r"max\.request\.size") as raised:
             large.result(30)
-        assert told.value.topic == topic
-        with pytest.raises(ProductionError, match="no such partition") as told:
+        assert raised.value.topic == topic
+        with pytest.raises(ProductionError, match="no such partition") as raised:
             nowhere.result(30)
-        assert told.value.partition == 7
+        assert raised.value.partition == 7
         assert fine.result(30).offset == 0
 
 
 def test_a_callback_may_put_but_not_wait(kafka: EmbeddedKafka) -> None:
-    """A chain of tasks works; waiting for oneself is refused, not a hang."""
+    """A chain of tasks works; waiting for the own callback is rejected instead of a deadlock."""
     topic = unique("chained")
     kafka.create_topic(topic, 1)
     seen: Future[tuple[Future[PutResult], list[str]]] = Future()
@@ -218,7 +227,7 @@ producer.put("a", "last")
 
 
 def test_a_program_may_end_without_closing(kafka: EmbeddedKafka) -> None:
-    """Hunts tasks that die with the process, since nobody waited for them."""
+    """Detects tasks that are lost at the exit of the process."""
     topic = unique("unclosed")
     kafka.create_topic(topic, 1)
     line = [sys.executable, "-c", UNCLOSED, kafka.bootstrap_servers, topic]
@@ -228,27 +237,29 @@ def test_a_program_may_end_without_closing(kafka: EmbeddedKafka) -> None:
     assert record.value() == b"last"
 
 
-def test_nothing_is_lost_silently_when_nobody_answers() -> None:
-    """Hunts futures that stay open for ever: after `close` each has ended."""
-    writer = TaskProducer("t", application_id="a", bootstrap_servers=NOBODY, value=STRING)
+def test_no_task_is_lost_silently_without_a_broker() -> None:
+    """Detects futures that stay pending forever: after `close` all have a result."""
+    writer = TaskProducer("t", application_id="a", bootstrap_servers=UNREACHABLE, value=STRING)
     put = writer.put("a", "b")
     assert not put.cancel()
     assert not writer.flush(timedelta(milliseconds=10))
     assert not writer.close(timedelta(milliseconds=50))
     assert not writer.close()
     assert not writer.flush()
-    with pytest.raises(ProductionError, match="not acknowledged before the producer was closed"):
+    with pytest.raises(
+        ProductionError, match=r"not acknowledged within .* before the producer was closed"
+    ):
         put.result(0)
     with pytest.raises(IllegalStateError, match="closed"):
         writer.put("a", "b")
     assert [each.name for each in threading.enumerate() if "task-producer" in each.name] == []
 
 
-def test_a_full_queue_is_waited_for_and_told() -> None:
-    """Not longer than `max.block.ms`; the task is not among those that are sent later."""
+def test_a_full_queue_is_waited_for_and_reported() -> None:
+    """At most for `max.block.ms`; the task is not sent later."""
     settings: Mapping[str, Any] = {"buffer.memory": 1_024, "max.block.ms": 50}
     writer = TaskProducer(
-        "t", application_id="a", bootstrap_servers=NOBODY, value=BYTES, settings=settings
+        "t", application_id="a", bootstrap_servers=UNREACHABLE, value=BYTES, settings=settings
     )
     puts = [writer.put("a", bytes(600)) for _ in range(3)]
     with pytest.raises(BrokerUnavailableError, match=r"max\.block\.ms"):
@@ -258,9 +269,9 @@ def test_a_full_queue_is_waited_for_and_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "said"),
+    ("arguments", "error", "problem"),
     [
-        ({"task": None}, SerializationError, "None is no task"),
+        ({"task": None}, SerializationError, "None is not a task"),
         ({"key": "\n"}, SerializationError, "printable ASCII"),
         ({"task": 5}, SerializationError, "cannot serialize 5"),
         ({"timestamp_ms": 1 << 63}, SerializationError, "64 bits"),
@@ -268,25 +279,25 @@ def test_a_full_queue_is_waited_for_and_told() -> None:
         ({"headers": {"a": "b"}}, TypeError, "headers"),
     ],
 )
-def test_what_cannot_be_written_is_raised_at_once(
-    arguments: dict[str, Any], error: type[Exception], said: str
+def test_unwritable_tasks_raise_an_error_immediately(
+    arguments: dict[str, Any], error: type[Exception], problem: str
 ) -> None:
-    """Where the mistake was made, not in a future that nobody looks at."""
-    writer = TaskProducer("t", application_id="a", bootstrap_servers=NOBODY, value=STRING)
-    with writer, pytest.raises(error, match=said):
+    """At the call, not in a future that is never checked."""
+    writer = TaskProducer("t", application_id="a", bootstrap_servers=UNREACHABLE, value=STRING)
+    with writer, pytest.raises(error, match=problem):
         writer.put(**{"key": "a", "task": "b", **arguments})
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "problem"),
     [
         ({"no.such.setting": 1}, "no.such.setting"),
         ({"transactional.id": "t"}, "transactional.id"),
         ({"linger.ms": -7}, "linger.ms is -7, but must be at least 0"),
     ],
 )
-def test_settings_are_checked(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_settings_are_checked(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
         TaskProducer(
-            "t", application_id="a", bootstrap_servers=NOBODY, value=STRING, settings=settings
+            "t", application_id="a", bootstrap_servers=UNREACHABLE, value=STRING, settings=settings
         )

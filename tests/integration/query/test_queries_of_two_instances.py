@@ -1,6 +1,6 @@
-"""Goal: whichever instance is asked, the answer is that of the whole application, or a typed error.
+"""Goal: each instance returns the answer of the whole application, or a typed error.
 
-Method: two instances with a thread each share the partitions; one of them goes away meanwhile.
+Method: two instances with a thread each share the partitions; one of them is closed later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.broker.records import Sent
+from support.broker.topics import keyed
 from support.running.applications import Application
 from support.running.peer_server import PeerServer, peer_server
 from support.waiting import wait_for
@@ -53,8 +53,7 @@ def application(kafka: EmbeddedKafka) -> Application:
     application = Application(kafka, counting, {"in": _PARTITIONS}, {})
     topic = application.topic("in")
     application.places.write(
-        Sent(topic, partition_for(key.encode(), _PARTITIONS), key, "x", timestamp)
-        for key, timestamp in _EVENTS
+        keyed(topic, _PARTITIONS, key, "x", timestamp) for key, timestamp in _EVENTS
     )
     return application
 
@@ -63,7 +62,7 @@ def application(kafka: EmbeddedKafka) -> Application:
 def instance(
     application: Application, spark: SparkSession, folder: Path, **settings: Any
 ) -> Iterator[tuple[KafkaStreams, PeerServer]]:
-    """An instance of one thread that serves others, RUNNING."""
+    """A running instance of one thread that serves queries of others."""
     with (
         peer_server() as server,
         application.running(
@@ -74,7 +73,7 @@ def instance(
         yield streams, server
 
 
-def owned(streams: KafkaStreams, *, standby: bool = False) -> int:
+def tasks_of(streams: KafkaStreams, *, standby: bool = False) -> int:
     (thread,) = streams.metadata_for_local_threads()
     return len(thread.standby_tasks if standby else thread.active_tasks)
 
@@ -86,16 +85,16 @@ def all_of(streams: KafkaStreams, **options: Any) -> dict[str, int]:
         return {}
 
 
-def test_each_instance_answers_for_both(
+def test_each_instance_answers_for_all_partitions(
     application: Application, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Views, requests and metadata agree, wherever they are asked; who remains answers alone."""
+    """Views, requests and metadata are the same on both; the remaining instance answers alone."""
     with ExitStack() as one_running, ExitStack() as other_running:
         one, one_server = one_running.enter_context(instance(application, spark, tmp_path / "one"))
         other, _ = other_running.enter_context(instance(application, spark, tmp_path / "other"))
-        wait_for(lambda: owned(one) == owned(other) == 2, 60, "the work is shared")
+        wait_for(lambda: tasks_of(one) == tasks_of(other) == 2, 60, "the tasks are shared")
         for streams in (one, other):
-            wait_for(lambda s=streams: all_of(s) == _COUNTS, 60, "all is counted")  # type: ignore[misc]
+            wait_for(lambda s=streams: all_of(s) == _COUNTS, 60, "everything is counted")  # type: ignore[misc]
         before = one_server.answered
         assert all(other.store("counts", _KEY_VALUE).get(key) == _COUNTS[key] for key in _KEYS)
         assert one_server.answered > before
@@ -105,7 +104,7 @@ def test_each_instance_answers_for_both(
         assert set(results[0].partition_results) == set(range(_PARTITIONS))
         _agree_on_metadata(one, other)
         other_running.close()
-        wait_for(lambda: all_of(one) == _COUNTS, 60, "the one that remains has all")
+        wait_for(lambda: all_of(one) == _COUNTS, 60, "the remaining instance has all tasks")
         assert one.store("counts", _KEY_VALUE).get("nobody") is None
 
 
@@ -122,29 +121,29 @@ def _agree_on_metadata(one: KafkaStreams, other: KafkaStreams) -> None:
     assert one.query_metadata_for_key("nothing", "k", STRING) is None
 
 
-def test_copies_answer_when_they_may(
+def test_standbys_answer_if_permitted(
     application: Application, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A standby answers a stale view and requests without `require_active`; its lag is told."""
+    """A standby answers a stale view and requests without `require_active`; its lag is reported."""
     settings = {"num_standby_replicas": 1}
     with (
         instance(application, spark, tmp_path / "one", **settings) as (one, one_server),
         instance(application, spark, tmp_path / "other", **settings) as (other, other_server),
     ):
-        wait_for(lambda: owned(one) == owned(other) == 2, 90, "the work is shared")
-        wait_for(lambda: owned(one, standby=True) == 2, 60, "copies are kept")
-        wait_for(lambda: all_of(one) == _COUNTS, 60, "all is counted")
+        wait_for(lambda: tasks_of(one) == tasks_of(other) == 2, 90, "the tasks are shared")
+        wait_for(lambda: tasks_of(one, standby=True) == 2, 60, "the standbys are running")
+        wait_for(lambda: all_of(one) == _COUNTS, 60, "everything is counted")
         application.wait_until_done()
 
         def lags() -> list[int]:
             of_store = one.all_local_store_partition_lags().get("counts", {})
             return [lag.offset_lag for _, lag in sorted(of_store.items())]
 
-        wait_for(lambda: lags() == [0] * _PARTITIONS, 30, "the copies have read everything")
+        wait_for(lambda: lags() == [0] * _PARTITIONS, 30, "the standbys have caught up")
         assert set(one.query_metadata_for_key("counts", "k007").standby_hosts) <= {  # type: ignore[union-attr]
             HostInfo.parse(each) for each in (other_server.address, one_server.address)
         }
-        # Whatever the other one has, a copy of it is here: nobody else is asked.
+        # Each store of the other instance has a standby here: no other instance is queried.
         before = other_server.answered
         ranges = StateQueryRequest.in_store("counts").with_query(RangeQuery())
         found = one.query(ranges).partition_results

@@ -1,7 +1,7 @@
-"""A running application answers as one of Kafka Streams on the same input.
+"""A running application returns the same answers as Kafka Streams for the same input.
 
-The recorded scenarios (tests/conformance/queries) that need several partitions, a life of their
-own, or a second instance. `tests/conformance/test_queries.py` has the others.
+These are the recorded scenarios (tests/conformance/queries) that need several partitions, starts
+and stops, or a second instance. `tests/conformance/test_queries.py` has the others.
 """
 
 from __future__ import annotations
@@ -14,32 +14,31 @@ from typing import Any
 
 import pytest
 from conformance.queries.application import topology
-from conformance.queries.bench import ask
-from conformance.queries.comparing import Fed, difference, due, moments
-from conformance.queries.recording import recorded
+from conformance.queries.bench import answer_step
+from conformance.queries.comparing import ProcessedOffsets, difference, expected_answer, step_groups
+from conformance.queries.recording import recorded_scenarios
 from conformance.queries.scenarios import Scenario, Step
 from pyspark.sql import SparkSession
-from support.broker.records import Places, Sent
-from support.broker.topics import unique
+from support.broker.topics import BrokerTopics, InputRecord, unique
 from support.running.applications import processed
 from support.waiting import wait_for
 
 from millstream import KafkaStreams, QueryableStoreTypes, StreamsConfig
 from millstream.testing import EmbeddedKafka
 
-RECORDED = {scenario["name"]: scenario for scenario in recorded()}
+RECORDED = {scenario["name"]: scenario for scenario in recorded_scenarios()}
 _WAIT_S = 60
-#: A standby may be that far behind.
-_FOLLOWED_S = 10
+#: The maximum lag of a standby.
+_STANDBY_LAG_S = 10
 
 
 class Run:
-    """A scenario that is lived through.
+    """The execution of a scenario.
 
     Args:
         scenario: the scenario.
         kafka: the broker.
-        spark: where its threads run.
+        spark: the session.
         folder: for its state.
     """
 
@@ -54,37 +53,37 @@ class Run:
         self._prefix = f"{self._name}."
         self._instances: dict[str, KafkaStreams] = {}
         self._processed = 0
-        self._fed = Fed()
-        self._places = Places(kafka.bootstrap_servers)
+        self._processed_offsets = ProcessedOffsets()
+        self._places = BrokerTopics(kafka.bootstrap_servers)
         topics = {"in", *(table["topic"] for table in scenario["tables"])}
         self._places.create({f"{self._prefix}{t}": scenario["partitions"] for t in topics})
 
     def differences(self) -> list[str]:
-        """All that was said which should not have been."""
-        return [wrong for moment in moments(self._scenario) for wrong in self._lived(moment)]
+        """The unexpected answers."""
+        return [wrong for group in step_groups(self._scenario) for wrong in self._execute(group)]
 
-    def _lived(self, moment: list[Step]) -> Iterator[str]:
-        for step in moment:
+    def _execute(self, group: list[Step]) -> Iterator[str]:
+        for step in group:
             if step["do"] != "ask":
                 self._take(step)
-                self._fed.take(step, self._scenario["partitions"])
-            elif wrong := self._wrong(step, due(step, moment)):
+                self._processed_offsets.add(step, self._scenario["partitions"])
+            elif wrong := self._difference(step, expected_answer(step, group)):
                 yield f"{ {each: step[each] for each in step if each != 'answer'} }: {wrong}"
 
-    def _wrong(self, step: Step, theirs: Any) -> str | None:
+    def _difference(self, step: Step, expected: Any) -> str | None:
         wrong: str | None = None
 
         def is_right() -> bool:
             nonlocal wrong
-            ours = ask(self._at(step), step, self._prefix)
-            wrong = difference(step, theirs, ours, self._fed)
+            actual = answer_step(self._at(step), step, self._prefix)
+            wrong = difference(step, expected, actual, self._processed_offsets)
             return wrong is None
 
         if step.get("instance") != "standby":
             is_right()
         else:
             with suppress(AssertionError):
-                wait_for(is_right, _FOLLOWED_S, "the standby says so")
+                wait_for(is_right, _STANDBY_LAG_S, "the standby returns this answer")
         return wrong
 
     def _take(self, step: Step) -> None:
@@ -107,7 +106,7 @@ class Run:
                 record = {"topic": "in", "value": value, "time": self._scenario["commit_time"]}
                 count = self._scenario["partitions"]
                 self._write([{**record, "partition": number} for number in range(count)])
-                self._wait(self._is_committed, "all is committed")
+                self._wait(self._is_committed, "everything is committed")
 
     def _is_committed(self) -> bool:
         return self._places.lag(self._name, [f"{self._prefix}in"]) == 0
@@ -118,7 +117,7 @@ class Run:
             bootstrap_servers=self._kafka.bootstrap_servers,
             state_dir=str(self._folder / step.get("instance", "one")),
             commit_interval_ms=3_600_000,
-            # The times of the records are long gone, and brokers delete what is old.
+            # The records' timestamps are in the distant past, and brokers delete old records.
             windowstore_changelog_additional_retention_ms=4_000_000_000_000,
             num_standby_replicas=self._scenario["standbys"],
         )
@@ -133,7 +132,7 @@ class Run:
         return found
 
     def _having(self, *, active: bool) -> KafkaStreams | None:
-        """The instance that has active tasks, or the one that has nothing but standbys."""
+        """The instance with active tasks, or the one with only standbys."""
         for streams in self._instances.values():
             if streams.state.name == "RUNNING":
                 threads = streams.metadata_for_local_threads()
@@ -144,19 +143,19 @@ class Run:
         return None
 
     def _settle(self) -> None:
-        """Wait until whoever was started runs, and has what is its part."""
+        """Wait until all started instances are running with their share of the tasks."""
         alive = [s for s in self._instances.values() if s.state.name not in _AT_REST]
         for streams in alive:
             streams.wait_for_state("RUNNING", timedelta(seconds=_WAIT_S))
         if alive:
-            self._wait(lambda: self._having(active=True) is not None, "one has tasks")
+            self._wait(lambda: self._having(active=True) is not None, "one instance has tasks")
         if len(alive) > 1:
-            self._wait(lambda: self._having(active=False) is not None, "one follows")
+            self._wait(lambda: self._having(active=False) is not None, "one instance has standbys")
 
     def _write(self, records: list[Step]) -> None:
         tables = {t["topic"]: t["name"] for t in self._scenario["tables"] if _is_global(t)}
         sent = [
-            Sent(
+            InputRecord(
                 f"{self._prefix}{record['topic']}",
                 record["partition"],
                 record.get("key", "-"),
@@ -166,14 +165,14 @@ class Run:
             for record in records
         ]
         if records[0]["topic"] in tables:
-            # Several partitions of it may be read in any order.
+            # The partitions of a topic may be read in any order.
             for record, each in zip(records, sent, strict=True):
                 self._places.write([each])
                 self._wait_global(tables[record["topic"]], record["key"], record["value"])
             return
         self._places.write(sent)
         self._processed += len(sent)
-        self._wait(lambda: self._processed_now() >= self._processed, "all is processed")
+        self._wait(lambda: self._processed_now() >= self._processed, "everything is processed")
 
     def _wait_global(self, store: str, key: str, value: str) -> None:
         view = self._instances["one"].store(store, QueryableStoreTypes.key_value())
@@ -187,7 +186,7 @@ class Run:
         wait_for(condition, _WAIT_S, what)
 
     def close(self) -> None:
-        """Close what still runs."""
+        """Close all running instances."""
         for streams in self._instances.values():
             assert streams.close(timedelta(seconds=_WAIT_S))
 
@@ -200,7 +199,9 @@ def _is_global(table: Step) -> bool:
 
 
 @contextmanager
-def lived(name: str, kafka: EmbeddedKafka, spark: SparkSession, folder: Path) -> Iterator[Run]:
+def run_scenario(
+    name: str, kafka: EmbeddedKafka, spark: SparkSession, folder: Path
+) -> Iterator[Run]:
     """A scenario, whose instances are closed at the end."""
     run = Run(RECORDED[name], kafka, spark, folder)
     try:
@@ -209,12 +210,13 @@ def lived(name: str, kafka: EmbeddedKafka, spark: SparkSession, folder: Path) ->
         run.close()
 
 
-# Like Kafka Streams' users, we have no positions in changelogs, as in the scenario `vectors`.
+# Like the clients of Kafka Streams, we have no positions in changelogs, as in the scenario
+# `vectors`.
 @pytest.mark.parametrize("name", ["partitions", "life", "standby"])
-def test_an_application_answers_as_one_of_kafka_streams(
+def test_answers_equal_those_of_kafka_streams(
     name: str, kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: over partitions, before and after its life, and as two of which one follows."""
-    with lived(name, kafka, spark, tmp_path) as run:
+    """Goal: with several partitions, before start and after close, and with a standby instance."""
+    with run_scenario(name, kafka, spark, tmp_path) as run:
         wrong = run.differences()
     assert not wrong, "\n".join(wrong)

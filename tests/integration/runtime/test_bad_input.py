@@ -1,4 +1,4 @@
-"""Bad input that only Kafka itself refuses, or takes: each kind has the outcome of its page."""
+"""Bad input that only Kafka itself rejects or accepts: each kind has the outcome of its page."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from millstream.testing import EmbeddedKafka
 
 @pytest.mark.parametrize("case", FAMILY.cases, ids=lambda case: case.id)
 def test_the_outcome(kafka: EmbeddedKafka, case: Case) -> None:
-    """The error and what it says, or what comes out, and what is dropped and counted."""
+    """The error and its message; or the output, and the dropped records."""
     assert not differences(case, kafka)

@@ -1,4 +1,4 @@
-"""An application whose only broker crashes under load, and comes back with its data."""
+"""An application whose only broker crashes under load, and returns with its data."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from millstream.testing import EmbeddedKafka
 
 @pytest.fixture
 def own() -> Iterator[EmbeddedKafka]:
-    """A broker that may be killed."""
+    """A broker that a test may kill."""
     with EmbeddedKafka() as kafka:
         yield kafka
 
 
-def test_a_crash_of_the_broker_is_waited_out(
+def test_the_application_survives_a_crash_of_the_broker(
     own: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: the same threads go on, and nothing is lost.
+    """Goal: the same threads continue, and no record is lost.
 
-    Method: the broker's process is killed while records are on their way through both
-    sub-topologies, and started again on its port and data.
+    Method: the broker's process is killed while records travel through both sub-topologies, and
+    restarted on its port and data.
     """
     app = Identified(own, tmp_path, partitions=2)
     with nothing_left():
@@ -38,7 +38,7 @@ def test_a_crash_of_the_broker_is_waited_out(
         try:
             streams.wait_for_state("RUNNING", RUNNING)
             app.write(5_000)
-            wait_for(app.has_told, 60, "some ids are out")
+            wait_for(app.has_output, 60, "there is some output")
             with app.fault():
                 app.write(5_000)
                 own.kill()

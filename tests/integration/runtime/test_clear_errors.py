@@ -1,4 +1,4 @@
-"""What goes wrong ends in one clear error, soon, and leaves nothing running."""
+"""Failures end in one clear error, soon, and leave nothing running."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
-from support.broker.topics import committed_lag, fill, latest, unique
+from support.broker.topics import BrokerTopics, committed_lag, fill, latest, unique
 from support.machine.leftovers import nothing_left
 from support.machine.scripts import Script
 from support.running.word_count import RUNNING, WordCount
@@ -40,16 +39,16 @@ from millstream import (
 )
 from millstream.clock import SystemClock
 from millstream.errors import AccessDeniedError
-from millstream.runtime.start_checks import StartChecks
+from millstream.runtime.start.cluster_checks import ClusterChecks
 from millstream.serdes import LONG, STRING
 from millstream.testing import EmbeddedKafka
 
-#: Half of `delivery.timeout.ms`: an application that waits for a fault to pass needs all of it.
+#: Half of `delivery.timeout.ms`, which applications that wait for the end of a fault use up.
 SOON_S = 60.0
 
 
 class Caught:
-    """The error that ended an application, and how long that took."""
+    """The error that ended an application, and the time that it took."""
 
     def __init__(self) -> None:
         self.errors: list[StreamsError] = []
@@ -67,7 +66,8 @@ class Caught:
 
 @contextmanager
 def ends_soon(*applications: KafkaStreams) -> Iterator[Caught]:
-    """Inside the applications are run; all end in ERROR, soon, and leave nothing behind."""
+    """Run applications in the block; all of them must end in ERROR, soon, and release
+    everything."""
     caught = Caught()
     with nothing_left():
         began = time.monotonic()
@@ -78,15 +78,15 @@ def ends_soon(*applications: KafkaStreams) -> Iterator[Caught]:
     for each in applications:
         assert each.error in caught.errors
         assert each.metadata_for_local_threads() == []
-        # The same error for whoever asks later.
-        with pytest.raises(StreamsError) as told:
+        # Later callers get the same error.
+        with pytest.raises(StreamsError) as again:
             each.wait_for_state("RUNNING", timedelta(seconds=5))
-        assert told.value is each.error
+        assert again.value is each.error
         assert each.close()
 
 
 def run(streams: KafkaStreams, kind: type[StreamsError]) -> Caught:
-    """Run an application that ends by itself in an error of this very class."""
+    """Run an application that ends by itself in an error of exactly this class."""
     with ends_soon(streams) as caught:
         with pytest.raises(StreamsError) as raised:
             streams.run()
@@ -113,8 +113,8 @@ def config(kafka: EmbeddedKafka | str, folder: Path, **settings: Any) -> Streams
     )
 
 
-def copying(topic: str, out: str, **source: Any) -> StreamsBuilder:
-    """A builder of a topology which copies a topic of strings."""
+def copy_topology(topic: str, out: str, **source: Any) -> StreamsBuilder:
+    """A builder of a topology that copies a topic of strings."""
     builder = StreamsBuilder()
     (
         builder.stream(topic, key=STRING, value=source.get("value", STRING), name="read")
@@ -127,14 +127,14 @@ def copying(topic: str, out: str, **source: Any) -> StreamsBuilder:
 def test_a_wrong_address(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Goal: nobody listens there, or there is no such host: both are told soon, with the address.
+    """Goal: no broker listens, or there is no such host: both are reported soon, with the address.
 
-    It may be an outage, so it is waited for as long as `task.timeout.ms` says; what is waited for
-    is told each second meanwhile, and by nothing but these lines.
+    It may be an outage, so the application waits for `task.timeout.ms`; one line per second reports
+    the reason, and nothing else.
     """
-    topology = copying("in", "out").build()
+    topology = copy_topology("in", "out").build()
     with socket.socket() as taken:
-        # Held, but not listened at: given back, it may be the next that some other program gets.
+        # Bound but not listening: a released port could be taken by another program.
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         addresses = [f"127.0.0.1:{port}", f"no-such-host.invalid:{port}"]
@@ -153,15 +153,15 @@ def test_a_wrong_address(
         assert "Check bootstrap_servers" in str(error)
         lines = [text for text in caplog.messages if address in text]
         assert any(
-            "waits for a broker" in line and "2 s already, 6 s at most" in line for line in lines
+            "waiting for a broker" in line and "for 2 s, at most 6 s" in line for line in lines
         ), lines
-        assert all("waits for a broker" in line for line in lines), lines
+        assert all("waiting for a broker" in line for line in lines), lines
 
 
-def test_a_broker_that_is_away_at_the_start_is_waited_for(
+def test_the_start_waits_for_an_unavailable_broker(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Goal: an instance that is started in the midst of an outage runs when the outage is over."""
+    """Goal: an instance that is started during an outage runs when the outage is over."""
     topic = unique("in")
     with EmbeddedKafka() as own, ThreadPoolExecutor() as pool:
         own.create_topic(topic)
@@ -173,7 +173,7 @@ def test_a_broker_that_is_away_at_the_start_is_waited_for(
         starting = pool.submit(streams.start)
         giving_up = pool.submit(closed_early.start)
         for each in (streams, closed_early):
-            name = f"{each._config.application_id}: waits for a broker"
+            name = f"{each._config.application_id}: waiting for a broker"
             wait_for(partial(is_logged, caplog, name), 30, name)
         assert closed_early.close(timedelta(seconds=5))
         giving_up.result(5)
@@ -188,13 +188,15 @@ def test_a_broker_that_is_away_at_the_start_is_waited_for(
 def test_missing_topics(
     kafka: EmbeddedKafka, tmp_path: Path, existing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Goal: all that are missing are named at once, before Spark is started."""
+    """Goal: all missing topics are named immediately, before Spark is started."""
     monkeypatch.setattr("millstream.application.supervisor.SparkEngine", None)
     topics = {name: unique(f"missing-{name}") for name in ("in", "out")}
     missing = {name: topic for name, topic in topics.items() if name != existing}
     if existing:
         kafka.create_topic(topics[existing])
-    streams = KafkaStreams(copying(topics["in"], topics["out"]).build(), config(kafka, tmp_path))
+    streams = KafkaStreams(
+        copy_topology(topics["in"], topics["out"]).build(), config(kafka, tmp_path)
+    )
     caught = run(streams, MissingSourceTopicError if "in" in missing else UnknownTopicError)
     assert caught.took_s < 5
     assert caught.error.topic == next(iter(missing.values()))
@@ -204,14 +206,14 @@ def test_missing_topics(
     assert "Create the topics" in caught.text
 
 
-def test_a_topic_that_appears_meanwhile_is_none_that_is_missing(
+def test_a_topic_that_appears_during_the_check_is_not_missing(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    """Goal: an answer of a broker that has not heard of a new topic yet does not count."""
+    """Goal: an answer of a broker that does not know a new topic yet does not count."""
     topic, out = unique("in"), unique("out")
     kafka.create_topic(out)
-    checks = StartChecks(
-        copying(topic, out).build(), config(kafka, tmp_path), SystemClock(), lambda: False
+    checks = ClusterChecks(
+        copy_topology(topic, out).build(), config(kafka, tmp_path), SystemClock(), lambda: False
     )
     with ThreadPoolExecutor() as pool:
         checking = pool.submit(checks.run)
@@ -221,13 +223,14 @@ def test_a_topic_that_appears_meanwhile_is_none_that_is_missing(
         checking.result(30)
 
 
-def test_tables_whose_topics_are_not_compacted(
+def test_table_topics_without_compaction(
     kafka: EmbeddedKafka,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Goal: one warning names the topics of tables whose old records Kafka deletes, no others."""
+    """Goal: one warning names the topics of tables whose old records Kafka deletes, and no
+    others."""
     names = {name: unique(name) for name in ("stream", "table", "global", "compacted", "mixed")}
     builder = StreamsBuilder()
     builder.stream(names["stream"])
@@ -237,25 +240,27 @@ def test_tables_whose_topics_are_not_compacted(
     policies = {"compacted": "compact", "mixed": "compact,delete"}
     for name, topic in names.items():
         kafka.create_topic(topic, config={"cleanup.policy": policies.get(name, "delete")})
-    StartChecks(builder.build(), config(kafka, tmp_path), SystemClock(), lambda: False).run()
+    ClusterChecks(builder.build(), config(kafka, tmp_path), SystemClock(), lambda: False).run()
     warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert len(warnings) == 1
     first, second = sorted((names["table"], names["global"]))
     assert f"reads '{first}', '{second}' as tables" in warnings[0]
     assert f"--topic {first} --add-config cleanup.policy=compact" in warnings[0]
 
-    # A user without the right to read the settings of topics gets no warning of any kind.
+    # A user without the right to read topic configs gets no warning.
     def denied(*_: object) -> dict[str, dict[str, str | None]]:
         raise AccessDeniedError("Reading topic configs failed: denied.")
 
     caplog.clear()
-    monkeypatch.setattr("millstream.runtime.start_checks.RightsAdmin.topic_configs", denied)
-    StartChecks(builder.build(), config(kafka, tmp_path), SystemClock(), lambda: False).run()
+    monkeypatch.setattr(
+        "millstream.runtime.start.cluster_checks.PermissionsAdmin.topic_configs", denied
+    )
+    ClusterChecks(builder.build(), config(kafka, tmp_path), SystemClock(), lambda: False).run()
     assert not [each for each in caplog.records if each.levelname == "WARNING"]
 
 
 def test_topics_that_are_not_copartitioned(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: told before Spark is started, with both counts and the place of the join."""
+    """Goal: reported before Spark is started, with both counts and the name of the join."""
     one, other = unique("one"), unique("other")
     kafka.create_topic(one, 2)
     kafka.create_topic(other, 3)
@@ -273,17 +278,15 @@ def test_topics_that_are_not_copartitioned(kafka: EmbeddedKafka, tmp_path: Path)
 def test_an_output_topic_that_is_deleted(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: what cannot be written is not waited for."""
+    """Goal: a record that can never be written is not waited for."""
     topic, out = unique("in"), unique("out")
     kafka.create_topic(topic, 2)
     kafka.create_topic(out)
     settings = config(kafka, tmp_path)
-    streams = KafkaStreams(copying(topic, out).build(), settings, spark)
+    streams = KafkaStreams(copy_topology(topic, out).build(), settings, spark)
     with ends_soon(streams) as caught:
         streams.start()
-        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        (deleted,) = admin.delete_topics([out]).values()
-        deleted.result(30)
+        BrokerTopics(kafka.bootstrap_servers).delete(out)
         fill(kafka.bootstrap_servers, topic, [(b"k", b"v")])
         with pytest.raises(ProductionError) as raised:
             streams.wait_for_state("NOT_RUNNING", timedelta(seconds=SOON_S))
@@ -294,7 +297,7 @@ def test_an_output_topic_that_is_deleted(
 
 
 def test_a_missing_serde(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
-    """Goal: refused before anything starts; the error names the node and its place."""
+    """Goal: rejected before anything starts; the error names the node and its location."""
     builder = StreamsBuilder()
     builder.stream("in", key=STRING, name="orders").to("out", key=STRING, value=STRING)
     with nothing_left(), pytest.raises(ConfigError) as raised:
@@ -309,16 +312,16 @@ def test_a_missing_serde(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Pa
 def test_a_record_that_cannot_be_decoded(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: topic, partition, offset and node are named; what came before it is committed.
+    """Goal: the error names topic, partition, offset and node; earlier records are committed.
 
-    With the handler that continues, the record alone is left out.
+    With the handler that continues, only this record is skipped.
     """
     topic, out = unique("in"), unique("out")
     kafka.create_topic(topic)
     kafka.create_topic(out)
     good = [(b"k%d" % number, LONG.serialize("", number)) for number in range(20)]
     fill(kafka.bootstrap_servers, topic, [*good[:7], (b"k", b"poison"), *good[7:]])
-    topology = copying(topic, out, value=LONG).build()
+    topology = copy_topology(topic, out, value=LONG).build()
     settings = config(kafka, tmp_path)
     caught = run(KafkaStreams(topology, settings, spark), SerializationError)
     error = caught.error
@@ -329,7 +332,11 @@ def test_a_record_that_cannot_be_decoded(
     settings = settings.replace(deserialization_exception_handler=LogAndContinueExceptionHandler())
     with KafkaStreams(topology, settings, spark) as streams:
         streams.wait_for_state("RUNNING", RUNNING)
-        wait_for(lambda: len(latest(kafka.bootstrap_servers, out)) == 20, 60, "the others")
+        wait_for(
+            lambda: len(latest(kafka.bootstrap_servers, out)) == 20,
+            60,
+            "the other records are written",
+        )
         wait_for(
             lambda: not committed_lag(kafka.bootstrap_servers, settings.application_id, topic),
             30,
@@ -340,18 +347,19 @@ def test_a_record_that_cannot_be_decoded(
 
 
 def divide(value: str) -> str:
-    """A function of the user's."""
+    """A user function."""
     return str(1 / (len(value) - 6))
 
 
-def test_user_code_that_raises(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
-    """Goal: the record and the node are named; the cause is what was raised, with its trace."""
+def test_exceptions_of_user_code(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
+    """Goal: the error names the record and the node; its cause is the user's exception with its
+    traceback."""
     topic, out = unique("in"), unique("out")
     kafka.create_topic(topic)
     kafka.create_topic(out)
     values = [b"fine", b"fine", b"poison", b"fine"]
     fill(kafka.bootstrap_servers, topic, [(b"k", value) for value in values])
-    topology = copying(topic, out, mapper=divide).build()
+    topology = copy_topology(topic, out, mapper=divide).build()
     caught = run(KafkaStreams(topology, config(kafka, tmp_path), spark), ProcessingError)
     error = caught.error
     assert (error.topic, error.partition, error.offset) == (topic, 0, 2)
@@ -362,13 +370,13 @@ def test_user_code_that_raises(kafka: EmbeddedKafka, spark: SparkSession, tmp_pa
     assert "processing_exception_handler" in caught.text
     assert isinstance(error.__cause__, ZeroDivisionError)
     assert "in divide" in "\n".join(error.__notes__)
-    assert "ProcessingError" not in "\n".join(error.__notes__), "the same is told twice"
+    assert "ProcessingError" not in "\n".join(error.__notes__), "the error is logged twice"
 
 
 def test_an_internal_topic_with_a_wrong_partition_count(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    """Goal: told before Spark is started, with both counts and what to do."""
+    """Goal: reported before Spark is started, with both counts and the remedy."""
     application = WordCount(kafka, tmp_path, partitions=3)
     kafka.create_topic(application.repartition_topic, 5)
     caught = run(application.streams(), TopologyError)
@@ -406,9 +414,9 @@ main()
 
 
 def test_too_few_slots(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: a session that can never run all threads is refused, with the numbers.
+    """Goal: a session that can never run all threads is rejected, with the numbers.
 
-    Method: a script, since a process has one session; the error ends it, with exit code 1.
+    Method: a script, because a process has one session; the error ends it, with exit code 1.
     """
     topic = unique("in")
     kafka.create_topic(topic)

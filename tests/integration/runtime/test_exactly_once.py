@@ -1,5 +1,5 @@
-"""Exactly once, on Spark and a real broker: whoever is killed, paused or stopped, whatever was
-written is told once to those who read committed records, and the stores know nothing else."""
+"""Exactly-once on Spark and a real broker: if processes are killed, paused or stopped,
+read-committed consumers get each record once, and the stores reflect nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.broker.restored import Restored
+from support.broker.restore_counts import RestoreCounts
 from support.running.topologies.identified import Identified
 from support.waiting import wait_for
 
@@ -28,7 +28,7 @@ TASKS = 8
 
 @pytest.fixture(params=["rocksdb", pytest.param("in_memory", marks=pytest.mark.slow)])
 def application(kafka: EmbeddedKafka, tmp_path: Path, request: pytest.FixtureRequest) -> Identified:
-    """It commits so rarely that there is much to lose."""
+    """It commits so rarely that there is much uncommitted work."""
     return Identified(
         kafka,
         tmp_path,
@@ -42,10 +42,10 @@ def application(kafka: EmbeddedKafka, tmp_path: Path, request: pytest.FixtureReq
 def running(
     application: Identified, spark: SparkSession, **settings: Any
 ) -> Iterator[KafkaStreams]:
-    """The application, RUNNING, with input that goes on all the while."""
-    with application.streams(spark, **settings) as streams, application.arriving():
+    """Run the application with continuous input."""
+    with application.streams(spark, **settings) as streams, application.continuous_input():
         streams.wait_for_state("RUNNING", RUNNING)
-        wait_for(application.has_told, 60, "first ids")
+        wait_for(application.has_output, 60, "there is some output")
         yield streams
 
 
@@ -55,60 +55,62 @@ def pids(streams: KafkaStreams) -> list[int]:
 
 
 def is_replaced(streams: KafkaStreams, victim: int) -> bool:
-    """Whether another process has taken the place of this one."""
+    """Whether another process has replaced this one."""
     return victim not in pids(streams) and len(pids(streams)) == 2
 
 
-def has_all_tasks(streams: KafkaStreams, but: int) -> bool:
+def has_all_tasks(streams: KafkaStreams, except_pid: int) -> bool:
     """Whether all tasks are active in the other process."""
-    (other,) = [each for each in streams.metadata_for_local_threads() if each.pid != but]
+    (other,) = [each for each in streams.metadata_for_local_threads() if each.pid != except_pid]
     return len(other.active_tasks) == TASKS
 
 
-def goes_on(application: Identified) -> None:
-    """Wait until what is written from now on is told."""
+def await_progress(application: Identified) -> None:
+    """Wait until new input is output."""
     before = application.committed
-    wait_for(lambda: application.committed > before + 200, 90, "it goes on")
+    wait_for(lambda: application.committed > before + 200, 90, "new input is output")
 
 
 @pytest.mark.slow
-def test_stopped_and_started_again(application: Identified, spark: SparkSession) -> None:
+def test_restarts_repeat_nothing(application: Identified, spark: SparkSession) -> None:
     with running(application, spark):
-        goes_on(application)
+        await_progress(application)
     with running(application, spark):
-        goes_on(application)
+        await_progress(application)
     with application.streams(spark):
         application.check(90)
 
 
 def test_killed_workers_repeat_nothing(application: Identified, spark: SparkSession) -> None:
-    """Nor is anything that they had on disk thrown away."""
-    restored = Restored()
+    """Nor is any of their state on disk discarded."""
+    restored = RestoreCounts()
     streams = application.streams(spark)
     streams.set_global_state_restore_listener(restored)
-    with streams, application.arriving():
+    with streams, application.continuous_input():
         streams.wait_for_state("RUNNING", RUNNING)
         for turn in range(3):
-            goes_on(application)
+            await_progress(application)
             victim = pids(streams)[turn % 2]
             os.kill(victim, signal.SIGKILL)
-            wait_for(partial(is_replaced, streams, victim), 90, "another one is there")
+            wait_for(partial(is_replaced, streams, victim), 90, "the process is replaced")
     with application.streams(spark):
         application.check(90)
 
 
 def test_a_zombie_writes_nothing(application: Identified, spark: SparkSession) -> None:
-    """A worker that stands still for longer than its session, and then goes on with what it had in
-    its hands, which others have done meanwhile."""
+    """A worker is paused for longer than its session, and then continues with records that
+    others have processed in the meantime."""
     with running(application, spark) as streams:
         zombie = pids(streams)[0]
         os.kill(zombie, signal.SIGSTOP)
         try:
-            wait_for(lambda: has_all_tasks(streams, zombie), 60, "the group goes on")
+            wait_for(lambda: has_all_tasks(streams, zombie), 60, "the group continues")
             before = application.committed
-            wait_for(lambda: application.committed > before + 500, 90, "others do its work")
+            wait_for(
+                lambda: application.committed > before + 500, 90, "other threads have its tasks"
+            )
         finally:
             os.kill(zombie, signal.SIGCONT)
-        goes_on(application)
+        await_progress(application)
     with application.streams(spark):
         application.check(90)

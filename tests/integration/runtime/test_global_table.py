@@ -1,4 +1,4 @@
-"""Global stores of a running application: each thread has a copy, and keeps it."""
+"""Global stores of a running application: each thread keeps a copy."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from rocksdict import Options
-from support.broker.restored import Restored
-from support.broker.topics import fill, latest, read_all, unique
+from support.broker.restore_counts import RestoreCounts
+from support.broker.topics import BrokerTopics, fill, latest, read_all, unique
 from support.waiting import wait_for
 
 from millstream import (
@@ -33,8 +32,8 @@ from millstream.testing import EmbeddedKafka
 THREADS, PARTITIONS, USERS, COUNTRIES = 2, 4, 16, 300
 
 
-class FillRates(Processor[str, str, None, None]):
-    """Keeps what it reads in another form, and what it does not keep goes nowhere."""
+class ConvertRates(Processor[str, str, None, None]):
+    """Stores records in a converted form; its forwarded records are dropped."""
 
     def process(self, record: Record[str, str]) -> None:
         self.context.get_state_store("rates").put(record.key, f"{record.value} %")
@@ -48,7 +47,7 @@ class AddRate(Processor[str, str, str, str]):
 
 
 class Shop:
-    """Users of a country, joined with the countries and with a rate."""
+    """Users with a country, joined with the countries and with a rate."""
 
     def __init__(
         self, kafka: EmbeddedKafka, state_dir: Path, spark: SparkSession, *, rated: bool = True
@@ -80,7 +79,7 @@ class Shop:
             self.countries, key=STRING, value=STRING, store="countries"
         )
         rates = Stores.key_value_builder(Stores.in_memory_key_value("rates"), STRING, STRING)
-        builder.add_global_store(rates, self.rates, FillRates, key=STRING, value=STRING)
+        builder.add_global_store(rates, self.rates, ConvertRates, key=STRING, value=STRING)
         (
             builder.stream(self.users, key=STRING, value=STRING)
             .left_join(countries, lambda code, name: f"{name}", key_selector=lambda _, code: code)
@@ -90,9 +89,9 @@ class Shop:
         return KafkaStreams(builder.build(), self._config, self._spark)
 
     @contextmanager
-    def running(self) -> Iterator[Restored]:
-        """Run the application, until it is closed in time."""
-        streams, restored = self.streams(), Restored()
+    def running(self) -> Iterator[RestoreCounts]:
+        """Run the application until the end of the block; it must close in time."""
+        streams, restored = self.streams(), RestoreCounts()
         streams.set_global_state_restore_listener(restored)
         streams.start()
         try:
@@ -109,50 +108,40 @@ class Shop:
         self.write(self.users, {f"user{number}": code for number in range(USERS)})
         self._written += USERS
 
-    def finds(self, wanted: str) -> bool:
-        """Whether the last users written were all joined with that."""
+    def has_joined(self, expected: str) -> bool:
+        """Whether all of the last written users were joined with this value."""
         wait_for(lambda: len(read_all(self.bootstrap, self.joined)) >= self._written, 30, "joined")
-        return set(latest(self.bootstrap, self.joined).values()) == {wanted.encode()}
+        return set(latest(self.bootstrap, self.joined).values()) == {expected.encode()}
 
-    def joins(self, code: str, wanted: str) -> bool:
-        """Whether users are joined with that now."""
+    def joins(self, code: str, expected: str) -> bool:
+        """Whether users are joined with this value now."""
         self.write_users(code)
-        return self.finds(wanted)
+        return self.has_joined(expected)
 
     def truncate(self, topic: str) -> None:
-        """Delete all records that there are."""
-        reader = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "ends"})
-        try:
-            places = [
-                TopicPartition(topic, n) for n in reader.list_topics(topic).topics[topic].partitions
-            ]
-            for place in places:
-                place.offset = reader.get_watermark_offsets(place, timeout=30)[1]
-        finally:
-            reader.close()
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        for future in admin.delete_records(places).values():
-            future.result(30)
+        """Delete all existing records."""
+        topics = BrokerTopics(self.bootstrap)
+        topics.delete_records({place: end for place, (_, end) in topics.ends([topic]).items()})
 
 
-def test_each_thread_has_a_copy_and_keeps_it(
+def test_each_thread_keeps_a_copy(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Goal: every thread sees the whole table before it processes anything, and updates while it
-    runs; a restart reads what is new; a topic that has lost records is read from what is left.
+    runs; a restart reads only new records; if the topic has lost records, the rest is read.
 
-    Method: users of all partitions are joined; the restore listener counts the records read.
+    Method: users of all partitions are joined; the restore listener counts the records.
     """
     shop = Shop(kafka, tmp_path, spark)
     shop.write(shop.countries, {f"c{number}": f"old{number}" for number in range(COUNTRIES)})
     shop.write(shop.rates, {"vat": "19"})
     shop.write_users("c299")
     with shop.running() as restored:
-        assert shop.finds("old299, 19 %")
+        assert shop.has_joined("old299, 19 %")
         shop.write(shop.countries, {"c17": "new17", "c18": "new18"})
-        wait_for(lambda: shop.joins("c17", "new17, 19 %"), 20, "an update of the table is seen")
+        wait_for(lambda: shop.joins("c17", "new17, 19 %"), 20, "an update of the table is used")
         shop.write(shop.rates, {"vat": "16"})
-        wait_for(lambda: shop.joins("c18", "new18, 16 %"), 20, "an update of the store is seen")
+        wait_for(lambda: shop.joins("c18", "new18, 16 %"), 20, "an update of the store is used")
     assert restored.by_store == {"countries": THREADS * COUNTRIES, "rates": THREADS}
     assert restored.finished == restored.by_store
     assert {time.start for time in restored.of("countries")} == {0}
@@ -173,8 +162,8 @@ def test_each_thread_has_a_copy_and_keeps_it(
         assert shop.joins("c299", "None, 16 %")
 
 
-class Notes(Processor[str, str, None, None]):
-    """Keeps what it reads, and notes it in a file; each copy begins with a line of its own."""
+class RecordingStore(Processor[str, str, None, None]):
+    """Stores its input, and logs it in a file; each copy begins with a line of its own."""
 
     path: ClassVar[Path]
 
@@ -195,10 +184,15 @@ def small_buffers(store: str, options: Options, config: StreamsConfig) -> None:
     options.set_write_buffer_size(1_234_567)
 
 
-def test_global_stores_alone(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> None:
-    """Goal: an application without any other topic is RUNNING when they have caught up, keeps them
-    up to date, closes in order, and reads only what is new when it is started again. There is one
-    copy and no group, whatever the number of threads: nobody would share anything out."""
+def test_an_application_with_only_global_stores(
+    kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Goal: an application without any other topic is RUNNING when its global stores have caught
+    up, keeps them up to date, closes in an orderly way, and reads only new records after a restart.
+
+    There is one copy and no group for any number of threads, because there are no partitions to
+    share.
+    """
     name = unique("alone")
     topic, notes = f"{name}-rates", tmp_path / "notes"
     kafka.create_topic(topic, 2)
@@ -211,7 +205,7 @@ def test_global_stores_alone(kafka: EmbeddedKafka, spark: SparkSession, tmp_path
     )
     builder = StreamsBuilder()
     rates = Stores.key_value_builder(Stores.persistent_key_value("rates"), STRING, STRING)
-    noting = type("NotesThere", (Notes,), {"path": notes})
+    noting = type("NotesThere", (RecordingStore,), {"path": notes})
     builder.add_global_store(rates, topic, noting, key=STRING, value=STRING)
 
     def written() -> list[str]:
@@ -225,14 +219,14 @@ def test_global_stores_alone(kafka: EmbeddedKafka, spark: SparkSession, tmp_path
         first.wait_for_state("RUNNING", timedelta(seconds=60))
         assert written() == ["a copy", "duty 3", "vat 19"]
         fill(kafka.bootstrap_servers, topic, [(b"vat", b"16")])
-        wait_for(lambda: "vat 16" in written(), 20, "an update is seen")
+        wait_for(lambda: "vat 16" in written(), 20, "an update is used")
         assert first.close(timedelta(seconds=30))
     notes.unlink()
     with streams() as second:
         second.wait_for_state("RUNNING", timedelta(seconds=60))
         assert written() == ["a copy"]
         assert second.close(timedelta(seconds=30))
-    # The user's options have travelled to the worker, and into its database.
+    # The user's options were shipped to the worker, and applied to its database.
     options = {path.parent.name: path.read_text() for path in tmp_path.rglob("OPTIONS-*")}
     assert options.keys() == {"rates"}
     assert "write_buffer_size=1234567" in options["rates"]

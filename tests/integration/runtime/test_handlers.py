@@ -1,5 +1,5 @@
-"""Every exception handler with every answer, on a real broker: each record that goes in comes out,
-is in the dead-letter queue, or was dropped by choice and counted; nothing is in two places."""
+"""Every exception handler with every answer, on a real broker: each input record is in the
+output, in the dead-letter queue, or dropped on purpose and counted; none is in two places."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.broker.records import Places, Sent
-from support.broker.topics import fill, read_all, unique
-from support.running.lone_run import LoneRun, is_done, run_alone
+from support.broker.topics import BrokerTopics, InputRecord, fill, read_all, unique
+from support.running.thread_run import FinishedRun, is_done, run_to_end
 from support.waiting import wait_for
 
 from millstream import (
@@ -50,21 +49,21 @@ GUARANTEES = pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, EXACTLY_ONCE_V
 
 @dataclass
 class Handler:
-    """Answers always the same, with a letter or without; keeps what it was told."""
+    """Always gives the same answer, with or without a dead letter; records its calls."""
 
     answer: HandlerResponse
     letters: str | None = None
-    told: list[tuple[ErrorContext, Any, Any]] = field(default_factory=list)
+    calls: list[tuple[ErrorContext, Any, Any]] = field(default_factory=list)
 
     def __call__(self, context: ErrorContext, record: Any, error: Any) -> HandlerDecision:
-        self.told.append((context, record, error))
+        self.calls.append((context, record, error))
         if self.letters is None:
             return HandlerDecision(self.answer)
         return self.answer.with_dead_letters(DeadLetter.of(context, error, self.letters))
 
 
 class Application:
-    """Reads ten records of `in` and writes them to `out`; the bad ones somewhere else, or not."""
+    """Copies ten records of `in` to `out`; the bad ones may go elsewhere."""
 
     def __init__(
         self, kafka: EmbeddedKafka, folder: Path, *, out_config: dict[str, str] | None = None
@@ -75,7 +74,7 @@ class Application:
             f"{self.name}-{each}" for each in ("in", "out", "letters")
         )
         self._folder = folder
-        self.places = Places(self.bootstrap)
+        self.places = BrokerTopics(self.bootstrap)
         self.places.create({self.source: 1, self.letters: 1})
         kafka.create_topic(self.out, partitions=1, config=out_config or {})
         self.builder = StreamsBuilder()
@@ -91,8 +90,8 @@ class Application:
             **{"commit_interval_ms": 50, **settings},
         )
 
-    def run(self, **settings: Any) -> LoneRun:
-        return run_alone(self.builder.build(), self.config(**settings), [self.source])
+    def run(self, **settings: Any) -> FinishedRun:
+        return run_to_end(self.builder.build(), self.config(**settings), [self.source])
 
     def keys(self, topic: str) -> list[int]:
         """The keys of the committed records of a topic."""
@@ -107,7 +106,7 @@ def application(kafka: EmbeddedKafka, tmp_path: Path) -> Application:
     return Application(kafka, tmp_path)
 
 
-# What each way to fail needs: the setting of its handler, values, the topology, and the error.
+# Each kind of failure: the setting of its handler, values, the topology, and the error.
 
 
 def unreadable(application: Application) -> type[StreamsError]:
@@ -139,7 +138,7 @@ def only_plus(topic: str, value: Any) -> bytes:
 
 
 def too_large(application: Application) -> type[StreamsError]:
-    """For the producer itself."""
+    """Too large for the producer itself."""
     application.write([b"-" if number in BAD else b"+" for number in range(10)])
     stream = application.builder.stream(application.source, key=BYTES, value=STRING)
     stream.map_values(lambda value: value if value == "+" else "x" * 2_000_000).to(
@@ -159,7 +158,7 @@ WAYS: dict[str, tuple[str, Callable[[Application], type[StreamsError]]]] = {
 @GUARANTEES
 @pytest.mark.parametrize("way", WAYS)
 def test_continue(application: Application, way: str, guarantee: str) -> None:
-    """The bad ones alone are left out and counted; their letters come with the same commits."""
+    """Only the bad records are skipped and counted; their dead letters are in the same commits."""
     setting, build = WAYS[way]
     build(application)
     handler = Handler(CONTINUE, application.letters)
@@ -168,7 +167,7 @@ def test_continue(application: Application, way: str, guarantee: str) -> None:
     assert application.keys(application.out) == GOOD
     assert application.keys(application.letters) == sorted(BAD)
     assert run.dropped == len(BAD)
-    for context, _, _ in handler.told:
+    for context, _, _ in handler.calls:
         assert (context.topic, context.partition) == (application.source, 0)
         assert (context.source_key, context.offset in BAD) == (b"%d" % context.offset, True)
         assert str(context.task_id) == "0_0"
@@ -184,8 +183,8 @@ def test_continue(application: Application, way: str, guarantee: str) -> None:
 )
 @pytest.mark.parametrize("way", WAYS)
 def test_fail(application: Application, way: str, answer: Any, guarantee: str) -> None:
-    """The thread ends at the first bad one; so it does when the handler itself fails, which the
-    error tells beside the record's."""
+    """The thread ends at the first bad record; also if the handler itself fails, in which case
+    the message contains both errors."""
     setting, build = WAYS[way]
     error = build(application)
 
@@ -203,8 +202,8 @@ def test_fail(application: Application, way: str, answer: Any, guarantee: str) -
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_ready_made_handlers_fill_the_queue(application: Application, way: str) -> None:
-    """With one letter for each record, which is also sent before the thread fails."""
+def test_the_built_in_handlers_write_dead_letters(application: Application, way: str) -> None:
+    """With one dead letter for each record, also before the thread fails."""
     setting, build = WAYS[way]
     error = build(application)
     run = application.run(
@@ -214,7 +213,7 @@ def test_the_ready_made_handlers_fill_the_queue(application: Application, way: s
         production_exception_handler=DefaultProductionExceptionHandler(),
     )
     if setting == "production_exception_handler":
-        # The ready-made one goes on without none.
+        # The built-in one continues without a dead letter.
         assert isinstance(run.outcome.error, error)
         assert application.keys(application.letters) == [2]
         assert run.dropped == 0
@@ -225,8 +224,9 @@ def test_the_ready_made_handlers_fill_the_queue(application: Application, way: s
         assert run.dropped == len(BAD)
 
 
-def refused_by_the_broker(kafka: EmbeddedKafka, folder: Path) -> Application:
-    """The topic's largest message is small; the producer does not know it of single records."""
+def rejected_by_the_broker(kafka: EmbeddedKafka, folder: Path) -> Application:
+    """The topic's maximum message size is small, and the producer does not check it for single
+    records."""
     application = Application(kafka, folder, out_config={"max.message.bytes": "1000"})
     application.write([b"-" if number in BAD else b"+" for number in range(10)])
     stream = application.builder.stream(application.source, key=BYTES, value=STRING)
@@ -236,17 +236,19 @@ def refused_by_the_broker(kafka: EmbeddedKafka, folder: Path) -> Application:
     return application
 
 
-#: So that each record is a batch of its own.
+#: Makes each record a batch of its own.
 ALONE: dict[str, Any] = {"producer": {"batch.size": 100, "compression.type": "none"}}
 
 
 @pytest.mark.parametrize("answer", [CONTINUE, FAIL, RETRY])
-def test_the_broker_refuses(kafka: EmbeddedKafka, tmp_path: Path, answer: HandlerResponse) -> None:
-    """Told when the batch is long done: with the record, its place, and what it came from."""
-    application = refused_by_the_broker(kafka, tmp_path)
+def test_the_broker_rejects_a_record(
+    kafka: EmbeddedKafka, tmp_path: Path, answer: HandlerResponse
+) -> None:
+    """Reported long after the batch: with the record, its partition, and its source."""
+    application = rejected_by_the_broker(kafka, tmp_path)
     handler = Handler(answer, application.letters)
     run = application.run(production_exception_handler=handler, **ALONE)
-    context, record, error = handler.told[0]
+    context, record, error = handler.calls[0]
     assert isinstance(record, SinkRecord)
     assert (record.topic, record.partition, len(record.value)) == (application.out, 0, 5_000)
     assert record.key == b"%d" % context.offset
@@ -266,20 +268,20 @@ def test_the_broker_refuses(kafka: EmbeddedKafka, tmp_path: Path, answer: Handle
 
 
 @pytest.mark.parametrize("answer", [CONTINUE, FAIL])
-def test_the_broker_refuses_in_a_transaction(
+def test_the_broker_rejects_a_record_in_a_transaction(
     kafka: EmbeddedKafka, tmp_path: Path, answer: HandlerResponse
 ) -> None:
-    """Which cannot be committed then, whatever the handler says."""
-    application = refused_by_the_broker(kafka, tmp_path)
+    """The transaction cannot be committed, regardless of the handler."""
+    application = rejected_by_the_broker(kafka, tmp_path)
     handler = Handler(answer, application.letters)
     run = application.run(
         production_exception_handler=handler,
         processing_guarantee=EXACTLY_ONCE_V2,
-        # Else a slow thread commits the first records in a transaction of their own.
+        # Otherwise a slow thread would commit the first records in a transaction of their own.
         commit_interval_ms=5_000,
         **ALONE,
     )
-    assert handler.told
+    assert handler.calls
     assert isinstance(run.outcome.error, ProductionError)
     assert ("cannot be committed" in str(run.outcome.error)) == (answer is CONTINUE)
     assert application.keys(application.out) == []
@@ -288,25 +290,25 @@ def test_the_broker_refuses_in_a_transaction(
 
 @pytest.mark.parametrize("answer", [CONTINUE, FAIL])
 def test_an_invalid_timestamp(kafka: EmbeddedKafka, tmp_path: Path, answer: Any) -> None:
-    """The broker refuses what is too old for the topic."""
+    """The broker rejects records that are too old for the topic."""
     application = Application(
         kafka, tmp_path, out_config={"message.timestamp.before.max.ms": "3600000"}
     )
-    application.places.write(Sent(application.source, 0, "k", "v", 1_000) for _ in range(3))
+    application.places.write(InputRecord(application.source, 0, "k", "v", 1_000) for _ in range(3))
     application.builder.stream(application.source, key=BYTES, value=STRING).to(application.out)
     handler = Handler(answer)
     run = application.run(production_exception_handler=handler, **ALONE)
-    assert handler.told[0][1].timestamp == 1_000
-    assert "message.timestamp.before.max.ms" in str(handler.told[0][2])
+    assert handler.calls[0][1].timestamp == 1_000
+    assert "message.timestamp.before.max.ms" in str(handler.calls[0][2])
     if answer is FAIL:
-        assert "with timestamp 1000 was not taken" in str(run.outcome.error)
+        assert "with timestamp 1000 was rejected" in str(run.outcome.error)
         return
     assert run.outcome.error is None
     assert run.dropped == 3
 
 
 @pytest.mark.slow
-def test_a_topic_that_does_not_exist(application: Application) -> None:
+def test_a_missing_topic(application: Application) -> None:
     application.write([b"+", b"-", b"+"])
     out = application.out
     (
@@ -324,8 +326,8 @@ def test_a_topic_that_does_not_exist(application: Application) -> None:
     assert run.dropped == 1
 
 
-#: Records that no broker takes are given up quickly.
-IMPATIENT: dict[str, Any] = {
+#: Settings with short timeouts for records that no broker accepts.
+SHORT_TIMEOUTS: dict[str, Any] = {
     "producer": {"delivery.timeout.ms": 600, "request.timeout.ms": 500},
     "main_consumer": {"max.poll.records": 1},
 }
@@ -334,51 +336,51 @@ IMPATIENT: dict[str, Any] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("own", [True, False])
 def test_retry(tmp_path: Path, own: bool) -> None:
-    """What nobody took in time is done again from the last commit: nothing is lost, and the thread
-    goes on. So does the ready-made handler by itself."""
+    """Records that no broker accepted in time are processed again from the last commit: none is
+    lost, and the thread continues. The built-in handler does the same."""
     with EmbeddedKafka() as kafka:
         application = Application(kafka, tmp_path)
         application.write([b"stop" if number == 5 else b"+" for number in range(10)])
         retriable: list[bool] = []
         seen: list[str] = []
 
-        def let_it_go_on() -> None:
+        def accept_records() -> None:
             assert kafka.pid is not None
             os.kill(kafka.pid, signal.SIGCONT)
 
-        def stop_once(value: str) -> str:
+        def reject_once(value: str) -> str:
             if value == "stop" and value not in seen:
                 assert kafka.pid is not None
                 os.kill(kafka.pid, signal.SIGSTOP)
                 if not own:
-                    threading.Timer(1.5, let_it_go_on).start()
+                    threading.Timer(1.5, accept_records).start()
             seen.append(value)
             return value
 
         def handler(context: ErrorContext, record: SinkRecord, error: StreamsError) -> Any:
             retriable.append(error.retriable)
-            let_it_go_on()
+            accept_records()
             return RETRY
 
         stream = application.builder.stream(application.source, key=BYTES, value=STRING)
-        stream.map_values(stop_once).to(application.out, value=STRING)
+        stream.map_values(reject_once).to(application.out, value=STRING)
         try:
             run = application.run(
                 production_exception_handler=handler if own else None,
                 commit_interval_ms=100,
-                **IMPATIENT,
+                **SHORT_TIMEOUTS,
             )
         finally:
-            let_it_go_on()
+            accept_records()
         assert run.outcome.error is None
         assert set(application.keys(application.out)) == set(range(10))
-        assert seen.count("stop") > 1, "it was not done again"
+        assert seen.count("stop") > 1, "the record was not processed again"
         assert run.dropped == 0
         assert set(retriable) == ({True} if own else set())
 
 
 def test_through_spark(application: Application, spark: SparkSession, tmp_path: Path) -> None:
-    """Handlers are shipped to the workers, and their errors come back."""
+    """Handlers are shipped to the workers, and their errors are returned."""
     _, build = WAYS["too-large"]
     build(application)
     letters = application.letters
@@ -389,7 +391,7 @@ def test_through_spark(application: Application, spark: SparkSession, tmp_path: 
     config = application.config(production_exception_handler=handler)
     with KafkaStreams(application.builder.build(), config, spark) as streams:
         streams.wait_for_state("RUNNING", timedelta(seconds=60))
-        wait_for(application.is_done, 60, "the input is done")
+        wait_for(application.is_done, 60, "the input is processed")
         wait_for(lambda: _dropped(streams) == len(BAD), 10, lambda: f"{streams.metrics()}")
     assert application.keys(application.out) == GOOD
     assert application.keys(application.letters) == sorted(BAD)

@@ -1,4 +1,4 @@
-"""Slow user functions on a real broker: every guarantee makes and commits progress."""
+"""Slow user functions on a real broker: every guarantee makes progress and commits."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.broker.topics import committed_lag, fill, unique
-from support.running.lone_run import run_alone
+from support.running.thread_run import run_to_end
 from support.waiting import wait_for
 
 from millstream import EXACTLY_ONCE_V2, KafkaStreams, StreamsBuilder, StreamsConfig, Topology
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 
-#: Less than 128 records take together, and far more than one.
+#: Less than the total time of 128 records, and much more than the time of one.
 LIMIT_MS = 2_000
 LIMITS: dict[str, dict[str, Any]] = {
     "at_least_once": {
@@ -32,10 +32,10 @@ LIMITS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("guarantee", LIMITS)
-def test_functions_slower_together_than_the_limits_are_called_once_and_committed(
+def test_slow_functions_are_called_once_and_committed(
     kafka: EmbeddedKafka, tmp_path: Path, guarantee: str
 ) -> None:
-    """Behind a store and in front of a repartition topic, from the first batch on."""
+    """Downstream of a store and upstream of a repartition topic, from the first batch on."""
     name, calls = unique("slow"), []
 
     def slow(value: str) -> str:
@@ -59,16 +59,16 @@ def test_functions_slower_together_than_the_limits_are_called_once_and_committed
         commit_interval_ms=100,
         **LIMITS[guarantee],
     )
-    outcome = run_alone(builder.build(), config, [f"{name}-in"]).outcome
+    outcome = run_to_end(builder.build(), config, [f"{name}-in"]).outcome
     assert outcome.error is None
     assert sorted(calls) == sorted(values)
 
 
 @pytest.mark.slow
-def test_a_function_that_becomes_slow_is_stopped_and_commits_go_on(
+def test_a_function_that_becomes_slow_is_aborted_and_commits_continue(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Under exactly-once: the large batch is given up within half of the transaction's time."""
+    """Under exactly-once: a large batch is aborted within half of the transaction timeout."""
     name = unique("sudden")
     kafka.create_topic(f"{name}-in")
     kafka.create_topic(f"{name}-out")
@@ -85,7 +85,7 @@ def test_a_function_that_becomes_slow_is_stopped_and_commits_go_on(
         wait_for(
             lambda: committed_lag(kafka.bootstrap_servers, name, f"{name}-in") == 0,
             90,
-            "it is done",
+            "everything is processed",
         )
         assert streams.metadata_for_local_threads()[0].uncommitted_ms is None
 

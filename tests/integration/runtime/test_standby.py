@@ -1,5 +1,5 @@
-"""Two instances, or two hosts, of one application with standbys: state is where it is needed,
-beforehand."""
+"""Two instances, or two hosts, of one application with standbys: state is in place before it is
+needed."""
 
 from __future__ import annotations
 
@@ -17,52 +17,49 @@ from support.running.instances import (
     end_of,
     is_running,
     last_copied,
-    told,
+    reported,
 )
 from support.running.thread_run import ThreadRun
 from support.running.topologies.identified import Identified
 from support.waiting import wait_for
 
-from millstream.runtime.host import Host
-from millstream.runtime.states import TaskState
+from millstream.runtime.client_process import WorkerHost
+from millstream.runtime.states.thread_states import TaskState
 from millstream.testing import EmbeddedKafka
 
 
 def shared(one: Script, other: Script) -> bool:
-    """Both run, and each counts the half."""
+    """Both are running, and each counts one half."""
     active = counting(one), counting(other)
     halves = len(active[0]) == len(active[1]) == 2 and sorted(active[0] + active[1]) == COUNTING
     return halves and is_running(one) and is_running(other)
 
 
 def mirrored(one: Script, other: Script) -> bool:
-    """Each has copies of what the other one counts."""
+    """Each has standbys of the other's tasks."""
     return shared(one, other) and all(
-        counting(script) == counting(beside, "standby")
-        for script, beside in ((one, other), (other, one))
+        counting(script) == counting(other_script, "standby")
+        for script, other_script in ((one, other), (other, one))
     )
 
 
-def test_the_threads_of_one_driver_on_two_hosts_keep_copies_for_each_other(
+def test_threads_of_one_driver_on_two_hosts_have_standbys_for_each_other(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    """Goal: a host is a client: what it shares with other hosts is the driver, not the state. So
-    one application has standbys, each on another host than its task.
+    """Goal: a host is a client: hosts share the driver, not the state. So one application has
+    standbys, each on another host than its task.
 
-    Method: two threads of one driver, which believe to be on hosts of their own, each with a disk.
+    Method: two threads of one driver that report different hosts, each with its own disk.
     """
     application = Identified(kafka, tmp_path)
     application.write(100)
 
     def thread(name: str) -> ThreadRun:
+        config = application.config(
+            state_dir=str(tmp_path / name), commit_interval_ms=100, num_standby_replicas=1
+        )
         return ThreadRun(
-            application.topology(),
-            kafka.bootstrap_servers,
-            tmp_path / name,
-            application.application_id,
-            driver=uuid.UUID(int=1),
-            host=Host(name),
-            num_standby_replicas=1,
+            application.topology(), config, driver=uuid.UUID(int=1), host=WorkerHost(name)
         )
 
     def counted(thread: ThreadRun, *states: TaskState) -> list[str]:
@@ -75,7 +72,7 @@ def test_the_threads_of_one_driver_on_two_hosts_keep_copies_for_each_other(
         return sorted(active[0] + active[1]) == COUNTING and active == copied and all(active)
 
     with thread("one") as one, thread("two") as two:
-        wait_for(lambda: mirrors(one, two), 90, "each has copies of what the other one counts")
+        wait_for(lambda: mirrors(one, two), 90, "each has standbys of the other's tasks")
         application.write(100)
         application.check()
     folders = [tmp_path / name / application.application_id for name in ("one", "two")]
@@ -83,27 +80,28 @@ def test_the_threads_of_one_driver_on_two_hosts_keep_copies_for_each_other(
     assert kept[0] != kept[1]
 
 
-# Without standbys it is among what takes long: test_two_instances tells most of it.
+# Without standbys it is slow, and mostly covered by test_two_instances.
 @pytest.mark.parametrize("standbys", [1, pytest.param(0, marks=pytest.mark.slow)])
-def test_when_an_instance_is_killed_its_standbys_go_on_at_once(
+def test_standbys_take_over_from_a_killed_instance(
     kafka: EmbeddedKafka, tmp_path: Path, standbys: int
 ) -> None:
-    """Goal: with a standby, taking over restores only what the copy has not read yet, nothing when
-    it was idle; without one everything is restored. No id is lost or repeated either way.
+    """Goal: with a standby, a takeover restores only records that the standby has not read yet,
+    none if it was idle; without one everything is restored. In either case no id is lost or
+    repeated.
 
-    Method: both instances work; SIGKILL to one, with all its processes, when the copies have read
-    everything; the restore listener of the other one says how many records it restored.
+    Method: both instances work; SIGKILL to one, with all its processes, when the standbys have
+    caught up; the restore listener of the other one reports the number of restored records.
     """
     instances = Instances(kafka, tmp_path, num_standby_replicas=standbys)
     application = instances.application
     application.write(1_000)
     with ExitStack() as running:
         one = running.enter_context(instances.start("one"))
-        wait_for(lambda: counting(one) == COUNTING, 120, "one has all")
-        # Only now, so that nothing of what the first one goes on to count was ever here.
+        wait_for(lambda: counting(one) == COUNTING, 120, "one instance has all tasks")
+        # Not earlier, so that the other instance has never had state of the first one's tasks.
         other = running.enter_context(instances.start("other"))
         ready = mirrored if standbys else shared
-        wait_for(lambda: ready(one, other), 120, "the work is shared")
+        wait_for(lambda: ready(one, other), 120, "the tasks are shared")
         application.write(500)
         application.check()
         lost = [int(task.partition("_")[2]) for task in counting(one)]
@@ -113,22 +111,22 @@ def test_when_an_instance_is_killed_its_standbys_go_on_at_once(
             wait_for(
                 lambda: all(last_copied(other, number) == ends[number] - 1 for number in lost),
                 60,
-                "the copies have read everything",
+                "the standbys have caught up",
             )
-        before, suspended = len(told(other, "restored")), len(told(other, "suspended"))
+        before, suspended = len(reported(other, "restored")), len(reported(other, "suspended"))
         one.signal_group(signal.SIGKILL)
         wait_for(
             lambda: counting(other) == COUNTING and is_running(other),
             60,
-            "the other one counts everything",
+            "the other instance has all tasks",
         )
-        restored = dict(told(other, "restored")[before:])
+        restored = dict(reported(other, "restored")[before:])
         assert restored == (dict.fromkeys(lost, 0) if standbys else ends)
         if standbys:
-            ended = sorted(told(other, "suspended")[suspended:])
+            ended = sorted(reported(other, "suspended")[suspended:])
             assert ended == [[number, "PROMOTED"] for number in lost]
         application.write(500)
-        # Everything was committed before the kill: nothing is repeated either.
+        # Everything was committed before the kill, so nothing is repeated either.
         application.check()
         other.signal(signal.SIGINT)
         assert other.wait_ended(30) == 0

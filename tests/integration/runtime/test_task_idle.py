@@ -1,4 +1,4 @@
-"""`max.task.idle.ms` on a broker: in which order a task takes records of two topics."""
+"""`max.task.idle.ms` on a broker: the order in which a task processes records of two topics."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.broker.records import Places, Sent
-from support.broker.topics import read_all, unique
-from support.running.thread_run import ThreadRun
+from support.broker.topics import BrokerTopics, InputRecord, read_all, unique
+from support.running.thread_run import ThreadRun, thread_config
 from support.waiting import stays, wait_for
 
 from millstream import StreamsBuilder
@@ -19,18 +18,18 @@ RECORDS = 40
 
 
 class Merged:
-    """Two topics of one partition that go into a third one as a task takes their records."""
+    """Two topics with one partition that are merged into a third one in processing order."""
 
     def __init__(self, kafka: EmbeddedKafka, folder: Path) -> None:
         self.name = unique("idle")
         self.bootstrap = kafka.bootstrap_servers
         self.left, self.right, self._out = (f"{self.name}-{it}" for it in ("left", "right", "out"))
         self._folder = folder
-        self._places = Places(self.bootstrap)
+        self._places = BrokerTopics(self.bootstrap)
         self._places.create({self.left: 1, self.right: 1, self._out: 1})
 
     def write(self, topic: str, *timestamps: int) -> None:
-        self._places.write(Sent(topic, 0, "k", str(at), at) for at in timestamps)
+        self._places.write(InputRecord(topic, 0, "k", str(at), at) for at in timestamps)
 
     def run(self, max_task_idle_ms: int) -> ThreadRun:
         builder = StreamsBuilder()
@@ -38,18 +37,13 @@ class Merged:
             builder.stream(topic, key=STRING, value=STRING) for topic in (self.left, self.right)
         )
         left.merge(right).to(self._out, key=STRING, value=STRING)
-        # Less than a topic has, so that the first poll has records of one topic alone.
+        # Less than a topic has, so that the first poll has records of only one topic.
         settings: dict[str, Any] = {"consumer": {"max.poll.records": RECORDS // 4}}
-        return ThreadRun(
-            builder.build(),
-            self.bootstrap,
-            self._folder,
-            self.name,
-            max_task_idle_ms=max_task_idle_ms,
-            **settings,
-        )
+        settings["max_task_idle_ms"] = max_task_idle_ms
+        config = thread_config(self.bootstrap, self._folder, self.name, **settings)
+        return ThreadRun(builder.build(), config)
 
-    def taken(self) -> list[int]:
+    def processed(self) -> list[int]:
         return [int(value or b"") for _, value in read_all(self.bootstrap, self._out)]
 
 
@@ -59,33 +53,35 @@ def merged(kafka: EmbeddedKafka, tmp_path: Path) -> Merged:
 
 
 @pytest.mark.parametrize(("max_task_idle_ms", "in_order"), [(0, True), (-1, False)])
-def test_what_the_broker_has_is_waited_for_unless_told_otherwise(
+def test_records_on_the_broker_are_waited_for_by_default(
     merged: Merged, max_task_idle_ms: int, in_order: bool
 ) -> None:
-    """The default takes everything that was written before by time, though not fetched at once."""
+    """By default all records written before are processed in timestamp order, even if they are
+    fetched later."""
     merged.write(merged.left, *range(2, 2 * RECORDS + 2, 2))
     merged.write(merged.right, *range(1, 2 * RECORDS, 2))
     with merged.run(max_task_idle_ms):
-        wait_for(lambda: len(merged.taken()) == 2 * RECORDS, 30, "everything is taken")
-    taken = merged.taken()
-    assert sorted(taken) == list(range(1, 2 * RECORDS + 1))
-    assert (taken == sorted(taken)) is in_order
+        wait_for(lambda: len(merged.processed()) == 2 * RECORDS, 30, "everything is processed")
+    processed = merged.processed()
+    assert sorted(processed) == list(range(1, 2 * RECORDS + 1))
+    assert (processed == sorted(processed)) is in_order
 
 
-def test_what_is_written_a_little_later_is_waited_for(merged: Merged) -> None:
-    """A positive time waits for producers as well: what they write meanwhile comes in its turn."""
+def test_later_records_are_waited_for(merged: Merged) -> None:
+    """With a positive time the task also waits for producers: later records are processed in
+    order."""
     with merged.run(20_000) as run:
         run.wait_until_running(1)
         merged.write(merged.left, 10)
-        assert stays(lambda: not merged.taken(), 1)
-        # With the later one there are records on both sides, so that nothing is waited for.
+        assert stays(lambda: not merged.processed(), 1)
+        # With the later record both topics have records, so that the task does not wait.
         merged.write(merged.right, 5, 15)
-        wait_for(lambda: len(merged.taken()) == 2, 10, "two are taken")
-        assert merged.taken() == [5, 10]
+        wait_for(lambda: len(merged.processed()) == 2, 10, "two records are processed")
+        assert merged.processed() == [5, 10]
 
 
-def test_nothing_is_waited_for_longer_than_that(merged: Merged) -> None:
+def test_the_wait_is_bounded(merged: Merged) -> None:
     with merged.run(300) as run:
         run.wait_until_running(1)
         merged.write(merged.left, 10)
-        wait_for(lambda: merged.taken() == [10], 10, "it is taken")
+        wait_for(lambda: merged.processed() == [10], 10, "the record is processed")

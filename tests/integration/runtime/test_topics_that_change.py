@@ -1,4 +1,5 @@
-"""Source topics that change while the application runs: noticed within a metadata interval."""
+"""Source topics that change while the application runs; changes are detected within a metadata
+interval."""
 
 from __future__ import annotations
 
@@ -8,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.broker.records import Places, Sent
-from support.broker.topics import committed_lag, read_all, unique
-from support.running.thread_run import ThreadRun
+from support.broker.topics import BrokerTopics, InputRecord, committed_lag, read_all, unique
+from support.running.thread_run import ThreadRun, thread_config
 from support.waiting import wait_for
 
 from millstream import (
@@ -29,12 +29,12 @@ Stream = KStream[str, str]
 
 
 class Topics:
-    """The topics of one application, and what it does."""
+    """The topics of one application, and its runs."""
 
     def __init__(self, kafka: EmbeddedKafka, folder: Path) -> None:
         self.name = unique("changing")
         self.bootstrap = kafka.bootstrap_servers
-        self.places = Places(self.bootstrap)
+        self.places = BrokerTopics(self.bootstrap)
         self._folder = folder
 
     def topic(self, name: str) -> str:
@@ -45,7 +45,7 @@ class Topics:
 
     def write(self, name: str, partition: int, *values: str) -> None:
         topic = self.topic(name)
-        self.places.write(Sent(topic, partition, value, value, 1_000) for value in values)
+        self.places.write(InputRecord(topic, partition, value, value, 1_000) for value in values)
 
     def run(
         self,
@@ -54,15 +54,16 @@ class Topics:
         offset_reset: OffsetReset | None = None,
         **settings: Any,
     ) -> ThreadRun:
-        """A thread that writes what it computes of some topics to `out`."""
+        """Run a thread that writes a computation over some topics to `out`."""
         builder = StreamsBuilder()
         stream = builder.stream(topics, key=STRING, value=STRING, offset_reset=offset_reset)
         compute(stream).to(self.topic("out"), key=STRING, value=STRING)
         settings.setdefault("metadata_max_age_ms", METADATA_MS)
-        return ThreadRun(builder.build(), self.bootstrap, self._folder, self.name, **settings)
+        config = thread_config(self.bootstrap, self._folder, self.name, **settings)
+        return ThreadRun(builder.build(), config)
 
     def matching(self) -> re.Pattern[str]:
-        """All its topics but the output."""
+        """A pattern for all its topics except the output."""
         return re.compile(f"{re.escape(self.name)}-in.*")
 
     def written(self) -> list[str]:
@@ -81,7 +82,7 @@ def topics(kafka: EmbeddedKafka, tmp_path: Path) -> Topics:
     return Topics(kafka, tmp_path)
 
 
-def same(stream: Stream) -> Stream:
+def identity(stream: Stream) -> Stream:
     return stream
 
 
@@ -89,9 +90,9 @@ def counted(stream: Stream) -> Stream:
     return stream.group_by_key().count(store="counts").to_stream().map_values(str)
 
 
-def test_partitions_that_are_added_are_read(topics: Topics) -> None:
+def test_added_partitions_are_read(topics: Topics) -> None:
     topics.create(**{"in": 1, "out": 1})
-    with topics.run(topics.topic("in"), same) as run:
+    with topics.run(topics.topic("in"), identity) as run:
         run.wait_until_running(1)
         topics.write("in", 0, "a")
         topics.wait_for("a")
@@ -101,8 +102,8 @@ def test_partitions_that_are_added_are_read(topics: Topics) -> None:
         topics.wait_for("a", "b")
 
 
-def test_more_partitions_than_there_is_state_for(topics: Topics) -> None:
-    """Records of one key would be counted in two places from then on."""
+def test_added_partitions_of_a_stateful_task(topics: Topics) -> None:
+    """Records of one key would be counted in two partitions afterwards."""
     topics.create(**{"in": 1, "out": 1})
     with topics.run(topics.topic("in"), counted) as run:
         run.wait_until_running(1)
@@ -110,13 +111,14 @@ def test_more_partitions_than_there_is_state_for(topics: Topics) -> None:
         error = run.wait_for_failure()
     assert isinstance(error, TopologyError)
     assert error.topic == topics.topic("counts-changelog")
-    assert "expected 2, actual 1. Probably an input topic was given more" in error.message
+    assert "expected 2, actual 1. Probably partitions were added to an" in error.message
 
 
-def test_a_topic_that_is_deleted(topics: Topics) -> None:
-    """Even while its last offsets cannot be committed any more, which others do not wait for."""
+def test_a_deleted_topic(topics: Topics) -> None:
+    """Even if its last offsets cannot be committed any more; other topics are not delayed by
+    that."""
     topics.create(**{"in": 1, "out": 1})
-    with topics.run(topics.topic("in"), same, commit_interval_ms=2_000) as run:
+    with topics.run(topics.topic("in"), identity, commit_interval_ms=2_000) as run:
         run.wait_until_running(1)
         topics.write("in", 0, "a")
         topics.wait_for("a")
@@ -126,11 +128,11 @@ def test_a_topic_that_is_deleted(topics: Topics) -> None:
     assert error.topic == topics.topic("in")
 
 
-def test_topics_that_match_a_pattern_come_and_go(
+def test_topics_that_match_a_pattern_are_added_and_deleted(
     topics: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
     topics.create(in1=1, in2=2, out=1)
-    with topics.run(topics.matching(), same, commit_interval_ms=2_000) as run:
+    with topics.run(topics.matching(), identity, commit_interval_ms=2_000) as run:
         run.wait_until_running(2)
         topics.write("in1", 0, "a")
         topics.wait_for("a")
@@ -151,10 +153,12 @@ def replace_while_running(topics: Topics, run: ThreadRun, *values: str) -> None:
     run.wait_until_running(1)
     topics.write("in", 0, "a")
     topics.wait_for("a")
-    # The offset knows of which topic it is.
+    # The committed offset contains the topic's id.
     topic = topics.topic("in")
     wait_for(
-        lambda: committed_lag(topics.bootstrap, topics.name, topic) == 0, 30, "it is committed"
+        lambda: committed_lag(topics.bootstrap, topics.name, topic) == 0,
+        30,
+        "the offset is committed",
     )
     topics.places.delete(topic)
     topics.create(**{"in": 1})
@@ -162,41 +166,43 @@ def replace_while_running(topics: Topics, run: ThreadRun, *values: str) -> None:
 
 
 @pytest.mark.parametrize("values", [("b", "c", "d"), ("b",)], ids=["longer", "as long"])
-def test_a_topic_that_is_created_anew_is_told(topics: Topics, values: tuple[str, ...]) -> None:
+def test_a_recreated_topic_is_reported(topics: Topics, values: tuple[str, ...]) -> None:
     """Its first record is not the second one of the former topic, which the group has read.
 
-    Whether the group still knows what it has read is a race: brokers forget it with the topic.
+    It is a race whether the group still has its committed offset: brokers delete it with the topic.
     """
     topics.create(**{"in": 1, "out": 1})
-    with topics.run(topics.topic("in"), same) as run:
+    with topics.run(topics.topic("in"), identity) as run:
         replace_while_running(topics, run, *values)
         error = run.wait_for_failure()
     assert isinstance(error, OffsetOutOfRangeError)
-    assert "is of a topic that was deleted" in error.message
+    assert "belongs to a deleted topic" in error.message
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_a_topic_that_is_created_anew_is_read_as_chosen(topics: Topics, guarantee: str) -> None:
+def test_a_recreated_topic_is_read_from_the_configured_offset(
+    topics: Topics, guarantee: str
+) -> None:
     topics.create(**{"in": 1, "out": 1})
     with topics.run(
-        topics.topic("in"), same, offset_reset="earliest", processing_guarantee=guarantee
+        topics.topic("in"), identity, offset_reset="earliest", processing_guarantee=guarantee
     ) as run:
         replace_while_running(topics, run, "b", "c", "d")
-        wait_for(lambda: {"a", "b", "c", "d"} <= set(topics.written()), 20, "all is read")
+        wait_for(lambda: {"a", "b", "c", "d"} <= set(topics.written()), 20, "all records are read")
         topics.write("in", 0, "e")
-        wait_for(lambda: "e" in topics.written(), 20, "it goes on")
+        wait_for(lambda: "e" in topics.written(), 20, "reading continues")
     assert committed_lag(topics.bootstrap, topics.name, topics.topic("in")) == 0
 
 
-def test_a_topic_that_was_created_anew_meanwhile_is_new(topics: Topics) -> None:
-    """The broker forgets the group's offsets together with a topic."""
+def test_a_topic_recreated_between_runs_is_new(topics: Topics) -> None:
+    """The broker deletes the group's offsets together with a topic."""
     topics.create(**{"in": 1, "out": 1})
-    with topics.run(topics.topic("in"), same) as run:
+    with topics.run(topics.topic("in"), identity) as run:
         run.wait_until_running(1)
         topics.write("in", 0, "a", "b")
         topics.wait_for("a", "b")
     topics.places.delete(topics.topic("in"))
     topics.create(**{"in": 1})
     topics.write("in", 0, "c", "d", "e")
-    with topics.run(topics.topic("in"), same):
+    with topics.run(topics.topic("in"), identity):
         topics.wait_for("a", "b", "c", "d", "e")

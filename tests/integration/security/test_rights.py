@@ -1,19 +1,18 @@
-"""What a user lacks on a broker with ACLs: each missing right is one error that names it, and how
-to grant it; once it is granted the application works."""
+"""A user without rights on a broker with ACLs: each missing right yields one error that names
+it, and the command to grant it; once it is granted the application works."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support.broker.access import AUTHORIZER, Right, granted
+from support.broker.access import AUTHORIZER, Permission, granted
 from support.broker.topics import fill, latest, unique
-from support.running.lone_thread import LoneControl
+from support.running.thread_run import ThreadRun
 from support.waiting import wait_for
 
 from millstream import (
@@ -25,22 +24,17 @@ from millstream import (
     Topology,
 )
 from millstream.errors import AccessDeniedError, StreamsError
-from millstream.runtime.build_thread import build_thread
-from millstream.runtime.control import ThreadOutcome
-from millstream.runtime.loop.stream_thread import StreamThread
-from millstream.runtime.ownership.restore_reports import RestoreAudience
-from millstream.runtime.thread_identity import ThreadIdentity
 from millstream.serdes import LONG, STRING
 from millstream.testing import EmbeddedKafka
 
 USER = "bob"
-#: A thread has to give up within this time, and does within two seconds.
+#: A thread must give up within this time; it takes about two seconds.
 SOON_S = 30.0
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedKafka]:
-    """A broker that asks what bob may do."""
+    """A broker that checks bob's rights."""
     with EmbeddedKafka(
         security_protocol="SASL_PLAINTEXT", users={USER: "secret"}, properties=AUTHORIZER
     ) as kafka:
@@ -48,7 +42,7 @@ def guarded() -> Iterator[EmbeddedKafka]:
 
 
 class Counting:
-    """An application with all kinds of topics, and all that it needs."""
+    """An application with all kinds of topics, and all rights that it needs."""
 
     def __init__(self, kafka: EmbeddedKafka, folder: Path, guarantee: str = AT_LEAST_ONCE) -> None:
         self._kafka = kafka
@@ -67,21 +61,21 @@ class Counting:
             clients=kafka.client_settings(USER),
         )
 
-    def needed(self) -> list[Right]:
-        """As docs/operations/secured-clusters.md lists them."""
+    def needed(self) -> list[Permission]:
+        """The list in docs/operations/secured-clusters.md."""
         own = ("READ", "WRITE", "CREATE", "DELETE")
         rights = [
-            Right("READ", "TOPIC", self.source),
-            Right("WRITE", "TOPIC", self.sink),
-            Right("READ", "GROUP", self.name),
-            *(Right(operation, "TOPIC", f"{self.name}-*") for operation in own),
+            Permission("READ", "TOPIC", self.source),
+            Permission("WRITE", "TOPIC", self.sink),
+            Permission("READ", "GROUP", self.name),
+            *(Permission(operation, "TOPIC", f"{self.name}-*") for operation in own),
         ]
         if self.is_exact_once:
-            rights.append(Right("WRITE", "TRANSACTIONAL_ID", f"{self.name}-*"))
+            rights.append(Permission("WRITE", "TRANSACTIONAL_ID", f"{self.name}-*"))
         return rights
 
-    def all_but(self, operation: str, kind: str, of: str) -> list[Right]:
-        lacking = Right(operation, kind, of)
+    def all_but(self, operation: str, kind: str, of: str) -> list[Permission]:
+        lacking = Permission(operation, kind, of)
         rights = self.needed()
         rights.remove(lacking)
         return rights
@@ -103,23 +97,8 @@ class Counting:
     def is_done(self) -> bool:
         return len(latest(self._kafka.unsecured_servers, self.sink)) == 10
 
-    def thread(self, control: LoneControl) -> StreamThread:
-        identity = ThreadIdentity(f"{self.name}-StreamThread-1", 1, uuid.uuid4())
-        return build_thread(self.topology(), self.config, identity, control, RestoreAudience())
-
-
-@contextmanager
-def at_work(app: Counting) -> Iterator[list[ThreadOutcome]]:
-    """A thread without Spark, and the one outcome it has in the end."""
-    control = LoneControl()
-    outcomes: list[ThreadOutcome] = []
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(lambda: outcomes.append(app.thread(control).run()))
-        try:
-            yield outcomes
-        finally:
-            control.close()
-            running.result(SOON_S)
+    def run(self) -> ThreadRun:
+        return ThreadRun(self.topology(), self.config, driver=uuid.uuid4(), may_fail=True)
 
 
 def command(operation: str, resource: str) -> str:
@@ -133,29 +112,30 @@ def command(operation: str, resource: str) -> str:
     ("operation", "kind", "place"),
     [("READ", "TOPIC", "from-{}"), ("WRITE", "TOPIC", "to-{}"), ("READ", "GROUP", "{}")],
 )
-def test_told_by_start(
+def test_missing_rights_are_reported_by_start(
     guarded: EmbeddedKafka, tmp_path: Path, operation: str, kind: str, place: str
 ) -> None:
-    """Goal: before Spark is started; with the right to see the topic or group, and without."""
+    """Goal: reported before Spark is started; with the right to describe the topic or group, and
+    without."""
     app = Counting(guarded, tmp_path)
     name = place.format(app.name)
     rights = app.all_but(operation, kind, name)
-    sees = Right("DESCRIBE", kind, name)
+    sees = Permission("DESCRIBE", kind, name)
     for granted_now in (rights, [*rights, sees]):
         with (
             granted(guarded, USER, granted_now),
             pytest.raises(AccessDeniedError) as raised,
         ):
             KafkaStreams(app.topology(), app.config).start()
-        told = str(raised.value)
-        assert f"User:bob lacks {operation} on {kind.lower()} {name}." in told
-        assert command(operation.capitalize(), f"--{kind.lower()} '{name}'") in told
+        message = str(raised.value)
+        assert f"User:bob lacks {operation} on {kind.lower()} {name}." in message
+        assert command(operation.capitalize(), f"--{kind.lower()} '{name}'") in message
 
 
-def test_all_that_is_missing_is_told_at_once(guarded: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: one command after the other need not be found out by trying."""
+def test_all_missing_rights_are_reported_together(guarded: EmbeddedKafka, tmp_path: Path) -> None:
+    """Goal: users need not find out missing rights one by one."""
     app = Counting(guarded, tmp_path)
-    seen = [Right("DESCRIBE", "TOPIC", topic) for topic in (app.source, app.sink)]
+    seen = [Permission("DESCRIBE", "TOPIC", topic) for topic in (app.source, app.sink)]
     with granted(guarded, USER, seen), pytest.raises(AccessDeniedError) as raised:
         KafkaStreams(app.topology(), app.config).start()
     own = [f"{app.name}-counts-{kind}" for kind in ("changelog", "repartition")]
@@ -169,12 +149,12 @@ def test_all_that_is_missing_is_told_at_once(guarded: EmbeddedKafka, tmp_path: P
 
 
 class Case(NamedTuple):
-    """A right without which a thread ends, and what it says then."""
+    """A right without which a thread fails, and its error."""
 
     guarantee: str
     operation: str
     kind: str
-    told: str
+    lacks: str
     command: str
 
 
@@ -200,42 +180,49 @@ CASES = [
 def outcome_without(
     kafka: EmbeddedKafka, folder: Path, case: Case
 ) -> tuple[Counting, StreamsError | None]:
-    """What a thread ends with that lacks one right; and once it is granted, all is done."""
+    """The error of a thread that lacks one right; once the right is granted, everything is
+    processed."""
     app = Counting(kafka, folder, case.guarantee)
     app.write()
     with granted(kafka, USER, app.all_but(case.operation, case.kind, f"{app.name}-*")):
-        with at_work(app) as outcomes:
-            wait_for(lambda: outcomes, SOON_S, f"{case} ends")
-        lacking = Right(case.operation, case.kind, f"{app.name}-*")
-        with granted(kafka, USER, [lacking]), at_work(app) as healed:
-            wait_for(lambda: app.is_done() or healed, SOON_S, f"{case} is done once it may")
-    assert healed[0].error is None, healed
-    return app, outcomes[0].error
+        with app.run() as run:
+            wait_for(lambda: run.outcome, SOON_S, f"{case} fails")
+        lacking = Permission(case.operation, case.kind, f"{app.name}-*")
+        with granted(kafka, USER, [lacking]), app.run() as run_with_right:
+            wait_for(
+                lambda: app.is_done() or run_with_right.outcome,
+                SOON_S,
+                f"{case} succeeds with the right",
+            )
+    assert run_with_right.outcome is not None
+    assert run_with_right.outcome.error is None, run_with_right.outcome
+    assert run.outcome is not None
+    return app, run.outcome.error
 
 
-def test_told_by_threads(guarded: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: what only the work itself shows ends the thread soon, with one error, and the next
-    thread finds nothing in its way once it is granted."""
+def test_missing_rights_are_reported_by_threads(guarded: EmbeddedKafka, tmp_path: Path) -> None:
+    """Goal: a right whose absence shows only during the work fails the thread soon, with one
+    error; once it is granted, the next thread works."""
     with ThreadPoolExecutor(len(CASES)) as pool:
         found = {case: pool.submit(outcome_without, guarded, tmp_path, case) for case in CASES}
     for case, future in found.items():
         app, error = future.result()
-        told = str(error)
-        assert f"User:bob lacks {case.told.format(app.name)}" in told, case
-        assert command(case.operation.capitalize(), case.command.format(app.name)) in told, case
+        message = str(error)
+        assert f"User:bob lacks {case.lacks.format(app.name)}" in message, case
+        assert command(case.operation.capitalize(), case.command.format(app.name)) in message, case
 
 
-def test_what_is_done_with_cannot_be_deleted(
+def test_missing_right_to_delete_processed_records(
     guarded: EmbeddedKafka, tmp_path: Path, caplog: Any
 ) -> None:
-    """Goal: the application works, and says once for each topic what it lacks."""
+    """Goal: the application works, and logs the missing right once per topic."""
     app = Counting(guarded, tmp_path)
     app.write()
-    said = f"User:bob lacks DELETE on topic {app.name}-counts-repartition."
+    warning = f"User:bob lacks DELETE on topic {app.name}-counts-repartition."
     with granted(guarded, USER, app.all_but("DELETE", "TOPIC", f"{app.name}-*")):
-        with at_work(app) as outcomes:
-            wait_for(lambda: said in caplog.text, SOON_S, "it is said")
+        with app.run() as run:
+            wait_for(lambda: warning in caplog.text, SOON_S, "the warning is logged")
             app.write()
-            wait_for(app.is_done, SOON_S, "it works")
-        assert outcomes[0].error is None
-    assert caplog.text.count(said) == 1
+            wait_for(app.is_done, SOON_S, "everything is processed")
+        assert run.failure is None
+    assert caplog.text.count(warning) == 1

@@ -1,4 +1,4 @@
-"""Secrets appear nowhere but where they have to be."""
+"""Secrets do not leak."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.waiting import wait_for
 from millstream.testing import EmbeddedKafka
 
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-#: Each of them can be told from all others, wherever it appears.
+#: Unique strings that can be found anywhere.
 PASSWORD, REGISTRY, TOKEN = "pw-7f3a91c4", "reg-5b20e8d7", "tok-c91d44f0"
 MARKERS = (PASSWORD, REGISTRY, TOKEN)
 _SPARK_PAGES = ("jobs/", "stages/", "storage/", "environment/", "executors/")
@@ -35,8 +35,8 @@ def secured() -> Iterator[EmbeddedKafka]:
         yield kafka
 
 
-def of_spark(ui: str) -> Iterator[tuple[str, str]]:
-    """Spark's pages, and what it answers to programs."""
+def spark_pages(ui: str) -> Iterator[tuple[str, str]]:
+    """Spark's pages, and its REST responses."""
 
     def read(path: str) -> str:
         with urllib.request.urlopen(f"{ui}/{path}", timeout=30) as answer:
@@ -49,7 +49,7 @@ def of_spark(ui: str) -> Iterator[tuple[str, str]]:
         yield question, read(f"api/v1/applications/{application}/{question}")
 
 
-def of_processes(session: int) -> Iterator[tuple[str, str]]:
+def process_environments(session: int) -> Iterator[tuple[str, str]]:
     """The command lines and environments of the processes of a session."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -63,7 +63,7 @@ def of_processes(session: int) -> Iterator[tuple[str, str]]:
             continue
 
 
-def of_files(folder: Path) -> Iterator[tuple[str, str]]:
+def file_contents(folder: Path) -> Iterator[tuple[str, str]]:
     """All files below a folder."""
     for path in folder.rglob("*"):
         if path.is_file():
@@ -71,18 +71,19 @@ def of_files(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def check(found: Iterable[tuple[str, str]]) -> set[str]:
-    """Fail where a secret appears; the places that were looked at."""
+    """Fail if a secret appears; return the checked places."""
     places = set()
     for place, text in found:
         places.add(place)
-        leaked = [marker for marker in MARKERS if marker in text]
-        assert not leaked, f"{leaked} in {place}"
+        secret = [marker for marker in MARKERS if marker in text]
+        assert not secret, f"{secret} in {place}"
     return places
 
 
-def test_nobody_tells_secrets(secured: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: neither logs, reprs, tracebacks, Spark's pages, answers and event log, command lines,
-    environments nor files hold a secret: while the application runs, and after it has failed."""
+def test_no_secret_leaks(secured: EmbeddedKafka, tmp_path: Path) -> None:
+    """Goal: neither logs, reprs, tracebacks, Spark's pages, REST responses and event log,
+    command lines, environments nor files contain a secret, both while the application runs and
+    after it has failed."""
     name = unique("secrets")
     secured.create_topic(f"{name}-in")
     secured.create_topic(f"{name}-out")
@@ -100,7 +101,7 @@ def test_nobody_tells_secrets(secured: EmbeddedKafka, tmp_path: Path) -> None:
     given = tmp_path / "settings.json"
     given.write_text(json.dumps(settings))
     path = Path(leaky_application.__file__)
-    # What Spark puts into temporary files is looked at as well.
+    # Spark's temporary files are checked as well.
     home = tmp_path / "temporary"
     home.mkdir()
     temporary = {"TMPDIR": str(home), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={home}"}
@@ -116,22 +117,24 @@ def test_nobody_tells_secrets(secured: EmbeddedKafka, tmp_path: Path) -> None:
             60,
             lambda: f"it counts; {script.errors}",
         )
-        script.say("")
-        script.wait_for_line("told")
-        check(of_spark(ui))
-        assert len(check(of_processes(script.pid))) >= 6, "Python, Java, Spark's daemon, a worker"
-        check(of_files(tmp_path))
+        script.write_line("")
+        script.wait_for_line("printed")
+        check(spark_pages(ui))
+        assert len(check(process_environments(script.pid))) >= 6, (
+            "Python, Java, Spark's daemon, a worker"
+        )
+        check(file_contents(tmp_path))
         fill(secured.unsecured_servers, f"{name}-in", [(None, b"fail")])
         script.wait_for_line("failed")
-        check(of_spark(ui))
-        script.say("")
+        check(spark_pages(ui))
+        script.write_line("")
         script.wait_for_line("closed")
         script.wait_ended(60)
         check([("stdout", "\n".join(script.lines)), ("stderr", script.errors)])
         assert "millstream" in script.errors
         assert "ValueError" in script.errors
-    looked_at = check(of_files(tmp_path))
-    assert any("events/" in place for place in looked_at), looked_at
+    checked = check(file_contents(tmp_path))
+    assert any("events/" in place for place in checked), checked
     for place in home.rglob("*"):
         mode = stat.S_IMODE(place.stat().st_mode)
-        assert not mode & 0o022, f"others may write {place}"
+        assert not mode & 0o022, f"others can write {place}"

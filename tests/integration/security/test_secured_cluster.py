@@ -1,4 +1,4 @@
-"""Applications on a broker that encrypts and wants a login, and what is told where that fails."""
+"""Applications on a broker with TLS and authentication, and errors of failed logins."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.broker.records import Sent
-from support.broker.topics import read_all, unique
+from support.broker.topics import InputRecord, read_all, unique
 from support.machine.leftovers import nothing_left
 from support.running.applications import Application
 from support.running.word_count import RUNNING, WordCount
@@ -21,25 +20,25 @@ from support.waiting import wait_for
 
 from millstream import KafkaStreams, StreamsBuilder, StreamsConfig, Topology, Trigger
 from millstream.errors import AccessDeniedError, BrokerUnavailableError, StreamsError
-from millstream.kafka.member.link import MemberLink, open_link
-from millstream.kafka.settings.clients import kafka_python_settings
+from millstream.kafka.membership.connections import MemberConnections, open_connections
+from millstream.kafka.settings.librdkafka_settings import kafka_python_settings
 from millstream.lake import read_table
 from millstream.parallel import TaskProducer
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 
-#: What is wrong has to be told within this time.
+#: Errors must be reported within this time.
 SOON_S = 30.0
 
-#: What a function of tokens is called with.
-SECRET = "never told"
+#: The argument of the token function.
+SECRET = "never-shown"
 USER, PASSWORD = "ann", 'pass "word" \\ = 1;'
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[EmbeddedKafka]:
-    """A broker that only ann may speak to, and only with TLS."""
+    """A broker for the user ann only, with TLS only."""
     with EmbeddedKafka(security_protocol="SASL_SSL", users={USER: PASSWORD}) as kafka:
         yield kafka
 
@@ -57,7 +56,7 @@ def java_names(kafka: EmbeddedKafka) -> dict[str, Any]:
 
 
 def librdkafka_names(kafka: EmbeddedKafka) -> dict[str, Any]:
-    """As other Python programs have them."""
+    """As in other Python programs."""
     return {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
@@ -68,15 +67,15 @@ def librdkafka_names(kafka: EmbeddedKafka) -> dict[str, Any]:
 
 
 def tokens(kafka: EmbeddedKafka) -> dict[str, Any]:
-    """A function of the user's gives tokens."""
+    """Tokens from a user function."""
     return kafka.client_settings(USER, "OAUTHBEARER")
 
 
-def test_word_count_with_the_names_of_either_world(
+def test_word_count_with_settings_of_java_and_librdkafka(
     secured: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: every client logs in: the counts are exact, and go on under the other names, and with
-    tokens."""
+    """Goal: every client logs in: the counts are exact, and continue with the other names, and
+    with tokens."""
     app = WordCount(secured, tmp_path, partitions=2, num_stream_threads=1)
     for names in (java_names, librdkafka_names, tokens):
         app.write_lines(500)
@@ -90,8 +89,8 @@ def test_word_count_with_the_names_of_either_world(
                 assert streams.close(timedelta(seconds=30))
 
 
-def shouting(name: str, lake: Path | None, trigger: Trigger | None = None) -> Topology:
-    """Words go through Spark to a topic and a store, and as they are into a table."""
+def uppercase_topology(name: str, lake: Path | None, trigger: Trigger | None = None) -> Topology:
+    """Words go through Spark to a topic and a store, and unchanged to a table."""
     builder = StreamsBuilder()
     words = builder.stream(f"{name}-in", key=STRING, value=STRING)
     loud = words.transform_dataframe(
@@ -106,41 +105,43 @@ def shouting(name: str, lake: Path | None, trigger: Trigger | None = None) -> To
     return builder.build()
 
 
-def words_of(application: Application) -> list[Sent]:
-    """A hundred, different ones."""
+def words_of(application: Application) -> list[InputRecord]:
+    """A hundred different words."""
     topic = application.topic("in")
     return [
-        Sent(topic, number % 2, f"key-{number % 2}", f"word-{number}", number + 1)
+        InputRecord(topic, number % 2, f"key-{number % 2}", f"word-{number}", number + 1)
         for number in range(100)
     ]
 
 
-def shouted(secured: EmbeddedKafka, application: Application) -> list[bytes]:
-    """What has come out, sorted."""
+def uppercase_output(secured: EmbeddedKafka, application: Application) -> list[bytes]:
+    """The sorted output."""
     read = read_all(secured.unsecured_servers, application.topic("out"))
     return sorted(value or b"" for _, value in read)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [java_names, librdkafka_names])
-def test_spark_logs_in_where_it_reads_and_writes(
+def test_spark_logs_in_to_read_and_write(
     secured: EmbeddedKafka,
     spark: SparkSession,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     names: Any,
 ) -> None:
-    """Goal: a DataFrame function under exactly-once, a table of the lake and a store as a DataFrame
-    on a broker that wants TLS and a login, SCRAM or PLAIN: everything that came in is there once,
-    and the password is in no plan."""
+    """Goal: a DataFrame function under exactly-once, a lake table and a store as a DataFrame on
+    a broker with TLS and SCRAM or PLAIN: all input is processed once, and no plan contains the
+    password."""
     lake = tmp_path / "lake"
-    application = Application(secured, lambda name: shouting(name, lake), {"in": 2}, {"out": 2})
+    application = Application(
+        secured, lambda name: uppercase_topology(name, lake), {"in": 2}, {"out": 2}
+    )
     sent = words_of(application)
     application.places.write(sent)
-    wanted = sorted((each.value or "").upper().encode() for each in sent)
+    expected = sorted((each.value or "").upper().encode() for each in sent)
 
     def written() -> list[bytes]:
-        return shouted(secured, application)
+        return uppercase_output(secured, application)
 
     def stored() -> list[str]:
         if not any(lake.glob("*.parquet")):
@@ -149,13 +150,17 @@ def test_spark_logs_in_where_it_reads_and_writes(
 
     settings = {"clients": names(secured), "processing_guarantee": "exactly_once_v2"}
     with application.running(spark, tmp_path / "state", **settings) as (streams, _):
-        wait_for(lambda: written() == wanted, 120, lambda: f"all words, not {written()[:3]}")
-        wait_for(lambda: stored() == sorted(each.value or "" for each in sent), 120, "all rows")
+        wait_for(lambda: written() == expected, 120, lambda: f"all words, not {written()[:3]}")
+        wait_for(
+            lambda: stored() == sorted(each.value or "" for each in sent),
+            120,
+            "all rows are written",
+        )
         counts = streams.dataframe("counts")
         wait_for(
             lambda: sum(row.value for row in streams.dataframe("counts").collect()) == 100,
             60,
-            "all are counted",
+            "all words are counted",
         )
         counts.explain(True)
         plan = capsys.readouterr().out
@@ -169,23 +174,28 @@ def test_spark_logs_in_where_it_reads_and_writes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [java_names, librdkafka_names])
-def test_spark_logs_in_in_real_time(
+def test_spark_logs_in_in_real_time_mode(
     secured: EmbeddedKafka,
     spark: SparkSession,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     names: Any,
 ) -> None:
-    """Goal: in real time Spark's own sink writes, and logs in by either mechanism as well; the
-    password is in no plan and no account of progress."""
+    """Goal: in real-time mode Spark's own sink writes, and also logs in with either mechanism;
+    neither the plans nor the progress reports contain the password."""
     application = Application(
-        secured, lambda name: shouting(name, None, Trigger.real_time()), {"in": 2}, {"out": 2}
+        secured,
+        lambda name: uppercase_topology(name, None, Trigger.real_time()),
+        {"in": 2},
+        {"out": 2},
     )
     sent = words_of(application)
-    wanted = sorted((each.value or "").upper().encode() for each in sent)
+    expected = sorted((each.value or "").upper().encode() for each in sent)
     with application.running(spark, tmp_path, clients=names(secured), num_stream_threads=1):
         application.places.write(sent)
-        wait_for(lambda: shouted(secured, application) == wanted, 120, "all words")
+        wait_for(
+            lambda: uppercase_output(secured, application) == expected, 120, "all words are written"
+        )
         (query,) = (each for each in spark.streams.active if application.name in str(each.name))
         wait_for(lambda: query.lastProgress, 60, "a batch has ended")
         query.explain(True)
@@ -196,10 +206,9 @@ def test_spark_logs_in_in_real_time(
 
 
 def test_a_task_producer_logs_in(secured: EmbeddedKafka) -> None:
-    """Goal: it takes the same names, and its futures say soon why a login is refused.
+    """Goal: it accepts the same names, and its futures soon report the reason of a rejected login.
 
-    Method: a password that is wrong fails each task that waits, long before its delivery
-    timeout.
+    Method: a wrong password fails each pending task, long before its delivery timeout.
     """
     topic = unique("tasks")
     secured.create_topic(topic, 1)
@@ -223,19 +232,19 @@ def test_a_task_producer_logs_in(secured: EmbeddedKafka) -> None:
 
 
 def no_token(secret: str) -> tuple[str, float]:
-    """A function that was given a secret, and fails."""
+    """A function with a secret argument, which fails."""
     raise OSError(f"{len(secret)} characters are wrong")
 
 
 def wrong_settings(kafka: EmbeddedKafka, folder: Path) -> dict[str, dict[str, Any]]:
     """Settings with one mistake each."""
     right = kafka.client_settings()
-    stranger = folder / "stranger.pem"
-    stranger.write_text(STRANGER)
+    unrelated_certificate = folder / "stranger.pem"
+    unrelated_certificate.write_text(UNRELATED_CERTIFICATE)
     without_tls = {name: value for name, value in right.items() if not name.startswith("ssl")}
     return {
         "password": {**right, "sasl.password": "wrong"},
-        "certificate": {**right, "ssl.truststore.location": str(stranger)},
+        "certificate": {**right, "ssl.truststore.location": str(unrelated_certificate)},
         "plaintext": {},
         "without TLS": {**without_tls, "security.protocol": "SASL_PLAINTEXT"},
         "token": {
@@ -253,10 +262,10 @@ def wrong_settings(kafka: EmbeddedKafka, folder: Path) -> dict[str, dict[str, An
 EXPECTED: dict[str, tuple[type[StreamsError], str]] = {
     "password": (AccessDeniedError, "Check security.protocol and the sasl"),
     "token": (AccessDeniedError, "no_token, given as sasl.login.callback.handler.class, "),
-    "certificate": (AccessDeniedError, "Let ssl.truststore.location (or ssl.ca.location) name"),
+    "certificate": (AccessDeniedError, "Set ssl.truststore.location (or ssl.ca.location) to"),
     "plaintext": (BrokerUnavailableError, "security.protocol=PLAINTEXT must be SSL or SASL_SSL"),
     "without TLS": (BrokerUnavailableError, "security.protocol=SASL_PLAINTEXT must be SASL_SSL"),
-    "without login": (BrokerUnavailableError, "want a login (security.protocol=SASL_SSL)"),
+    "without login": (BrokerUnavailableError, "require a login (security.protocol=SASL_SSL)"),
 }
 
 
@@ -270,20 +279,20 @@ def config(kafka: EmbeddedKafka, folder: Path, clients: dict[str, Any]) -> Strea
 
 
 def failure_of(call: Any) -> tuple[StreamsError, float]:
-    """The error of a call, and how long it took."""
+    """The error of a call, and its duration."""
     began = time.monotonic()
     with pytest.raises(StreamsError) as raised:
         call()
     return raised.value, time.monotonic() - began
 
 
-def test_what_is_wrong_is_told_soon(
+def test_wrong_settings_are_reported_soon(
     secured: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: the application and the member of the group each say what to do.
+    """Goal: the application and the group member both explain the remedy.
 
-    The application fails where it is started; a member fails alone where only its own settings
-    are wrong, or those of its machine.
+    The application fails at its start; a member fails alone if only its own settings or those of
+    its machine are wrong.
     """
     builder = StreamsBuilder()
     builder.stream("in", key=STRING, value=STRING).to("out", key=STRING, value=STRING)
@@ -294,7 +303,7 @@ def test_what_is_wrong_is_told_soon(
 
     def join(settings: StreamsConfig) -> None:
         keywords = kafka_python_settings(settings, client_id="member")
-        open_link(keywords, group_id="refused", client_id="member", stopped=lambda: False)
+        open_connections(keywords, group_id="refused", client_id="member", stopped=lambda: False)
 
     cases = {
         name: config(secured, tmp_path, clients)
@@ -316,8 +325,8 @@ def test_what_is_wrong_is_told_soon(
         assert took_s < SOON_S, (name, call.__name__, error)
 
 
-class LateLink(MemberLink):
-    """Connections whose event loop is late, as on a machine that has too much to do."""
+class LateLink(MemberConnections):
+    """Connections with a delayed event loop, as on an overloaded machine."""
 
     LATE_S = 0.3
 
@@ -330,15 +339,16 @@ class LateLink(MemberLink):
         self.run_soon(self._hold)
 
 
-def test_a_late_event_loop_hears_that_the_login_is_refused(
+def test_a_rejected_login_is_reported_with_a_delayed_event_loop(
     secured: EmbeddedKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Goal: a wrong password is told, though the broker hangs up before its answer is read."""
-    monkeypatch.setattr("millstream.kafka.member.link.MemberLink", LateLink)
+    """Goal: a wrong password is reported, although the broker closes the connection before its
+    response is read."""
+    monkeypatch.setattr("millstream.kafka.membership.connections.MemberConnections", LateLink)
     wrong = {**secured.client_settings(), "sasl.password": "wrong"}
     keywords = kafka_python_settings(config(secured, tmp_path, wrong), client_id="member")
     with pytest.raises(AccessDeniedError, match="Check security"):
-        open_link(
+        open_connections(
             {**keywords, "bootstrap_timeout_ms": int(SOON_S * 1000)},
             group_id="refused",
             client_id="member",
@@ -346,8 +356,8 @@ def test_a_late_event_loop_hears_that_the_login_is_refused(
         )
 
 
-#: The self-signed certificate of nobody in particular; that it runs out in 2027 changes nothing.
-STRANGER = """-----BEGIN CERTIFICATE-----
+#: An unrelated self-signed certificate; its expiry in 2027 does not matter.
+UNRELATED_CERTIFICATE = """-----BEGIN CERTIFICATE-----
 MIIBaTCCARCgAwIBAgIJALWvY711tPmmMAoGCCqGSM49BAMCMBQxEjAQBgNVBAMT
 CWxvY2FsaG9zdDAeFw0yNjExMjAyMzI1MDFaFw0yNzExMjAyMzI1MDFaMBQxEjAQ
 BgNVBAMTCWxvY2FsaG9zdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABEFuiRWk

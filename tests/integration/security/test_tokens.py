@@ -1,5 +1,5 @@
-"""Logins with tokens, for every client of an application: those that run out while it runs, and a
-function that has none to give."""
+"""Token authentication of all clients of an application: tokens that expire while it runs, and a
+function that fails."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from millstream import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE_V2,
 )
-from millstream.embedded.security import UnsecuredTokens
+from millstream.embedded.broker_security import UnsecuredTokens
 from millstream.errors import AccessDeniedError
 from millstream.testing import EmbeddedKafka
 
 pytestmark = pytest.mark.slow
 
-#: Brokers end a connection whose token has run out. librdkafka renews them to the second.
+#: Brokers close a connection whose token has expired. librdkafka renews tokens with a precision of
+#: a second.
 LIFETIME_S = 8.0
 
 USER = "ann"
@@ -43,15 +44,15 @@ def with_tokens(kafka: EmbeddedKafka, function: Callable[[], tuple[Any, ...]]) -
 
 
 @pytest.mark.parametrize("guarantee", [AT_LEAST_ONCE, EXACTLY_ONCE_V2])
-def test_tokens_run_out_and_nobody_notices(
+def test_expiring_tokens_are_renewed(
     secured: EmbeddedKafka,
     spark: SparkSession,
     tmp_path: Path,
     guarantee: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Goal: member, admins, consumers and producers log in anew on their own: the counts are exact
-    after one and a half lives of a token, and no thread was started again."""
+    """Goal: member, admins, consumers and producers reauthenticate by themselves: the counts are
+    exact after one and a half lifetimes of a token, and no thread was restarted."""
     calls = tmp_path / "calls"
     tokens = UnsecuredTokens(USER, LIFETIME_S)
 
@@ -82,13 +83,14 @@ def test_tokens_run_out_and_nobody_notices(
             assert streams.metadata_for_local_threads()[0].pid == thread.pid
         finally:
             assert streams.close(timedelta(seconds=30))
-    assert 3 <= len(calls.read_text()) <= 12, "one supply serves all clients of a process"
+    assert 3 <= len(calls.read_text()) <= 12, "all clients of a process share tokens"
 
 
-def test_a_function_that_fails_later_ends_the_thread(
+def test_a_later_failure_of_the_function_ends_the_thread(
     secured: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: while the last token is good the thread works on; then it ends with what was raised."""
+    """Goal: the thread continues until the last token expires; then it ends with the function's
+    error."""
     broken = tmp_path / "broken"
     tokens = UnsecuredTokens(USER, LIFETIME_S)
 
@@ -110,7 +112,7 @@ def test_a_function_that_fails_later_ends_the_thread(
         try:
             streams.wait_for_state("RUNNING", RUNNING)
             broken.touch()
-            wait_for(lambda: streams.state.name == "ERROR", 3 * LIFETIME_S, "it has ended")
+            wait_for(lambda: streams.state.name == "ERROR", 3 * LIFETIME_S, "the thread has ended")
         finally:
             streams.close(timedelta(seconds=30))
     assert isinstance(streams.error, AccessDeniedError)

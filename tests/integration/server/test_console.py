@@ -1,6 +1,9 @@
-"""The console in a browser, beside real applications: what happens to them is seen and can be
-worked with, by everybody. Screenshots for the docs come from here: MILLSTREAM_SCREENSHOTS names the
-folder for them."""
+"""The console in a browser with real applications: their events are visible, and every user can
+operate it.
+
+This module also takes the screenshots of the docs: MILLSTREAM_SCREENSHOTS names the folder for
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
 from selenium.webdriver.common.keys import Keys
-from support.broker.records import Places
-from support.broker.topics import fill, unique
+from support.background import background
+from support.broker.topics import BrokerTopics, fill, unique
 from support.machine.browser import Browser, chromium
-from support.machine.page_checks import faint, nameless, unseen_focus
-from support.meanwhile import meanwhile
 from support.running.applications import processed
 from support.running.topologies.shop import INPUTS, OUTPUTS, POISON, shop
 from support.strictness import has_browser
@@ -36,6 +38,65 @@ from millstream.parallel import (
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 
+_CONTROLS = frozenset(
+    {
+        "button",
+        "checkbox",
+        "combobox",
+        "link",
+        "radio",
+        "spinbutton",
+        "textbox",
+        "DisclosureTriangle",
+        "dialog",
+        "img",
+        "progressbar",
+        "region",
+        "navigation",
+        "DateTime",
+    }
+)
+
+
+def nameless(browser: Browser) -> list[str]:
+    """The controls, pictures and regions without an accessible name."""
+    browser.driver.execute_cdp_cmd("Accessibility.enable", {})
+    tree = browser.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})
+    found = []
+    for node in cast("list[dict[str, Any]]", tree["nodes"]):
+        role = node.get("role", {}).get("value")
+        name = str(node.get("name", {}).get("value", "")).strip()
+        if not node.get("ignored") and role in _CONTROLS and not name:
+            found.append(f"{role} {node.get('properties', [])}"[:200])
+    return found
+
+
+def faint(browser: Browser) -> list[str]:
+    """The texts with too little contrast to their background."""
+    return [str(each) for each in browser.run(_script("page_contrast.js"))]
+
+
+def unseen_focus(browser: Browser) -> tuple[list[str], list[str]]:
+    """Press Tab repeatedly; return the reached elements, and those without a visible focus."""
+    browser.run("scrollTo(0, 0); document.querySelector('a').focus()")
+    script = _script("page_focus.js")
+    reached: list[str] = []
+    unseen = []
+    for _ in range(40):
+        browser.press(Keys.TAB)
+        found = browser.run(script)
+        if found is None:
+            break
+        if not found["isSeen"]:
+            unseen.append(str(found["describe"]))
+        reached.append(str(found["describe"]))
+    return reached, unseen
+
+
+def _script(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
 pytestmark = pytest.mark.skipif(
     not has_browser(), reason="There is no Chromium with its driver (chromium, chromedriver)."
 )
@@ -50,14 +111,14 @@ VIEWS = ("overview", "topology", "tasks", "restore", "stores/sold-by-hour", "err
 
 @dataclass
 class Running:
-    """A shop that has served orders, failed at one, and gone on."""
+    """A shop that has served orders, failed at one, and recovered."""
 
     streams: KafkaStreams
     bootstrap: str
     console: str
 
     def order(self, count: int = MANY) -> None:
-        """So many orders of all customers."""
+        """Write this many orders of all customers."""
         orders = [(b"c%d" % (n % CUSTOMERS), b"p%d" % (n % 7)) for n in range(count)]
         fill(self.bootstrap, "orders", orders)
 
@@ -66,11 +127,11 @@ class Running:
 def running(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
-    """It runs, with one restoration and one error behind it."""
+    """The running shop, after one restoration and one error."""
     folder = tmp_path_factory.mktemp("shop")
     poisoned = folder / "poisoned"
     poisoned.touch()
-    places = Places(kafka.bootstrap_servers)
+    places = BrokerTopics(kafka.bootstrap_servers)
     places.create(dict.fromkeys((*INPUTS, *OUTPUTS), PARTITIONS))
     people = [(b"c%d" % n, b"customer %d" % n) for n in range(CUSTOMERS)]
     fill(kafka.bootstrap_servers, "customers", people)
@@ -101,25 +162,25 @@ def running(
             lambda: f"all orders are counted: {processed(streams)}, {streams.error}",
         )
         fill(kafka.bootstrap_servers, "orders", [(b"c1", POISON.encode())])
-        story = streams._supervisor.story
+        event_log = streams._supervisor.event_log
         wait_for(
-            lambda: story.told().failures and story.told().failures[0].over,
+            lambda: event_log.snapshot().failures and event_log.snapshot().failures[0].over,
             60,
-            lambda: f"another thread runs in its place: {story.told().failures}",
+            lambda: f"another thread runs in its place: {event_log.snapshot().failures}",
         )
         streams.wait_for_state("RUNNING", RUNNING)
         found.order()
-        with trickle(found):
+        with continuous_orders(found):
             yield found
 
 
 @contextmanager
-def trickle(running: Running) -> Iterator[None]:
-    """Orders all the time, and a minute of them before, where pictures are wanted."""
+def continuous_orders(running: Running) -> Iterator[None]:
+    """Write orders continuously; for screenshots, start a minute earlier."""
     if SHOTS is None:
         yield
         return
-    with meanwhile(lambda: running.order(1_500), 0.4):
+    with background(lambda: running.order(1_500), 0.4):
         stays(lambda: True, 60)
         yield
 
@@ -132,7 +193,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(window: Browser, running: Running) -> Iterator[Browser]:
-    """The console of the shop, at its overview; nothing must have been complained about."""
+    """The console of the shop, with its overview; there must be no errors in the browser's log."""
     window.look(1280, 800)
     window.open("about:blank")
     window.open(running.console)
@@ -141,36 +202,36 @@ def browser(window: Browser, running: Running) -> Iterator[Browser]:
     assert window.errors() == []
 
 
-def shoot(browser: Browser, name: str) -> None:
-    """Screenshots in both colours, if they are wanted."""
+def take_screenshots(browser: Browser, name: str) -> None:
+    """Take screenshots in both color schemes, if requested."""
     if SHOTS is None:
         return
     for theme, other in (("light", "dark"), ("dark", "light")):
         browser.look(1280, 800, theme)
         browser.run("document.activeElement?.blur(); scrollTo(0, 0)")
-        browser.find(f":root[data-theme={theme}] [aria-label='Switch to {other} colours']")
+        browser.find(f":root[data-theme={theme}] [aria-label='Switch to {other} colors']")
         browser.screenshot(Path(SHOTS) / f"console-{name}-{theme}.png")
     browser.look(1280, 800)
 
 
 def test_overview(browser: Browser, running: Running) -> None:
-    """State, throughput and the last events; the token is not left in the address."""
+    """State, throughput and the latest events; the token is removed from the address."""
     browser.await_text("main", "Throughput", "Running for", "ProcessingError in task")
     assert running.streams._config.application_id in browser.text(".top")
     assert browser.run("return location.hash") == "#/overview"
     assert "Running" in browser.text(".top")
-    shoot(browser, "overview")
+    take_screenshots(browser, "overview")
 
 
 def test_topology(browser: Browser, running: Running) -> None:
-    """Drawn with topics and stores, live, and walked with keys."""
+    """A drawing with topics and stores, live numbers, and keyboard navigation."""
     browser.click(".ways a[href='#/topology']")
     browser.find("svg.graph .box.topic")
     captions = " ".join(browser.texts("svg.graph .box text, svg.graph .title"))
     for name in ("orders", "customers", "sold-by-hour", "orders-by-customer", "Global store"):
         assert name in captions
-    with meanwhile(running.order, 0.5):
-        # From three topics, one of them the application's own, and to the four that are written.
+    with background(running.order, 0.5):
+        # From three topics, one of them the application's own, and to the four output topics.
         wait_for(
             lambda: sum("/s" in each for each in browser.texts("svg.graph .label")) == 7,
             30,
@@ -178,13 +239,13 @@ def test_topology(browser: Browser, running: Running) -> None:
         )
     assert browser.run(OVERLAPPING) == []
     browser.click("[data-box='topic:orders']")
-    browser.await_text(".about", "orders", "Topic that is read")
+    browser.await_text(".about", "orders", "Input topic")
     browser.run("document.querySelector(`[data-box='topic:orders']`).focus()")
     browser.press(Keys.ARROW_DOWN)
     browser.await_text(".about", "Source of sub-topology")
     browser.press(Keys.ARROW_DOWN)
     browser.await_text(".about", "Processor of sub-topology", "filter")
-    shoot(browser, "topology")
+    take_screenshots(browser, "topology")
 
 
 def test_tasks(browser: Browser, running: Running) -> None:
@@ -195,19 +256,19 @@ def test_tasks(browser: Browser, running: Running) -> None:
     assert len(browser.all(".thread")) == len(threads)
     active = sum(len(each.active_tasks) for each in threads)
     assert len(browser.all(".task:not(.standby)")) == active
-    shoot(browser, "tasks")
+    take_screenshots(browser, "tasks")
 
 
 def test_restore(browser: Browser) -> None:
-    """The counts, which are in memory, came back from their changelog after the error."""
+    """The counts, which are in memory, were restored from their changelog after the error."""
     browser.click(".ways a[href='#/restore']")
     browser.await_text("main", "orders-by-customer", "Ended", "records")
     assert browser.all(".progress .bar.done")
-    shoot(browser, "restore")
+    take_screenshots(browser, "restore")
 
 
 def test_store(browser: Browser) -> None:
-    """A store's facts, a key, a key that is not there, a range in pages, and windows."""
+    """A store's properties, a key, a missing key, a range in pages, and windows."""
     browser.click(".ways a[href='#/stores']")
     browser.click(".list a[href='#/stores/orders-by-customer']")
     browser.await_text("main", "key-value", "STRING → LONG", "in memory", "changelog")
@@ -216,21 +277,21 @@ def test_store(browser: Browser) -> None:
     browser.await_text(".found", "c1", "Timestamp", "1 entry")
     browser.type("input[name=key]", "nobody")
     browser.press(Keys.ENTER)
-    browser.await_text(".found", "There is no entry of this key.")
-    assert len(browser.errors()) == 1, "the browser complains about each 404"
+    browser.await_text(".found", "There is no entry with this key.")
+    assert len(browser.errors()) == 1, "the browser logs each 404"
 
     browser.click("label[data-way=Range]")
     browser.find("input[name=from]")
     browser.press(Keys.TAB)
     browser.click(".ask button[type=submit]")
-    browser.await_text(".found", f"{CUSTOMERS} entries", "the last one included")
+    browser.await_text(".found", f"{CUSTOMERS} entries", "no more entries")
     browser.type("input[name=from]", "c1")
     browser.type("input[name=to]", "c13")
     browser.press(Keys.ENTER)
     browser.await_text(".found", "5 entries")
     keys = {row.split()[0] for row in browser.text(".found tbody").splitlines()}
     assert keys == {"c1", "c10", "c11", "c12", "c13"}
-    shoot(browser, "store")
+    take_screenshots(browser, "store")
 
     browser.click(".list a[href='#/stores/sold-by-hour']")
     browser.type("input[name=key]", "product 1")
@@ -239,34 +300,34 @@ def test_store(browser: Browser) -> None:
 
 
 def test_error(browser: Browser) -> None:
-    """An error with its record, its cause, and its story to the end."""
+    """An error with its record, its cause, and all steps until recovery."""
     browser.click(".ways a[href='#/errors']")
     browser.await_text(
         "main",
         "ProcessingError",
-        "Over",
+        "Resolved",
         "KeyError",
-        "another thread comes in its place",
+        "replace the thread",
         "Running:",
     )
     assert "orders-" in browser.text(".facts")
     assert "shop.py" in browser.text(".error .inside")
-    shoot(browser, "error")
+    take_screenshots(browser, "error")
 
 
 def test_timeline(browser: Browser) -> None:
-    """Rebalances, with who had which tasks and who has them."""
+    """Rebalances, with the tasks of each thread before and after."""
     browser.click(".ways a[href='#/timeline']")
     browser.await_text("main", "Rebalance 1", "restored", "Rebalancing → Running")
     browser.click(".events li:has(details) summary")
     browser.await_text(".exchange", "Thread 1", "0_0")
-    shoot(browser, "timeline")
+    take_screenshots(browser, "timeline")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", [(360, 740), (1280, 800), (1600, 900)])
-def test_everybody_can_use_it(browser: Browser, size: tuple[int, int], theme: str) -> None:
-    """Names, contrasts, and no scrolling sideways, in all views, sizes and colours."""
+def test_all_views_are_accessible(browser: Browser, size: tuple[int, int], theme: str) -> None:
+    """Names, contrasts, and no horizontal scrolling, in all views, sizes and color schemes."""
     browser.look(*size, theme)
     for way in VIEWS:
         browser.go(f"#/{way}")
@@ -278,8 +339,8 @@ def test_everybody_can_use_it(browser: Browser, size: tuple[int, int], theme: st
         assert len(browser.all("h1")) == len(browser.all("main")) == 1
 
 
-def test_tab_goes_everywhere_and_is_seen(browser: Browser) -> None:
-    """From the skip link through the views to what is in them."""
+def test_tab_reaches_everything_with_visible_focus(browser: Browser) -> None:
+    """From the skip link through the views to their content."""
     for way in ("overview", "topology", "stores/sold-by-hour"):
         browser.go(f"#/{way}")
         browser.find(f".ways a[href='#/{way.split('/')[0]}'][aria-current]")
@@ -288,19 +349,19 @@ def test_tab_goes_everywhere_and_is_seen(browser: Browser) -> None:
         assert len(reached) > 8, reached
 
 
-def test_it_can_be_left_and_opened_again_and_again(window: Browser, running: Running) -> None:
-    """A page that was left gives its connection back: a browser has six of them."""
+def test_the_page_can_be_reopened_many_times(window: Browser, running: Running) -> None:
+    """A page that is left releases its connection: a browser has only six of them."""
     for _ in range(8):
         window.open("about:blank")
         began_s = time.monotonic()
         window.open(running.console)
         window.find("main .figures")
-        # Where it waits for a connection, it does so for three quarters of a minute.
+        # A wait for a connection would take three quarters of a minute.
         assert time.monotonic() - began_s < 30
 
 
-def test_a_wrong_token_is_asked_for(browser: Browser, running: Running) -> None:
-    """The page says so, and goes on with the right one."""
+def test_a_wrong_token_can_be_replaced(browser: Browser, running: Running) -> None:
+    """The page shows an error, and continues with the right one."""
     address, token = running.console.split("#token=")
     browser.open("about:blank")
     browser.open(f"{address}#token=this-is-not-it")
@@ -312,9 +373,9 @@ def test_a_wrong_token_is_asked_for(browser: Browser, running: Running) -> None:
     browser.await_text("main", "Throughput")
 
 
-def test_a_lost_connection_is_told_and_comes_back(browser: Browser, running: Running) -> None:
-    """The application's server closes, and opens again at the same place."""
-    serving = running.streams._serving
+def test_a_lost_connection_is_shown_and_restored(browser: Browser, running: Running) -> None:
+    """The application's server closes, and opens again at the same address."""
+    serving = running.streams._http_server
     address = serving.address
     assert address is not None
     port = int(address.url.rpartition(":")[2])
@@ -325,7 +386,7 @@ def test_a_lost_connection_is_told_and_comes_back(browser: Browser, running: Run
     browser.errors()
 
 
-#: The boxes of the drawing that lie on each other.
+#: The boxes of the drawing that overlap.
 OVERLAPPING = """
 const boxes = [...document.querySelectorAll("svg.graph .box")].map((box) => {
   const { left, right, top, bottom } = box.getBoundingClientRect();
@@ -338,17 +399,17 @@ return boxes.flatMap((a, i) => boxes.slice(i + 1)
 
 
 async def send(context: ProcessingContext, task: str) -> None:
-    """Takes its time."""
+    """Take some time."""
     await asyncio.sleep(0.2)
 
 
 def test_subscription(
     window: Browser, kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """What is pending is seen; concurrency is changed, after a question, and holds."""
+    """Pending tasks are visible; a changed concurrency is confirmed, and takes effect."""
     topic = unique("emails")
-    Places(kafka.bootstrap_servers).create({topic: 2})
-    # Some still wait when the browser has come there, however slow it is.
+    BrokerTopics(kafka.bootstrap_servers).create({topic: 2})
+    # Some are still pending when the browser is there, however slow it is.
     fill(kafka.bootstrap_servers, topic, [(b"%d" % n, b"mail %d" % n) for n in range(4_000)])
     subscription = ProcessorSubscription(
         "mailer",
@@ -373,20 +434,24 @@ def test_subscription(
         window.open(address.console)
         window.click(".ways a[href='#/subscriptions']")
         window.await_text("main", "mailer", "Pending", f"{topic}-0", "partition_concurrency")
-        wait_for(lambda: subscription.metrics().total("tasks.pending") > 0, 30, "tasks wait")
+        wait_for(lambda: subscription.metrics().total("tasks.pending") > 0, 30, "tasks are pending")
         window.type("#property-partition_concurrency", "8")
         window.press(Keys.ENTER)
         window.await_text("dialog", "Change partition_concurrency?", "2 → 8")
         assert nameless(window) == []
         window.press(Keys.ESCAPE)
-        wait_for(lambda: not window.all("dialog[open]"), 10, "the question is taken back")
+        wait_for(lambda: not window.all("dialog[open]"), 10, "the dialog is closed")
         assert subscription.properties.partition_concurrency == 2
         window.click("[aria-label='Change partition_concurrency']")
         window.click("dialog button[type=submit]")
-        wait_for(lambda: subscription.properties.partition_concurrency == 8, 20, "it is changed")
-        window.await_text("main", "partition_concurrency is changed", "Concurrency\n8")
+        wait_for(
+            lambda: subscription.properties.partition_concurrency == 8,
+            20,
+            "the property is changed",
+        )
+        window.await_text("main", "partition_concurrency changed", "Concurrency\n8")
         assert faint(window) == []
-        shoot(window, "subscriptions")
+        take_screenshots(window, "subscriptions")
         window.type("#property-max_pending_records", "0")
         window.press(Keys.ENTER)
         assert subscription.properties.max_pending_records == 10_000

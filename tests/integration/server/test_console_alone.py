@@ -1,4 +1,4 @@
-"""The console's page in a browser, above what needs neither a broker nor Spark."""
+"""The console's page in a browser, without a broker and Spark."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from support.strictness import has_browser
 from support.tasks.served_tasks import ServedTasks
 from support.waiting import wait_for
 
-from millstream.server.serving import Serving
-from millstream.server.settings import ServerOptions
+from millstream.server.server_settings import ServerOptions
+from millstream.server.server_thread import HttpServer
 
 pytestmark = pytest.mark.skipif(
     not has_browser(), reason="There is no Chromium with its driver (chromium, chromedriver)."
@@ -30,31 +30,32 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield window
 
 
-def test_large_numbers_are_what_the_store_has(browser: Browser) -> None:
-    """Those that a page rounds are texts there; all others, and texts like them, stay."""
+def test_large_numbers_are_not_rounded(browser: Browser) -> None:
+    """Numbers that JavaScript would round become texts; other numbers, and similar texts, are
+    unchanged."""
     number = 1234567890123456789
     with ServedTasks(1) as served:
-        told = f'a "{number}" \\'.encode()
-        for key, value in ((number, told), (-(2**53), b"1e400"), (2**53 - 1, b"")):
+        escaped = f'a "{number}" \\'.encode()
+        for key, value in ((number, escaped), (-(2**53), b"1e400"), (2**53 - 1, b"")):
             served.tasks[0].write("numbers-in", struct.pack(">q", key), value, 0)
-        serving = Serving(served, ServerOptions("127.0.0.1", 0, TOKEN))
+        serving = HttpServer(served, ServerOptions("127.0.0.1", 0, TOKEN))
         try:
-            # Any file of the server: from there its modules can be asked.
+            # Any file of the server: its modules can be imported from there.
             browser.open(f"http://127.0.0.1:{serving.port}/assets/server.js")
             page = browser.run(
-                "const { ask, keepToken } = await import('/assets/server.js');"
+                "const { fetchJson, keepToken } = await import('/assets/server.js');"
                 "keepToken(arguments[0]);"
-                "return await ask('/stores/numbers/range');",
+                "return await fetchJson('/stores/numbers/range');",
                 TOKEN,
             )
         finally:
             serving.close()
     found = {each["key"]: each["value"] for each in page["entries"]}
-    assert found == {str(number): told.decode(), str(-(2**53)): "1e400", 2**53 - 1: ""}
+    assert found == {str(number): escaped.decode(), str(-(2**53)): "1e400", 2**53 - 1: ""}
 
 
-def test_a_new_address_opens_a_page_that_was_refused(browser: Browser, tmp_path: Path) -> None:
-    """As after a restart of the application, in the tab that is open; whatever the address says."""
+def test_a_new_address_opens_a_rejected_page(browser: Browser, tmp_path: Path) -> None:
+    """As after a restart of the application, in the open tab, for any address."""
     application = sample(str(tmp_path)).streams
     url, _, token = application.serve(port=0, token=f"100%-{TOKEN}").console.partition("#")
     try:
@@ -74,7 +75,7 @@ def test_a_new_address_opens_a_page_that_was_refused(browser: Browser, tmp_path:
     assert not [each for each in browser.errors() if "URIError" in each]
 
 
-#: Whether the box is within the borders of its sub-topology, and below the title.
+#: Whether the box is inside of its sub-topology, and below the title.
 INSIDE = """
 const places = (which) =>
   [...document.querySelectorAll(which)].map((one) => one.getBoundingClientRect());
@@ -88,13 +89,13 @@ return title.bottom <= box.top ? "inside" : "it covers the title";
 """
 
 
-def await_note(browser: Browser, told: str) -> None:
-    """Wait until a box of the drawing says so."""
+def await_note(browser: Browser, text: str) -> None:
+    """Wait until a box of the drawing contains this text."""
 
     def notes() -> list[str]:
         return browser.texts("svg.graph .note")
 
-    wait_for(lambda: any(told in note for note in notes()), 20, lambda: f"{told} in {notes()}")
+    wait_for(lambda: any(text in note for note in notes()), 20, lambda: f"{text} in {notes()}")
 
 
 #: The stores whose texts cross the outline of their cylinder, or the front edge of its lid.
@@ -109,10 +110,13 @@ return [...document.querySelectorAll("svg.graph .box.store")].filter((box) => {
 """
 
 
-def test_stores_say_about_how_much_they_hold(
+def test_stores_show_their_approximate_size(
     browser: Browser, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """What RocksDB has is an estimate, and called so. Names and notes stay within the drawing."""
+    """RocksDB's number is an estimate, and marked as such.
+
+    Names and notes stay inside of the drawing.
+    """
     application = sample(str(tmp_path)).streams
     try:
         browser.open(f"{application.serve(port=0).console}")
@@ -130,7 +134,9 @@ def test_stores_say_about_how_much_they_hold(
         application.close()
 
 
-def test_a_dataframe_function_shows_how_its_query_goes_on(browser: Browser, tmp_path: Path) -> None:
+def test_a_dataframe_function_shows_the_progress_of_its_query(
+    browser: Browser, tmp_path: Path
+) -> None:
     """In the drawing and beside it, as its metrics change."""
     scored = Scored(str(tmp_path))
     try:
@@ -139,8 +145,8 @@ def test_a_dataframe_function_shows_how_its_query_goes_on(browser: Browser, tmp_
         browser.go("#/topology/dataframe:score")
         await_note(browser, "/s · 840")
         assert browser.run(INSIDE) == "inside"
-        for told in ("DataFrame function", "840", "12.5", "319 records", "2 times", "scored.py"):
-            browser.await_text(".about", told)
+        for text in ("DataFrame function", "840", "12.5", "319 records", "2 times", "scored.py"):
+            browser.await_text(".about", text)
         scored.numbers["state"] = "standby"
         await_note(browser, "standby")
         browser.await_text(".about", "standby")

@@ -1,5 +1,5 @@
-"""Goal: what a running application answers over HTTP is what it answers in Python, whichever
-instance is asked.
+"""Goal: a running application gives the same answers over HTTP as in Python, on any of its
+instances.
 
 Method: counts of words on a broker and Spark; two instances in one process share the partitions.
 """
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
-from support.broker.records import Sent
+from support.broker.topics import keyed
 from support.http_client import HttpClient
 from support.machine.ports import free_port
 from support.running.applications import Application
@@ -33,7 +33,6 @@ from millstream import (
     TimeWindows,
     Topology,
 )
-from millstream.kafka.partitioner import partition_for
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 
@@ -44,18 +43,18 @@ _TOKEN = "the-token-of-both"
 
 
 def counting(name: str) -> Topology:
-    """Counts by key, in all and by minutes."""
+    """Counts by key, in total and by minute."""
     builder = StreamsBuilder()
     grouped = builder.stream(f"{name}-in", key=STRING, value=STRING).group_by_key()
     grouped.count(store="counts")
-    # With the time to wait for late records windows are kept longer.
+    # The grace period extends the retention of the windows.
     minutes = TimeWindows(timedelta(minutes=1), grace=timedelta(hours=1))
     grouped.windowed_by(minutes).count(store="minutes")
     return builder.build()
 
 
 class Instance(NamedTuple):
-    """An instance, and how it is asked."""
+    """An instance and its HTTP client."""
 
     streams: KafkaStreams
     http: HttpClient
@@ -66,7 +65,7 @@ class Instance(NamedTuple):
 def instances(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Instance]]:
-    """Two instances that share three partitions, in which everything is counted."""
+    """Two instances that share three partitions, with all input counted."""
     application = Application(kafka, counting, {"in": 3}, {})
     topic = application.topic("in")
     made: list[Instance] = []
@@ -74,7 +73,7 @@ def instances(
         for number in range(2):
             folder = tmp_path_factory.mktemp(f"instance-{number}")
             port = free_port()
-            # Both are on this machine, which only the settings know.
+            # Both are on this machine, so the settings contain their addresses.
             streams = application.streams(
                 spark,
                 folder,
@@ -89,11 +88,10 @@ def instances(
             made.append(Instance(streams, HttpClient(address), folder / application.name))
         for one in made:
             wait_for(lambda: bool(tasks_of(one)), 60, "the tasks are shared")  # noqa: B023
-        # Not before: these windows are long past, so that the broker soon deletes what a task that
-        # moves would restore of them.
+        # Not earlier: these windows are in the distant past, so the broker would soon delete
+        # changelog records that a moved task needs.
         application.places.write(
-            Sent(topic, partition_for(key.encode(), 3), key, value, timestamp)
-            for key, value, timestamp in _EVENTS
+            keyed(topic, 3, key, value, timestamp) for key, value, timestamp in _EVENTS
         )
         for one in made:
             wait_for(lambda: has_counted(one), 60, "all is counted")  # noqa: B023
@@ -104,12 +102,12 @@ def instances(
 
 
 def has_counted(instance: Instance) -> bool:
-    """Whether an instance has all of it, its own and the other's."""
+    """Whether an instance returns all counts, its own and the other's."""
     try:
         view = instance.streams.store("counts", QueryableStoreTypes.key_value())
         return instance.streams.state is ClientState.RUNNING and dict(view.all()) == _COUNTS
     except InvalidStateStoreError:
-        # Not while the partitions are shared anew.
+        # A rebalance is in progress.
         return False
 
 
@@ -119,8 +117,9 @@ def tasks_of(instance: Instance) -> list[str]:
     return [task.task_id for each in threads for task in each.active_tasks]
 
 
-def test_every_instance_answers_for_all(instances: list[Instance]) -> None:
-    """Keys, ranges and windows are equal wherever they are asked, and tell who has them."""
+def test_every_instance_answers_for_all_partitions(instances: list[Instance]) -> None:
+    """Keys, ranges and windows are the same on each instance, with the hosts of their
+    partitions."""
     answers = []
     for one in instances:
         found = {key: one.http.get("stores", "counts", "keys", key) for key in _KEYS}
@@ -138,11 +137,11 @@ def test_every_instance_answers_for_all(instances: list[Instance]) -> None:
     assert answers[0] == answers[1]
     hosts = {f"{one.http.address.url.removeprefix('http://')}" for one in instances}
     assert {each["host"] for each in answers[0][0].values()} == hosts
-    assert instances[0].http.ask("/stores/counts/keys/nobody")[0] == 404
+    assert instances[0].http.request("/stores/counts/keys/nobody")[0] == 404
 
 
-def test_metadata_tell_who_has_what(instances: list[Instance]) -> None:
-    """What the group was told is the servers' own addresses."""
+def test_metadata_contain_the_owners_of_partitions(instances: list[Instance]) -> None:
+    """The group's metadata contain the servers' own addresses."""
     for one in instances:
         known = one.http.get("metadata", "instances")
         assert {f"http://{each['host']}:{each['port']}" for each in known} == {
@@ -163,9 +162,9 @@ def test_metadata_tell_who_has_what(instances: list[Instance]) -> None:
 
 
 def test_probes_metrics_and_console(instances: list[Instance]) -> None:
-    """They are of the instance that is asked."""
+    """They belong to the instance that serves them."""
     for one in instances:
-        assert one.http.ask("/health/ready", token=None) == (200, {"status": "ok"})
+        assert one.http.request("/health/ready", token=None) == (200, {"status": "ok"})
         assert one.http.get("health", "live")["state"] == "RUNNING"
         text = one.http.get("metrics").decode()
         assert "kafka_streams_stream_thread_metrics_process_total{" in text
@@ -179,7 +178,7 @@ def test_probes_metrics_and_console(instances: list[Instance]) -> None:
 def test_a_server_ends_with_its_application(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Goal: the token that was made up is told to this user alone, and nothing is left behind."""
+    """Goal: only this user can read the generated token, and nothing is left behind."""
     application = Application(kafka, counting, {"in": 1}, {})
     before = set(threading.enumerate())
     with application.running(spark, tmp_path, num_stream_threads=1, server_port=0) as (streams, _):
@@ -187,23 +186,23 @@ def test_a_server_ends_with_its_application(
         assert address is not None
         file = tmp_path / application.name / "server.json"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        told = json.loads(file.read_text())
-        assert told == {"url": address.url, "token": address.token, "pid": os.getpid()}
+        content = json.loads(file.read_text())
+        assert content == {"url": address.url, "token": address.token, "pid": os.getpid()}
         client = HttpClient(address)
         assert client.get("stores", "counts", "range")["entries"] == []
-        listener = client.listen("/console/events")
+        listener = client.stream("/console/events")
         assert listener.readline() == b"event: state\n"
     with listener:
         listener.read()
     assert not file.exists()
 
-    def left() -> list[str]:
+    def remaining() -> list[str]:
         ours = ("millstream-server", "millstream-http")
         return [
             each.name for each in {*threading.enumerate()} - before if each.name.startswith(ours)
         ]
 
-    # Those of the pool are not waited for.
-    wait_for(lambda: not left(), 10, lambda: f"its threads have ended: {left()}")
+    # Threads of the pool end later.
+    wait_for(lambda: not remaining(), 10, lambda: f"its threads have ended: {remaining()}")
     with pytest.raises(OSError, match="refused"):
-        client.ask("/health/live")
+        client.request("/health/live")

@@ -15,8 +15,8 @@ from support.waiting import wait_for
 
 from millstream.testing import EmbeddedKafka
 
-#: Namespaces in which /tmp is read-only but for one folder, and the user id has no entry. To other
-#: processes the user is the test's: all files can be read.
+#: Namespaces in which /tmp is read-only except for one folder, and the user id has no entry.
+#: Outside, the user is the test's, who can read all files.
 _ENTER = """
 mount --make-rprivate / &&
 mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp &&
@@ -46,22 +46,22 @@ def _inside(folder: Path, *command: str) -> list[str]:
 
 
 @cache
-def hindrance() -> str | None:
-    """Why there can be no such namespaces on this machine; None where there can."""
+def unavailable_reason() -> str | None:
+    """The reason why this machine cannot create such namespaces; None if it can."""
     if shutil.which("unshare") is None:
         return "there is no `unshare`"
     trial = subprocess.run(_inside(Path("/tmp"), "id", "-un"), capture_output=True, text=True)
-    # `id` fails because the user id has no name, and the shell where it may not mount.
+    # `id` fails because the user id has no name, the shell if mounts are not permitted.
     return None if "12345" in trial.stderr else trial.stderr.strip()
 
 
 @pytest.mark.slow
-def test_it_runs_without_an_entry_without_a_home_and_with_a_read_only_tmp(
+def test_an_application_without_user_entry_home_and_writable_tmp(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    """Hunts the starts that fail with "basedir must be absolute" (Ivy), "invalid null input: name"
+    """Detects starts that fail with "basedir must be absolute" (Ivy), "invalid null input: name"
     (Hadoop) and "Read-only file system"."""
-    if (reason := hindrance()) is not None:
+    if (reason := unavailable_reason()) is not None:
         pytest.skip(f"There can be no user namespaces: {reason}")
     source, sink = unique("contained"), unique("contained-out")
     kafka.create_topic(source)

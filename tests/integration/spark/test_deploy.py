@@ -1,5 +1,5 @@
-"""The files of `deploy/`, as far as they can be checked without a cluster: whoever reads them there
-knows every name in them."""
+"""The files of `deploy/`, checked as far as possible without a cluster: every name in them is
+valid."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
-from support.machine.scripts import Program, is_alive
+from support.machine.leftovers import runs
+from support.machine.scripts import Program
 
 from millstream import EXACTLY_ONCE_V2
-from millstream.runtime.host import RACK_VARIABLE
-from millstream.server.routes.health import health_endpoints
+from millstream.runtime.client_process import RACK_VARIABLE
+from millstream.server.routes.internal import health_endpoints
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 
 _MODEL = "io.fabric8.kubernetes.api.model"
-#: What the manifests are made of, in the model of the client by which Spark reads pod templates.
+#: The kinds of the manifests, in the model of the client with which Spark reads pod templates.
 KINDS: Mapping[str, str] = {
     "Deployment": f"{_MODEL}.apps.Deployment",
     "Pod": f"{_MODEL}.Pod",
@@ -39,14 +41,14 @@ KINDS: Mapping[str, str] = {
     "Service": f"{_MODEL}.Service",
     "ServiceAccount": f"{_MODEL}.ServiceAccount",
 }
-#: Texts or numbers, as the user likes.
+#: Both texts and numbers are valid.
 _SCALARS = {f"{_MODEL}.IntOrString", f"{_MODEL}.Quantity"}
-#: Settings of Spark's whose names contain a name of the user's.
+#: Settings of Spark whose names contain a user's name.
 _OPEN = ("spark.executorEnv.", "spark.yarn.appMasterEnv.", "spark.kubernetes.executor.volumes.")
 
 
 class Model:
-    """What Spark's Kubernetes client knows of manifests.
+    """The manifest model of Spark's Kubernetes client.
 
     Args:
         jvm: with Spark's jars.
@@ -66,7 +68,7 @@ class Model:
         return found
 
     def unknown(self, document: Mapping[str, Any]) -> list[str]:
-        """What a manifest has that its kind does not have."""
+        """The fields of a manifest that its kind does not have."""
         kind = self._jvm.java.lang.Class.forName(KINDS[document["kind"]])
         return list(self._unknown(self._mapper.constructType(kind), document, document["kind"]))
 
@@ -121,14 +123,14 @@ def driver(model: Model) -> dict[str, Any]:
     return dict(document["spec"]["template"]["spec"]["containers"][0])
 
 
-def test_manifests_have_only_what_kubernetes_knows(model: Model) -> None:
-    """A misspelled name is refused by some servers, and dropped without a word by others."""
+def test_manifests_have_only_valid_fields(model: Model) -> None:
+    """A misspelled name is rejected by some servers, and silently dropped by others."""
     documents = [each for path in manifests() for each in model.documents(path.read_text())]
     assert {each["kind"] for each in documents} == KINDS.keys()
     assert [fault for each in documents for fault in model.unknown(each)] == []
 
 
-def test_the_check_sees_misspelled_names(model: Model) -> None:
+def test_the_check_finds_misspelled_names(model: Model) -> None:
     text = (KUBERNETES / "executor.yaml").read_text()
     misspelled = text.replace("maxSkew: 1", "maxSkew: one").replace("fieldPath", "fieldpath")
     (document,) = model.documents(misspelled)
@@ -138,8 +140,8 @@ def test_the_check_sees_misspelled_names(model: Model) -> None:
     ]
 
 
-def test_manifests_fit_together(model: Model) -> None:
-    """Names that one file gives and another one uses."""
+def test_manifests_are_consistent(model: Model) -> None:
+    """Names that one file defines and another one uses."""
     (kustomization,) = model.documents((KUBERNETES / "kustomization.yaml").read_text())
     (files,) = (each["files"] for each in kustomization["configMapGenerator"])
     assert all((KUBERNETES / each).is_file() for each in [*kustomization["resources"], *files])
@@ -172,26 +174,31 @@ def test_the_template_names_the_rack_and_the_container(model: Model) -> None:
     assert container["name"] == settings["spark.kubernetes.executor.podTemplateContainerName"]
 
 
-def test_probes_ask_what_the_server_answers(model: Model) -> None:
+def test_probes_use_existing_paths(model: Model) -> None:
     container = driver(model)
     paths = {
         container[probe]["httpGet"]["path"]
         for probe in ("startupProbe", "livenessProbe", "readinessProbe")
     }
-    source = Path(health_endpoints.__code__.co_filename).read_text()
-    assert paths == {"/health/live", "/health/ready"}
-    assert all(f'"{path}"' in source for path in paths)
+    assert (
+        paths
+        == {each.path for each in health_endpoints(Mock())}
+        == {
+            "/health/live",
+            "/health/ready",
+        }
+    )
 
 
 def conf() -> dict[str, str]:
-    """What spark-defaults.conf says."""
+    """The settings in spark-defaults.conf."""
     lines = (KUBERNETES / "spark-defaults.conf").read_text().splitlines()
     pairs = (line.split(None, 1) for line in lines if line and not line.startswith("#"))
     return {name: value.strip() for name, value in pairs}
 
 
 def commands(model: Model) -> dict[str, list[str]]:
-    """The spark-submit commands, by where they are."""
+    """The spark-submit commands, by file."""
     found = {"driver.yaml": driver(model)["command"][1:]}
     for script in sorted(DEPLOY.glob("*/submit.sh")):
         text = script.read_text().partition("exec ")[2]
@@ -200,7 +207,7 @@ def commands(model: Model) -> dict[str, list[str]]:
 
 
 def test_spark_knows_every_setting_and_option(spark: SparkSession, model: Model) -> None:
-    """Spark ignores names that it does not know."""
+    """Spark ignores unknown names."""
     jvm: Any = spark.sparkContext._jvm
     config = "org.apache.spark.internal.config"
     for name in (
@@ -228,8 +235,8 @@ def test_spark_knows_every_setting_and_option(spark: SparkSession, model: Model)
     assert find("spark.executor.maxFailures") is None
 
 
-def test_the_program_takes_the_settings() -> None:
-    """Names that Millstream does not know are refused; numbers fit to each other."""
+def test_the_program_accepts_the_settings() -> None:
+    """Millstream rejects unknown names; the numbers are consistent."""
     app = runpy.run_path(str(DEPLOY / "app.py"))
     config = app["config"](
         (KUBERNETES / "application.properties").read_text(), {"SERVER_TOKEN": "t"}
@@ -243,10 +250,10 @@ def test_the_program_takes_the_settings() -> None:
     assert set(app["topology"]().state_stores) == {"counts"}
 
 
-#: Java's place in the entry point: it says what it was given, leaves a process behind that ends a
-#: moment later, as stream threads do, and waits for its end.
+#: Replaces Java in the entry point: it writes its arguments to a file, leaves a process behind that
+#: ends a moment later, like stream threads, and waits for SIGTERM.
 JAVA = """#!/bin/bash
-printf '%s\\n' "$@" > "$TOLD"
+printf '%s\\n' "$@" > "$ARGUMENTS_FILE"
 (exec -a 'python -m pyspark.daemon' sleep 2) &
 echo "thread $!"
 sleep 60 &
@@ -257,20 +264,19 @@ wait $waiting
 """
 
 
-def test_the_entry_point_is_an_executor_and_waits_for_its_threads(
+def test_the_entry_point_runs_an_executor_and_waits_for_its_threads(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    """Goal: Spark understands the command; threads may end after Java has, and before the
-    container does.
+    """Goal: Spark understands the command; threads may end after Java, and before the container.
 
-    Method: another `java`, which is told to end.
+    Method: another `java`, which is stopped by a signal.
     """
     (tmp_path / "java").write_text(JAVA)
     (tmp_path / "java").chmod(0o755)
-    told = tmp_path / "told"
+    arguments_file = tmp_path / "arguments"
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "TOLD": str(told),
+        "ARGUMENTS_FILE": str(arguments_file),
         "SPARK_HOME": "/opt/spark",
         "SPARK_JAVA_OPT_0": "-Da=b c",
         "SPARK_JAVA_OPT_1": "-XX:+UseSerialGC",
@@ -288,8 +294,8 @@ def test_the_entry_point_is_an_executor_and_waits_for_its_threads(
         program.wait_for_line("started")
         program.signal(signal.SIGTERM)
         assert program.wait_ended(30) == 143
-        assert not is_alive(int(program.wait_for_line("thread")))
-    words = told.read_text().splitlines()
+        assert not runs(int(program.wait_for_line("thread")))
+    words = arguments_file.read_text().splitlines()
     assert words[:4] == ["-Da=b c", "-XX:+UseSerialGC", "-Xms512m", "-Xmx512m"]
     where = words.index("org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend")
     jvm: Any = spark.sparkContext._jvm

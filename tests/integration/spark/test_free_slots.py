@@ -1,4 +1,4 @@
-"""How many task slots a session has left, and claims of queries whose tasks stay."""
+"""The free task slots of a session, and claims of queries with long-running tasks."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ def claimed(spark: SparkSession, needed: int) -> SlotClaim:
 
 def has_tasks(spark: SparkSession, claim: SlotClaim) -> bool:
     tracker = spark.sparkContext.statusTracker()
-    return claim.waits(spark.sparkContext.applicationId, tracker, tracker.getActiveStageIds()) == 0
+    return (
+        claim.count_unused(spark.sparkContext.applicationId, tracker, tracker.getActiveStageIds())
+        == 0
+    )
 
 
-def test_what_is_claimed_is_not_free(spark: SparkSession) -> None:
-    """Goal: a second query that needs more than the first left over is told what there is, though
-    no task of the first runs yet; slots are free again once they are released."""
-    wait_for(lambda: free_slots(spark).free == SLOTS, 60, "nothing runs")
+def test_claimed_slots_are_not_free(spark: SparkSession) -> None:
+    """Goal: a second query that needs more than the remaining slots is rejected with their
+    number, even before the first query's tasks run; released slots are free again."""
+    wait_for(lambda: free_slots(spark).free == SLOTS, 60, "no task is running")
     claim = claimed(spark, 5)
     try:
         assert free_slots(spark) == FreeSlots(SLOTS - 5)
@@ -43,8 +46,8 @@ def test_what_is_claimed_is_not_free(spark: SparkSession) -> None:
 
 
 def test_tasks_of_a_claim_are_not_counted_twice(spark: SparkSession, tmp_path: Path) -> None:
-    """Goal: claimed slots are taken before, while and after the tasks run that they are for."""
-    wait_for(lambda: free_slots(spark).free == SLOTS, 60, "nothing runs")
+    """Goal: claimed slots are occupied before, during and after their tasks."""
+    wait_for(lambda: free_slots(spark).free == SLOTS, 60, "no task is running")
     ended = tmp_path / "ended"
 
     def wait(rows: Iterable[int]) -> Iterable[int]:
@@ -57,13 +60,13 @@ def test_tasks_of_a_claim_are_not_counted_twice(spark: SparkSession, tmp_path: P
         spark.sparkContext.parallelize(range(3), 3).mapPartitions(wait).count()
 
     claim = claimed(spark, 3)
-    claim.used_by("a-run")
+    claim.run_id = "a-run"
     runs = threading.Thread(target=run)
     tracker = spark.sparkContext.statusTracker()
     try:
         assert free_slots(spark).free == SLOTS - 3
         runs.start()
-        wait_for(lambda: has_tasks(spark, claim), 60, "3 tasks")
+        wait_for(lambda: has_tasks(spark, claim), 60, "3 tasks are running")
         assert free_slots(spark).free == SLOTS - 3
         ended.touch()
         runs.join(60)
@@ -75,12 +78,10 @@ def test_tasks_of_a_claim_are_not_counted_twice(spark: SparkSession, tmp_path: P
     assert free_slots(spark).free == SLOTS
 
 
-def test_a_stage_that_has_not_begun_takes_no_claimed_slots(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Goal: a job tells its stages before their tasks are submitted; until then their slots are
-    claimed, and seen as such."""
-    wait_for(lambda: free_slots(spark).free == SLOTS, 60, "nothing runs")
+def test_a_pending_stage_uses_no_claimed_slots(spark: SparkSession, tmp_path: Path) -> None:
+    """Goal: the stages of a job are visible before their tasks are submitted; until then their
+    slots count as claimed."""
+    wait_for(lambda: free_slots(spark).free == SLOTS, 60, "no task is running")
     ended = tmp_path / "ended"
 
     def wait(rows: Iterable[int]) -> Iterable[tuple[int, int]]:
@@ -93,15 +94,15 @@ def test_a_stage_that_has_not_begun_takes_no_claimed_slots(
         spark.sparkContext.parallelize(range(3), 1).mapPartitions(wait).groupByKey(3).count()
 
     claim = claimed(spark, 3)
-    claim.used_by("two-stages")
+    claim.run_id = "two-stages"
     runs = threading.Thread(target=run)
     tracker = spark.sparkContext.statusTracker()
     try:
         runs.start()
-        wait_for(lambda: len(tracker.getActiveStageIds()) == 1, 60, "the first stage")
+        wait_for(lambda: len(tracker.getActiveStageIds()) == 1, 60, "the first stage is running")
         assert free_slots(spark).free == SLOTS - 3
     finally:
         ended.touch()
         runs.join(60)
         claim.release()
-    wait_for(lambda: free_slots(spark).free == SLOTS, 60, "nothing runs")
+    wait_for(lambda: free_slots(spark).free == SLOTS, 60, "no task is running")

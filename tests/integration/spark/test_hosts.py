@@ -1,5 +1,5 @@
-"""One application whose threads run on several hosts of a standalone cluster: each host with an
-address, an environment and a disk of its own, all on this machine."""
+"""One application whose threads run on several hosts of a standalone cluster on this machine:
+each host has its own address, environment and disk."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from millstream import KafkaStreams, ThreadMetadata
 from millstream.testing import EmbeddedKafka
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
-#: Two on each host are not enough for all, so each host has some.
+#: Two slots on each host are not enough for all threads, so each host has some.
 THREADS, SLOTS = 3, 2
 
 
 def clients(streams: KafkaStreams) -> dict[str, str]:
-    """The client of each thread that runs, by the name of the thread."""
+    """The client of each running thread, by the name of the thread."""
     threads = streams.metadata_for_local_threads()
     return {
         each.thread_name: each.client
@@ -33,7 +33,7 @@ def clients(streams: KafkaStreams) -> dict[str, str]:
 
 
 def places(streams: KafkaStreams, *, standby: bool) -> dict[str, str]:
-    """The client of each task that counts, or of its copy."""
+    """The client of each stateful task, or of its standby."""
 
     def tasks(thread: ThreadMetadata) -> list[str]:
         return [task.task_id for task in (thread.standby_tasks if standby else thread.active_tasks)]
@@ -48,18 +48,18 @@ def places(streams: KafkaStreams, *, standby: bool) -> dict[str, str]:
 
 
 def is_mirrored(streams: KafkaStreams) -> bool:
-    """Whether each task that counts has a copy on another host."""
+    """Whether each stateful task has a standby on another host."""
     assert streams.error is None, streams.error
-    active, copies = places(streams, standby=False), places(streams, standby=True)
+    active, standbys = places(streams, standby=False), places(streams, standby=True)
     return (
-        sorted(active) == sorted(copies) == COUNTING
+        sorted(active) == sorted(standbys) == COUNTING
         and len(set(clients(streams).values())) == len(HOSTS)
-        and all(active[task] != copies[task] for task in COUNTING)
+        and all(active[task] != standbys[task] for task in COUNTING)
     )
 
 
 def kept_by(disks: Mapping[str, Path], application: str) -> dict[str, str]:
-    """The host of each client, by what is on the disks."""
+    """The host of each client, according to the state on the disks."""
     return {
         (disk / application / "kafka-streams-process-metadata").read_text(): host
         for host, disk in disks.items()
@@ -70,8 +70,8 @@ def kept_by(disks: Mapping[str, Path], application: str) -> dict[str, str]:
 def test_each_host_is_a_client_of_one_application(
     kafka: EmbeddedKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Goal: with `num_standby_replicas=1` one application has its copies on the other host; a
-    thread that dies comes back to the host of its state; with a host the other one goes on. No id
+    """Goal: with `num_standby_replicas=1` the standbys of an application are on the other host; a
+    failed thread returns to the host of its state; if a host fails, the other one takes over. No id
     is lost.
 
     Method: SIGKILL to the worker of a thread, then to all processes of a host.
@@ -87,20 +87,24 @@ def test_each_host_is_a_client_of_one_application(
         cluster.session() as session,
         application.streams(session, state_dir="${DISK}", num_standby_replicas=1) as streams,
     ):
-        wait_for(lambda: is_mirrored(streams), 180, "each task has a copy on the other host")
+        wait_for(lambda: is_mirrored(streams), 180, "each task has a standby on the other host")
         application.check(90)
         assert set(kept_by(disks, application.application_id).values()) == set(HOSTS)
 
         before = clients(streams)
-        doomed = streams.metadata_for_local_threads()[0]
-        with application.arriving(), application.fault():
-            os.kill(doomed.pid or 0, signal.SIGKILL)
-            wait_for(lambda: "is back on 127.0.0." in caplog.text, 120, "it is back")
-            wait_for(lambda: is_mirrored(streams), 120, "everything is as before")
+        failed_host = streams.metadata_for_local_threads()[0]
+        with application.continuous_input(), application.fault():
+            os.kill(failed_host.pid or 0, signal.SIGKILL)
+            wait_for(
+                lambda: "was restarted on 127.0.0." in caplog.text,
+                120,
+                "the thread is running again",
+            )
+            wait_for(lambda: is_mirrored(streams), 120, "the standbys are in place again")
         assert clients(streams) == before
         application.check(90)
 
-        with application.arriving(), application.fault():
+        with application.continuous_input(), application.fault():
             cluster.kill(HOSTS[0])
             wait_for(
                 lambda: (
@@ -108,7 +112,7 @@ def test_each_host_is_a_client_of_one_application(
                     and len(set(places(streams, standby=False).values())) == 1
                 ),
                 120,
-                "the other host has everything",
+                "the other host has all tasks",
             )
         application.check(120)
         assert streams.error is None

@@ -1,4 +1,4 @@
-"""The local session of a process: given up in the midst of its start, shared, lost."""
+"""The local session of a process: interrupted starts, sharing, and loss."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ if __name__ == "__main__":
 
 
 def java_of(pid: int) -> int | None:
-    """The process of a script in which Spark is being started."""
+    """The JVM process of a script that is starting Spark."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or not runs(int(entry.name)):
             continue
@@ -116,12 +116,12 @@ def java_of(pid: int) -> int | None:
 @pytest.mark.parametrize(
     ("text", "number"), [(RUN, signal.SIGTERM), (START, signal.SIGINT)], ids=["run", "start"]
 )
-def test_spark_that_starts_is_not_waited_for(
+def test_a_signal_does_not_wait_for_the_start_of_spark(
     kafka: EmbeddedKafka, tmp_path: Path, text: str, number: signal.Signals
 ) -> None:
-    """Goal: a signal while Spark starts ends the script, with everything that it has started.
+    """Goal: a signal during Spark's start ends the script and all processes that it has started.
 
-    Method: the JVM is suspended, so its start would never be over.
+    Method: the JVM is suspended, so its start would never complete.
     """
     topic = unique("in")
     kafka.create_topic(topic)
@@ -129,7 +129,7 @@ def test_spark_that_starts_is_not_waited_for(
     app.write_text(COPYING + text)
     arguments = (kafka.bootstrap_servers, topic, str(tmp_path / "state"))
     with Script(app, *arguments, home=tmp_path / "home") as script:
-        java = wait_for(lambda: java_of(script.pid), 60, "Spark starts")
+        java = wait_for(lambda: java_of(script.pid), 60, "Spark is starting")
         assert java is not None
         os.kill(java, signal.SIGSTOP)
         script.signal(number)
@@ -144,9 +144,10 @@ def test_spark_that_starts_is_not_waited_for(
 
 
 def test_applications_of_one_process_share_it(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: it is stopped with its last user, too small ones are refused, and its loss is told.
+    """Goal: the session is stopped with its last user, too small ones are rejected, and its loss is
+    reported.
 
-    A second start of one application is refused, unless it has another state directory.
+    A second start of one application is rejected, unless it has another state directory.
     """
     topic = unique("in")
     kafka.create_topic(topic, 2)

@@ -1,4 +1,4 @@
-"""SIGTERM to everything that an application consists of, as when its machine is shut down."""
+"""SIGTERM to all processes of an application, as in a shutdown of its machine."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 from support.broker.topics import group_members
-from support.machine.leftovers import descendants
-from support.machine.scripts import Script, is_alive
+from support.machine.leftovers import descendants, runs
+from support.machine.scripts import Script
 from support.running.instances import Instances, is_running
 from support.waiting import wait_for
 
 from millstream.testing import EmbeddedKafka
 
-#: Longer than the test: whatever is committed in the end was committed by closing.
-SELDOM_MS = 600_000
-#: Fifteen seconds where nobody else uses the machine.
+#: Longer than the test: everything committed was committed by closing.
+LONG_INTERVAL_MS = 600_000
+#: It takes fifteen seconds on an idle machine.
 START_S = 180
 
 
 def processes(script: Script) -> dict[str, list[int]]:
-    """The processes of an instance by their kinds; the workers' daemon is one of Python's."""
+    """The processes of an instance by kind; the workers' daemon is one of the Python processes."""
     found: dict[str, list[int]] = {"driver": [script.pid], "jvm": [], "workers": []}
     for pid in descendants(script.pid):
         is_java = Path(f"/proc/{pid}/comm").read_text().strip() == "java"
@@ -34,7 +34,7 @@ def processes(script: Script) -> dict[str, list[int]]:
 
 def terminate(pids: list[int]) -> None:
     for pid in pids:
-        # It may have followed another one already.
+        # It may have ended after another one already.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
 
@@ -55,23 +55,25 @@ def terminate(pids: list[int]) -> None:
         ),
     ],
 )
-def test_nothing_is_lost_or_repeated_in_whichever_order_processes_are_told(
+def test_nothing_is_lost_or_repeated_in_any_order_of_signals(
     kafka: EmbeddedKafka, tmp_path: Path, order: str
 ) -> None:
-    """Work is committed, the group is left at once, and `run` says that all went well.
+    """Work is committed, the group is left immediately, and `run` succeeds.
 
-    Hunts for a driver that is told of its threads by a JVM only, which ends first.
+    Detects a driver that learns about its threads only through the JVM, which may end first.
     """
     instances = Instances(
-        kafka, tmp_path, commit_interval_ms=SELDOM_MS, num_stream_threads=2, caching=False
+        kafka, tmp_path, commit_interval_ms=LONG_INTERVAL_MS, num_stream_threads=2, caching=False
     )
     application = instances.application
     application.write(500)
     with instances.start("one") as script:
         wait_for(lambda: is_running(script), START_S, lambda: f"it runs: {script.errors[-4_000:]}")
-        wait_for(lambda: application.ends == 1_000, 60, "everything was passed on")
+        wait_for(lambda: application.ends == 1_000, 60, "all records are in the repartition topic")
         application.write(500)
-        wait_for(lambda: application.ends == 2_000, 60, "that as well")
+        wait_for(
+            lambda: application.ends == 2_000, 60, "the new records are in the repartition topic"
+        )
         found = processes(script)
         began = time.monotonic()
         if order == "all at once":
@@ -88,13 +90,17 @@ def test_nothing_is_lost_or_repeated_in_whichever_order_processes_are_told(
         if order == "all at once":
             assert "[spark]" not in script.errors, "the JVM ends without warnings"
         wait_for(lambda: not script.group_exists(), 15, "no process is left")
-        wait_for(lambda: not any(map(is_alive, found["jvm"])), 15, "the JVM ends with its driver")
+        wait_for(lambda: not any(map(runs, found["jvm"])), 15, "the JVM has ended with its driver")
     with instances.start("one") as script:
-        # Nothing may be left: a process that Python still starts would die of the signal.
+        # No process may remain: one that Python is still starting would be killed by the signal.
         wait_for(
             lambda: is_running(script), START_S, lambda: f"runs again: {script.errors[-4_000:]}"
         )
-        wait_for(lambda: not application.account().untold, 60, "what was left is processed")
+        wait_for(
+            lambda: not application.account().never_output,
+            60,
+            "the remaining records are processed",
+        )
         script.signal(signal.SIGTERM)
         assert script.wait_ended(30) == 0
     assert application.check(30).repeated == 0

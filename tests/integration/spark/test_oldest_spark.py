@@ -1,6 +1,6 @@
-"""The oldest Spark that is supported; all other tests take the locked one. `make lowest`
+"""The oldest supported Spark; all other tests use the locked version. Run by `make lowest`.
 
-4.1.1 stands for 4.1: the Kafka connector of 4.1.0 could not be had where this was tried.
+4.1.1 represents 4.1: the Kafka connector of 4.1.0 was not available for this test.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from support.machine.other_versions import installed, run
 pytestmark = pytest.mark.slow
 
 OLDEST = "4.1.1"
-#: Threads on Spark, hosts, what is shipped, DataFrame functions, stores and tables as DataFrames.
+#: Threads on Spark, hosts, shipped code, DataFrame functions, stores and tables as DataFrames.
 FILES = [
     "tests/integration/spark/test_spark_engine.py",
     "tests/integration/spark/test_free_slots.py",
     "tests/integration/spark/test_shipping.py",
     "tests/integration/spark/test_hosts.py",
-    "tests/integration/structured/test_dataframe_stages.py",
-    "tests/integration/structured/test_plans.py",
+    "tests/integration/dataframes/test_dataframe_stages.py",
+    "tests/integration/dataframes/test_plans.py",
     "tests/integration/lake",
 ]
-#: Kills at every step of a batch take as long as all others, and are not about the version.
-LEFT_OUT = "--deselect=tests/integration/lake/test_lake_kills.py"
+#: Kills at every step of a batch take as long as all other tests, and do not depend on the version.
+DESELECT = "--deselect=tests/integration/lake/test_lake_kills.py"
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +33,10 @@ def oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return installed(f"pyspark=={OLDEST}", tmp_path_factory.mktemp("oldest"), timeout_s=900)
 
 
-def test_the_oldest_spark_does_what_the_locked_one_does(oldest: Path) -> None:
-    """Goal: the lower bound in pyproject.toml is one with which all works that is not said to need
-    Spark 4.2, as real-time mode is."""
-    said = run(oldest, ["-c", "import pyspark; print(pyspark.__version__)"], 60)
-    assert said.strip() == OLDEST
-    said = run(oldest, ["-m", "pytest", "-q", "-p", "no:cacheprovider", LEFT_OUT, *FILES], 3_000)
-    assert "passed" in said or "100%" in said
+def test_the_oldest_spark_passes_the_tests(oldest: Path) -> None:
+    """Goal: everything works with the lower bound of pyproject.toml, except for documented
+    features that need Spark 4.2, such as real-time mode."""
+    output = run(oldest, ["-c", "import pyspark; print(pyspark.__version__)"], 60)
+    assert output.strip() == OLDEST
+    output = run(oldest, ["-m", "pytest", "-q", "-p", "no:cacheprovider", DESELECT, *FILES], 3_000)
+    assert "passed" in output or "100%" in output

@@ -1,4 +1,4 @@
-"""A user's script as it is run: its own modules beside it, a session of its own, Ctrl-C."""
+"""A user's script as a program: with its own modules, its own session, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Folding:
 
 
 class App:
-    """The script in a folder of its own, and its topics."""
+    """The script in its own folder, and its topics."""
 
     def __init__(self, kafka: EmbeddedKafka, folder: Path) -> None:
         self._folder = folder
@@ -109,7 +109,7 @@ class App:
     def run(self) -> Script:
         self._runs += 1
         arguments = (self.bootstrap, self.name, str(self._folder / "state"))
-        # Its working directory is another one, so that its modules are not found by luck.
+        # Its working directory is different, so that modules are not found by accident.
         return Script(self._path, *arguments, home=self._folder / f"run-{self._runs}")
 
     def write(self, line: str, count: int) -> None:
@@ -129,7 +129,8 @@ class App:
 
 
 def interrupt(script: Script) -> None:
-    """Ctrl-C in a terminal: SIGINT to every process of the script, which ends soon and well."""
+    """Send Ctrl-C as a terminal does: SIGINT to every process of the script, which must exit
+    soon and successfully."""
     script.signal_group(signal.SIGINT)
     code = script.wait_ended(30)
     wait_for(lambda: not script.group_exists(), 30, "all its processes have ended")
@@ -138,7 +139,7 @@ def interrupt(script: Script) -> None:
     assert script.lines[-3:] == ["state PENDING_SHUTDOWN", "state NOT_RUNNING", "pids"]
 
 
-def test_a_script_with_modules_beside_it(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+def test_a_script_with_local_modules(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """Goal: lambdas, closures and local modules are shipped; Ctrl-C commits; nothing is repeated.
 
     Method: no commit is due before Ctrl-C, and without a cache each count is an output record.
@@ -165,10 +166,10 @@ def test_a_script_with_modules_beside_it(kafka: EmbeddedKafka, tmp_path: Path) -
         interrupt(script)
     assert app.lag == 0
     assert app.counts() == {"cat": 200, "dog": 100, "bird": 50}
-    assert app.outputs() == outputs + 50, "something was processed twice"
+    assert app.outputs() == outputs + 50, "records were processed twice"
 
 
-def test_what_cannot_be_pickled_is_named(
+def test_unpicklable_objects_are_named(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Goal: the error names the node, the variable and its type, before any thread is started."""
@@ -223,9 +224,9 @@ KafkaStreams(builder.build(), config).run()
 """
 
 
-def test_a_script_is_told_of_its_mistake_once(tmp_path: Path) -> None:
-    """Goal: what this machine can tell is told before a broker is waited for, without the traces of
-    where it was noticed."""
+def test_a_mistake_in_a_script_is_reported_once(tmp_path: Path) -> None:
+    """Goal: mistakes that this machine can detect are reported before the application waits for
+    a broker, without a traceback."""
     script = tmp_path / "app.py"
     script.write_text(_UNPICKLABLE)
     ran = subprocess.run(

@@ -1,6 +1,7 @@
-"""Members settle although every batch takes longer than a second; `make soak` watches for long.
+"""A group is stable although every batch takes longer than a second; `make soak` tests it for
+longer.
 
-Of the member alone, test_member_failures tells the same in half the time.
+test_member_failures tests the member alone in half the time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from millstream.testing import EmbeddedKafka
 
 
 @pytest.mark.slow
-def test_no_rebalance_without_a_cause(
+def test_no_unnecessary_rebalance(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
     changes, processed = run_slow_batches(kafka, spark, tmp_path, seconds=10)

@@ -1,4 +1,4 @@
-"""A thread that hangs in the user's code is seen, and where it hangs."""
+"""A thread that hangs in user code is detected, with the position of the hang."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 
 
-def test_the_driver_names_task_node_and_record_of_a_thread_that_hangs(
+def test_the_driver_names_task_node_and_record_of_a_hung_thread(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It leaves the group meanwhile, and joins again when it goes on."""
+    """It leaves the group in the meantime, and rejoins when it continues."""
     name, hangs = unique("hangs"), tmp_path / "hangs"
     hangs.touch()
 
@@ -50,17 +50,25 @@ def test_the_driver_names_task_node_and_record_of_a_thread_that_hangs(
         caplog.at_level(logging.WARNING, logger="millstream"),
         KafkaStreams(builder.build(), config, spark) as streams,
     ):
-        stall = wait_for(lambda: streams.metadata_for_local_threads()[0].stall, 60, "it is told")
+        stall = wait_for(
+            lambda: streams.metadata_for_local_threads()[0].stall, 60, "the stall is reported"
+        )
         assert stall.silent_ms >= 1_500
         assert stall.place == f"task 0_0, node hanging, {name}-in-0 offset 1"
         assert any("in hang: time.sleep(0.05)" in line for line in stall.stack)
         assert streams.metrics().total("stalled-ms") == stall.silent_ms
         assert f"it hangs in {stall.place}" in caplog.text
-        wait_for(lambda: group_members(kafka.bootstrap_servers, name) == 0, 30, "it has left")
+        wait_for(
+            lambda: group_members(kafka.bootstrap_servers, name) == 0,
+            30,
+            "the thread has left the group",
+        )
         hangs.unlink()
         wait_for(
-            lambda: streams.metadata_for_local_threads()[0].stall is None, 30, "it is told again"
+            lambda: streams.metadata_for_local_threads()[0].stall is None,
+            30,
+            "the end of the stall is reported",
         )
         streams.wait_for_state("RUNNING", timedelta(seconds=30))
-        assert "goes on" in caplog.text
+        assert "makes progress again" in caplog.text
         assert streams.metrics().total("stalled-ms") == 0

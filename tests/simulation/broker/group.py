@@ -1,7 +1,7 @@
 """The coordinator of the one consumer group: members, generations, sessions, committed offsets.
 
 Follows the classic group protocol as Kafka's group coordinator keeps it (KIP-62, KIP-345, KIP-394,
-KIP-429, KIP-814). Errors are told by Kafka's codes.
+KIP-429, KIP-814). Errors are Kafka's error codes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNSTABLE_OFFSETS: Final[int] = client_errors.UnstableOffsetCommitError.errno
 
 
 class State(enum.Enum):
-    """Where the group is."""
+    """The state of the group."""
 
     EMPTY = "empty"
     PREPARING = "preparing"
@@ -35,7 +35,7 @@ class State(enum.Enum):
 
 
 class Committed(NamedTuple):
-    """A committed position."""
+    """A committed offset."""
 
     offset: int
     metadata: str
@@ -44,7 +44,7 @@ class Committed(NamedTuple):
 
 @dataclass(slots=True)
 class JoinAnswer:
-    """The answer to a join; `members` are for the leader."""
+    """The answer to a join; only the leader receives `members`."""
 
     error: int
     member_id: str
@@ -71,8 +71,8 @@ class GroupCoordinator:
     """One consumer group.
 
     Args:
-        scheduler: the world.
-        is_up: whether its broker is; while it is not, nobody's time runs out.
+        scheduler: the simulation's scheduler.
+        is_up: whether the coordinator's broker is up; timers have no effect while it is not.
     """
 
     def __init__(self, scheduler: Scheduler, is_up: Callable[[], bool]) -> None:
@@ -85,14 +85,14 @@ class GroupCoordinator:
         self._pending: dict[str, int] = {}
         self._static: dict[str, str] = {}
         self.offsets: dict[TopicPartition, Committed] = {}
-        #: Of open transactions: what each producer is going to commit.
+        #: The offsets in the open transaction of each producer.
         self.pending_offsets: dict[int, dict[TopicPartition, Committed]] = {}
         self.rebalances = 0
         self._ids = 0
         self._timers = 0
         self._round = 0
         self._stored: tuple[int, str, dict[str, bytes]] = (0, "", {})
-        #: Called with generation, member and offsets of each commit that is taken.
+        #: Called with generation, member and offsets of each successful commit.
         self.on_commit: list[Callable[[int, str, Mapping[TopicPartition, Committed]], None]] = []
 
     # --- joining -------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class GroupCoordinator:
         subscription: bytes,
         reply: Callable[[JoinAnswer], None],
     ) -> None:
-        """A member wants to be in the next generation."""
+        """Join the next generation."""
         if not member_id:
             self._join_new(instance, session_ms, rebalance_ms, subscription, reply)
             return
@@ -159,7 +159,7 @@ class GroupCoordinator:
         subscription: bytes,
         reply: Callable[[JoinAnswer], None],
     ) -> None:
-        """A static member is back under a new id: the old one is fenced (KIP-345)."""
+        """Replace a restarted static member by its new id and fence the old one (KIP-345)."""
         old_id = member.id
         if member.joining is not None:
             member.joining(JoinAnswer(FENCED_INSTANCE, old_id))
@@ -176,7 +176,7 @@ class GroupCoordinator:
             self.leader = new_id
         member.subscription = subscription
         if self.state is State.STABLE:
-            # The assignment stays, whatever the subscription says now.
+            # The assignment stays, even if the subscription has changed.
             self._keep_alive(member)
             answer = self._joined(member)
             answer.skip_assignment = was_leader
@@ -194,7 +194,7 @@ class GroupCoordinator:
 
     def _await_join(self, member: _Member, reply: Callable[[JoinAnswer], None]) -> None:
         member.joining = reply
-        # Whoever waits for the others is not asked for heartbeats.
+        # A waiting member sends no heartbeats.
         member.timer = 0
         if self.state is State.PREPARING:
             self._complete_if_all_joined()
@@ -202,7 +202,7 @@ class GroupCoordinator:
             self._prepare(f"{member.id} joins")
 
     def _prepare(self, why: str) -> None:
-        """Begin a rebalance."""
+        """Start a rebalance."""
         for member in self.members.values():
             if member.syncing is not None:
                 reply, member.syncing = member.syncing, None
@@ -210,7 +210,7 @@ class GroupCoordinator:
                 reply(REBALANCING, b"")
         self.state = State.PREPARING
         self._round += 1
-        self._scheduler.tell(f"group: rebalance, since {why}")
+        self._scheduler.log(f"group: rebalance: {why}")
         longest_ms = max((m.rebalance_ms for m in self.members.values()), default=0)
         this_round = self._round
 
@@ -225,7 +225,7 @@ class GroupCoordinator:
         if self.state is State.PREPARING and not self._pending and self.members:
             if all(member.joining is not None for member in self.members.values()):
                 this_round = self._round
-                # Answers go out after the request that completed it.
+                # The answers follow the request that completed the round.
                 self._scheduler.call_after(0, lambda: self._complete_round(this_round))
         elif self.state is State.PREPARING and not self.members:
             self._complete()
@@ -236,11 +236,11 @@ class GroupCoordinator:
             self._complete()
 
     def _complete(self) -> None:
-        """All have joined, or the time for it is over: the next generation begins."""
+        """Start the next generation: all members have joined, or the timeout has expired."""
         for member in list(self.members.values()):
             if member.joining is None and member.instance is None:
-                self._scheduler.tell(f"group: {member.id} has not joined in time")
-                self._forget(member)
+                self._scheduler.log(f"group: {member.id} has not joined in time")
+                self._delete(member)
         self.generation += 1
         self.rebalances += 1
         if not self.members:
@@ -249,16 +249,14 @@ class GroupCoordinator:
             return
         joined = [member for member in self.members.values() if member.joining is not None]
         if not joined:
-            # Only static members that are away: they are waited for, until their sessions end.
-            self._prepare("static members are away")
+            # Wait for absent static members until their sessions end.
+            self._prepare("static members are absent")
             return
         if self.leader not in {member.id for member in joined}:
             self.leader = joined[0].id
         self.state = State.COMPLETING
         names = ", ".join(sorted(self.members))
-        self._scheduler.tell(
-            f"group: generation {self.generation} of {names}, led by {self.leader}"
-        )
+        self._scheduler.log(f"group: generation {self.generation} of {names}, led by {self.leader}")
         for member in joined:
             reply, member.joining = member.joining, None
             self._keep_alive(member)
@@ -271,8 +269,8 @@ class GroupCoordinator:
             waits = self.state is State.COMPLETING and self.generation == generation
             if waits and self._is_up() and self._round == this_round:
                 for member in [m for m in self.members.values() if m.syncing is None]:
-                    self._scheduler.tell(f"group: {member.id} has not synced in time")
-                    self._forget(member)
+                    self._scheduler.log(f"group: {member.id} has not synced in time")
+                    self._delete(member)
                 self._prepare("members have not synced")
 
         self._scheduler.call_after(longest_ms * 1000, late)
@@ -291,7 +289,7 @@ class GroupCoordinator:
         assignments: Mapping[str, bytes],
         reply: Callable[[int, bytes], None],
     ) -> None:
-        """A member wants its assignment; the leader brings all of them."""
+        """Request a member's assignment; the leader sends all assignments."""
         error = self._check(member_id, instance, generation)
         if error:
             reply(error, b"")
@@ -324,7 +322,7 @@ class GroupCoordinator:
     # --- staying and leaving -------------------------------------------------------------------
 
     def heartbeat(self, member_id: str, instance: str | None, generation: int) -> int:
-        """A member lives."""
+        """Handle a heartbeat."""
         error = self._check(member_id, instance, generation)
         if error:
             return error
@@ -334,7 +332,7 @@ class GroupCoordinator:
         return REBALANCING if self.state is State.PREPARING else NONE
 
     def leave(self, member_id: str, instance: str | None) -> int:
-        """A member goes."""
+        """Remove a member that leaves."""
         if instance is not None:
             known = self._static.get(instance)
             if known is None:
@@ -369,7 +367,7 @@ class GroupCoordinator:
     def _expired(self, member: _Member, timer: int) -> None:
         current = member.timer == timer and self.members.get(member.id) is member
         if current and self._is_up():
-            self._remove(member, "was not heard of")
+            self._remove(member, "missed its heartbeats")
 
     def _pending_expired(self, member_id: str) -> None:
         if self._is_up() and self._pending.pop(member_id, None) is not None:
@@ -381,8 +379,8 @@ class GroupCoordinator:
         return self._timers
 
     def _remove(self, member: _Member, why: str) -> None:
-        self._scheduler.tell(f"group: {member.id} {why}")
-        self._forget(member)
+        self._scheduler.log(f"group: {member.id} {why}")
+        self._delete(member)
         if member.joining is not None:
             member.joining(JoinAnswer(UNKNOWN_MEMBER, member.id))
         if member.syncing is not None:
@@ -392,7 +390,7 @@ class GroupCoordinator:
         elif self.state is State.PREPARING:
             self._complete_if_all_joined()
 
-    def _forget(self, member: _Member) -> None:
+    def _delete(self, member: _Member) -> None:
         del self.members[member.id]
         if member.instance is not None and self._static.get(member.instance) == member.id:
             del self._static[member.instance]
@@ -402,15 +400,15 @@ class GroupCoordinator:
     # --- failover ------------------------------------------------------------------------------
 
     def _store(self) -> None:
-        """What a coordinator that takes over will know."""
+        """Store the state that a new coordinator loads."""
         kept = {member.id: member.assignment for member in self.members.values()}
         self._stored = (self.generation, self.leader, kept)
 
     def load(self) -> None:
-        """A broker takes the group over, or is back, with what was stored of it."""
+        """Load the stored group after a failover or restart of its coordinator."""
         generation, leader, assignments = self._stored
         for member in self.members.values():
-            # Their connections broke, so nobody hears of it.
+            # Their connections are broken, so nothing receives these answers.
             member.joining = member.syncing = None
         self.members = {m.id: m for m in self.members.values() if m.id in assignments}
         self._static = {m.instance: m.id for m in self.members.values() if m.instance is not None}
@@ -423,10 +421,10 @@ class GroupCoordinator:
             self._keep_alive(member)
         self.state = State.STABLE if self.members else State.EMPTY
         if len(self.members) < len(assignments):
-            self._prepare("some members were gone when the group was loaded")
+            self._prepare("some members were missing when the group was loaded")
 
     def resumed(self) -> None:
-        """The coordinator answers again: sessions begin anew."""
+        """Restart all sessions after a pause of the coordinator."""
         for member in self.members.values():
             self._keep_alive(member)
 
@@ -455,13 +453,13 @@ class GroupCoordinator:
     def may_commit(
         self, member_id: str, instance: str | None, generation: int, *, transactional: bool = False
     ) -> int:
-        """Whether a commit under that generation is taken, as an error code.
+        """Check a commit and return an error code.
 
-        One in a transaction is taken as soon as the member knows the generation.
+        A commit in a transaction is accepted as soon as the member knows the generation.
         """
         if generation < 0 and not member_id:
-            # Somebody outside, such as a tool: only while there are no members. Follows Kafka: a
-            # transaction that names no member is taken.
+            # A client outside of the group, such as a tool; only accepted for an empty group.
+            # Follows Kafka: a transaction without a member is accepted.
             outside = transactional or self.state is State.EMPTY
             return NONE if outside else UNKNOWN_MEMBER
         error = self._check(member_id, instance, generation)
@@ -472,7 +470,7 @@ class GroupCoordinator:
     def fetch(
         self, places: Collection[TopicPartition], *, stable: bool
     ) -> dict[TopicPartition, Committed | int]:
-        """What is committed of each place, or an error code."""
+        """The committed offset of each partition, or an error code."""
         found: dict[TopicPartition, Committed | int] = {}
         for place in places:
             if stable and any(place in pending for pending in self.pending_offsets.values()):

@@ -9,12 +9,12 @@ from typing import Final
 
 from millstream.record import Headers
 
-#: How many batches of a producer a leader remembers, to know one that is sent again.
-_REMEMBERED_BATCHES: Final = 5
+#: The number of batches of a producer that a leader keeps to detect duplicates.
+_KEPT_BATCHES: Final = 5
 
 
 class LogError(Exception):
-    """The leader refuses: the text is the name of Kafka's error."""
+    """The leader rejects a request; the text is the name of Kafka's error."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Entry:
     marker: str | None = None
 
 
-#: A record on its way: key, value, timestamp, headers.
+#: A record to be written: key, value, timestamp, headers.
 Row = tuple[bytes | None, bytes | None, int, Headers | None]
 
 
@@ -54,8 +54,8 @@ class _ProducerState:
 
 
 class PartitionLog:
-    """What the leader of a partition has. Everything is replicated at once, so that the high
-    watermark is the end.
+    """The log of a partition's leader. Records are replicated immediately, so the high watermark
+    is the end.
 
     Args:
         cleanup: "delete", "compact" or "compact,delete".
@@ -67,23 +67,23 @@ class PartitionLog:
         self.start = 0
         self.end = 0
         self.epoch = 0
-        #: Of each epoch where it began.
+        #: Each leader epoch and its first offset.
         self.epochs: list[tuple[int, int]] = [(0, 0)]
-        #: Producers with an open transaction, and where it begins.
+        #: The first offset of the open transaction of each producer.
         self.open: dict[int, int] = {}
-        #: Producer, first offset and marker's offset of transactions that were aborted.
+        #: Producer, first offset and marker offset of aborted transactions.
         self.aborted: list[tuple[int, int, int]] = []
         self._producers: dict[int, _ProducerState] = {}
-        #: Called after something was appended or became readable.
+        #: Called after records were appended or became readable.
         self.on_change: list[Callable[[], None]] = []
 
     @property
     def last_stable(self) -> int:
-        """Where the first open transaction begins; the end without one."""
+        """The first offset of the first open transaction, or the end."""
         return min(self.open.values(), default=self.end)
 
     def end_for(self, *, committed: bool) -> int:
-        """Where the log ends for a reader of committed records, or of all."""
+        """The end of the log for readers of committed or of all records."""
         return self.last_stable if committed else self.end
 
     # --- writing -------------------------------------------------------------------------------
@@ -97,11 +97,11 @@ class PartitionLog:
         *,
         transactional: bool = False,
     ) -> int:
-        """Append a batch; the offset of its first record, also if it is there already.
+        """Append a batch, unless it is a duplicate. Return the offset of its first record.
 
         Raises:
-            LogError: `INVALID_PRODUCER_EPOCH` from a producer that was fenced,
-                `OUT_OF_ORDER_SEQUENCE_NUMBER` where a batch is missing.
+            LogError: `INVALID_PRODUCER_EPOCH` if the producer is fenced,
+                `OUT_OF_ORDER_SEQUENCE_NUMBER` if a batch is missing.
         """
         if producer_id >= 0:
             known = self._checked(producer_id, producer_epoch)
@@ -112,7 +112,7 @@ class PartitionLog:
             if expected is not None and sequence != expected:
                 raise LogError("OUT_OF_ORDER_SEQUENCE_NUMBER")
             known.batches.append((sequence, sequence + len(rows) - 1, self.end))
-            del known.batches[:-_REMEMBERED_BATCHES]
+            del known.batches[:-_KEPT_BATCHES]
         base = self.end
         owner = producer_id if transactional else -1
         if transactional:
@@ -146,33 +146,33 @@ class PartitionLog:
         self._changed()
 
     def new_leader(self) -> None:
-        """The partition has another leader from now on, which has every record."""
+        """Change the leader; the new one has every record."""
         self.epoch += 1
         self.epochs.append((self.epoch, self.end))
 
     # --- reading -------------------------------------------------------------------------------
 
     def has(self, offset: int) -> bool:
-        """Whether one may read on from an offset: the end is one as well."""
+        """Whether an offset is in the log or at its end."""
         return self.start <= offset <= self.end
 
-    def read(self, offset: int, most: int, *, committed: bool) -> tuple[list[Entry], int]:
-        """Records from an offset on, and where to go on after them.
+    def read(self, offset: int, max_records: int, *, committed: bool) -> tuple[list[Entry], int]:
+        """Read from an offset; return the records and the next offset.
 
-        Markers are left out, and what was aborted where only committed records are wanted.
+        Skips markers and, for readers of committed records, aborted records.
         """
         end = self.end_for(committed=committed)
         entries = self.entries
         index = bisect_left(entries, offset, key=_offset)
         found: list[Entry] = []
-        while index < len(entries) and len(found) < most and entries[index].offset < end:
+        while index < len(entries) and len(found) < max_records and entries[index].offset < end:
             entry = entries[index]
             index += 1
             offset = entry.offset + 1
             if entry.marker is None and not (committed and self._is_aborted(entry)):
                 found.append(entry)
-        if len(found) < most:
-            # Behind the last one there are only markers and gaps.
+        if len(found) < max_records:
+            # Only markers and gaps follow the last record.
             offset = max(offset, end)
         return found, offset
 
@@ -189,10 +189,10 @@ class PartitionLog:
                 return entry.offset
         return -1
 
-    # --- forgetting ----------------------------------------------------------------------------
+    # --- deletion ------------------------------------------------------------------------------
 
     def delete_before(self, offset: int) -> int:
-        """Forget what is before an offset, -1 meaning the end; the new start.
+        """Delete the records before an offset (-1: the end). Return the new start.
 
         Raises:
             LogError: `OFFSET_OUT_OF_RANGE` beyond the end.
@@ -207,10 +207,10 @@ class PartitionLog:
         return self.start
 
     def compact(self, upto: int) -> int:
-        """Keep of each key only its last record, below an offset; how many went.
+        """Keep only each key's last record below an offset. Return the number of deleted records.
 
-        The last record stays, and what no key has, and whatever a transaction may still take back.
-        What was aborted goes, and takes nothing with it.
+        Keeps the last record of the log, records without a key, and records of open transactions.
+        Aborted records are deleted and do not replace earlier ones.
         """
         upto = min(upto, self.last_stable, self.end - 1)
         last = {

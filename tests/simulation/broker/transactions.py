@@ -1,4 +1,4 @@
-"""The transaction coordinator: who may write under a transactional id, and how that ends."""
+"""The transaction coordinator: owners of transactional ids, open transactions and markers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from simulation.broker.cluster import Cluster
 
 
-#: How long a marker is on its way.
+#: The maximum latency of a marker; some are late.
 _MARKER_US: Final = 1_000
 _LATE_MARKER_US: Final = 400_000
 _LATE: Final = 0.1
@@ -28,7 +28,7 @@ class _Transactional:
     timeout_ms: int
     places: set[TopicPartition] = field(default_factory=set)
     is_open: bool = False
-    #: How the last one ended, and how many of its markers are not written yet.
+    #: The outcome of the last transaction, and the number of its markers to be written.
     ended: bool | None = None
     markers: int = 0
     number: int = 0
@@ -38,34 +38,35 @@ class TransactionCoordinator:
     """All transactional ids of the cluster.
 
     Args:
-        cluster: has the logs and the group.
+        cluster: the cluster, with its logs and its group.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._known: dict[str, _Transactional] = {}
         self._ids = 0
-        #: Called with a producer and where its records begin in each partition, when it is certain
-        #: that they will be committed.
+        #: Called when a commit is decided, with the producer and the offsets of its first records
+        #: in each partition.
         self.on_commit: list[Callable[[int, Mapping[TopicPartition, int]], None]] = []
 
     def new_producer_id(self) -> int:
-        """A producer without transactions begins."""
+        """Create a producer id."""
         self._ids += 1
         return self._ids
 
     def init(self, transactional_id: str, timeout_ms: int) -> tuple[int, int]:
-        """Take an id over: aborts what is open, fences who had it; producer id and epoch.
+        """Acquire a transactional id: abort its open transaction and fence its previous owner.
+        Return producer id and epoch.
 
         Raises:
-            LogError: `CONCURRENT_TRANSACTIONS` until what was open has ended everywhere.
+            LogError: `CONCURRENT_TRANSACTIONS` until the open transaction has ended everywhere.
         """
         known = self._known.get(transactional_id)
         if known is None:
             known = _Transactional(self.new_producer_id(), -1, timeout_ms)
             self._known[transactional_id] = known
         if known.is_open:
-            # Follows Kafka: with a new epoch, so that its owner is fenced.
+            # Follows Kafka: a new epoch fences the owner.
             known.epoch += 1
             self._end(known, commit=False)
         if known.markers:
@@ -76,14 +77,14 @@ class TransactionCoordinator:
         return known.producer_id, known.epoch
 
     def begin(self, transactional_id: str, epoch: int, place: TopicPartition) -> None:
-        """A partition becomes part of the transaction, which begins with its first one.
+        """Add a partition to the transaction, which starts with its first one.
 
         Raises:
             LogError: `PRODUCER_FENCED`, `CONCURRENT_TRANSACTIONS`.
         """
         known = self._checked(transactional_id, epoch)
         if place not in known.places and self._cluster.coordinators_silent_us:
-            # No answer: the client sends the batch again.
+            # Without an answer, the client sends the batch again.
             raise LogError("CONCURRENT_TRANSACTIONS")
         self._open(known)
         known.places.add(place)
@@ -103,9 +104,9 @@ class TransactionCoordinator:
             if silent_us:
                 self._cluster.scheduler.call_after(silent_us, expired)
             elif known.is_open and known.number == number:
-                # Follows Kafka: the epoch moves, so that whoever wakes up late is fenced.
+                # Follows Kafka: a new epoch fences an owner that continues late.
                 known.epoch += 1
-                self._cluster.scheduler.tell(f"a transaction of {known.producer_id} expires")
+                self._cluster.scheduler.log(f"a transaction of {known.producer_id} expires")
                 self._end(known, commit=False)
 
         self._cluster.scheduler.call_after(known.timeout_ms * 1000, expired)
@@ -117,7 +118,7 @@ class TransactionCoordinator:
         member: tuple[str, str | None, int],
         offsets: Mapping[TopicPartition, Committed],
     ) -> int:
-        """Make offsets part of the transaction, fenced by the member's generation (KIP-447).
+        """Add offsets to the transaction, fenced by the member's generation (KIP-447).
 
         Args:
             transactional_id: of the producer.
@@ -138,14 +139,14 @@ class TransactionCoordinator:
         return NONE
 
     def end(self, transactional_id: str, epoch: int, *, commit: bool) -> None:
-        """Commit or abort: the answer comes when that is certain, before all markers are written.
+        """Commit or abort. Returns when the outcome is decided, before all markers are written.
 
         Raises:
             LogError: `PRODUCER_FENCED`, `INVALID_TXN_STATE` without a transaction.
         """
         known = self._checked(transactional_id, epoch)
         if known.ended is commit and not known.is_open:
-            # Asked again, since the answer was lost.
+            # A repeated request, since the answer was lost.
             return
         if not known.is_open:
             raise LogError("INVALID_TXN_STATE")
@@ -171,9 +172,9 @@ class TransactionCoordinator:
         self._later(partial(self._mark_group, known, commit), None)
 
     def _later(self, write: Callable[[], None], place: TopicPartition | None) -> None:
-        """A marker is on its way to the leader of a partition, or to the group's coordinator."""
-        chance = self._cluster.scheduler.random
-        most_us = _LATE_MARKER_US if chance.random() < _LATE else _MARKER_US
+        """Send a marker to the leader of a partition, or to the group's coordinator."""
+        rng = self._cluster.scheduler.random
+        max_us = _LATE_MARKER_US if rng.random() < _LATE else _MARKER_US
 
         def arrives() -> None:
             led = self._cluster.group_is_up if place is None else self._cluster.is_led(place)
@@ -182,7 +183,7 @@ class TransactionCoordinator:
             else:
                 self._later(write, place)
 
-        self._cluster.scheduler.call_after(chance.randrange(50, most_us), arrives)
+        self._cluster.scheduler.call_after(rng.randrange(50, max_us), arrives)
 
     def _mark(self, known: _Transactional, place: TopicPartition, epoch: int, commit: bool) -> None:
         self._cluster.logs[place].mark(known.producer_id, epoch, commit=commit)

@@ -1,4 +1,4 @@
-"""Questions to the simulated cluster and changes of its topics; the meaning is `ClusterAdmin`'s."""
+"""The admin client of the simulated cluster; behaves like `ClusterAdmin`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.errors import BrokerUnavailableError, IllegalStateError, Topolog
 from millstream.record import TopicPartition
 from simulation.broker.cluster import OFFSETS_TOPIC, Cluster
 from simulation.broker.log import LogError
-from simulation.clients.requests import Asking
+from simulation.clients.requests import BrokerRequests
 from simulation.scheduler import Process
 
 _TIMEOUT_MS: Final = 30_000
@@ -19,15 +19,15 @@ _RETRY_US: Final = 100_000
 
 
 class SimulatedAdmin:
-    """Asks and changes the cluster.
+    """Sends administrative requests to the cluster.
 
     Args:
         cluster: the cluster.
-        process: whose it is.
+        process: the client's process.
     """
 
     def __init__(self, cluster: Cluster, process: Process) -> None:
-        self._asking = Asking(cluster, process)
+        self._requests = BrokerRequests(cluster, process)
         self._cluster = cluster
         self._closed = False
 
@@ -40,7 +40,7 @@ class SimulatedAdmin:
     ) -> dict[str, int]:
         self._check()
         known, wanted = self._cluster.topics, sorted(topics)
-        return self._asking.ask(
+        return self._requests.send(
             lambda: (),
             lambda: {topic: known[topic] for topic in wanted if topic in known},
             timeout_ms,
@@ -61,7 +61,7 @@ class SimulatedAdmin:
     ) -> list[str]:
         self._check()
         matches = re.compile(pattern).fullmatch
-        return self._asking.ask(
+        return self._requests.send(
             lambda: (),
             lambda: sorted(
                 name for name in self._cluster.topics if matches(name) and name != OFFSETS_TOPIC
@@ -80,7 +80,7 @@ class SimulatedAdmin:
             for name, partitions, config in wanted:
                 self._cluster.create_topic(name, partitions, config)
 
-        self._asking.ask(lambda: (), create, timeout_ms, "Creating topics")
+        self._requests.send(lambda: (), create, timeout_ms, "Creating topics")
         for name, partitions, _ in wanted:
             if self._cluster.topics[name] != partitions:
                 raise TopologyError(
@@ -94,11 +94,11 @@ class SimulatedAdmin:
     ) -> dict[TopicPartition, int]:
         self._check()
         places = list(partitions)
-        return self._asking.ask(
-            lambda: self._asking.leaders(places, "Asking for offsets"),
+        return self._requests.send(
+            lambda: self._requests.leaders(places, "Listing offsets"),
             lambda: {place: self._cluster.logs[place].end for place in places},
             timeout_ms,
-            "Asking for offsets",
+            "Listing offsets",
         )
 
     def committed_offsets(
@@ -106,11 +106,11 @@ class SimulatedAdmin:
     ) -> dict[TopicPartition, int | None]:
         self._check()
         offsets, places = self._cluster.group.offsets, list(partitions)
-        return self._asking.ask(
+        return self._requests.send(
             lambda: (self._cluster.coordinator,),
             lambda: {p: offsets[p].offset if p in offsets else None for p in places},
             timeout_ms,
-            "Asking for committed offsets",
+            "Reading committed offsets",
         )
 
     def delete_records(
@@ -118,7 +118,7 @@ class SimulatedAdmin:
     ) -> dict[TopicPartition, Future[Any]]:
         self._check()
         futures: dict[TopicPartition, Future[Any]] = {place: Future() for place in before}
-        until_us = self._asking.scheduler.now_us + timeout_ms * 1000
+        until_us = self._requests.scheduler.now_us + timeout_ms * 1000
         for place, offset in before.items():
             self._delete(place, offset, futures[place], until_us)
         return futures
@@ -126,20 +126,20 @@ class SimulatedAdmin:
     def _delete(
         self, place: TopicPartition, offset: int, future: Future[Any], until_us: int
     ) -> None:
-        cluster, scheduler = self._cluster, self._asking.scheduler
-        process = self._asking.process
+        cluster, scheduler = self._cluster, self._requests.scheduler
+        process = self._requests.process
 
         def arrive() -> None:
-            if cluster.reaches(process, cluster.leader(place)) and not cluster.loses():
+            if cluster.reaches(process, cluster.leader(place)) and not cluster.drops_message():
                 try:
                     start = cluster.logs[place].delete_before(offset)
                 except LogError as error:
-                    told = ValueError(str(error))
+                    failure = ValueError(str(error))
                     scheduler.call_after(
-                        cluster.latency_us(), lambda: future.set_exception(told), process
+                        cluster.latency_us(), lambda: future.set_exception(failure), process
                     )
                     return
-                scheduler.tell(f"{process.name}: {place} begins at {start}")
+                scheduler.log(f"{process.name}: {place} begins at {start}")
                 scheduler.call_after(
                     cluster.latency_us(), lambda: future.set_result(start), process
                 )

@@ -1,4 +1,4 @@
-"""The data client that reads, on the simulated cluster; its meaning is `RecordConsumer`'s."""
+"""The consumer of the simulated cluster; behaves like `RecordConsumer`."""
 
 from __future__ import annotations
 
@@ -6,34 +6,39 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from millstream.errors import IllegalStateError, OffsetOutOfRangeError
-from millstream.kafka.data.consumer import OFFSET_BEGINNING, OFFSET_END
-from millstream.kafka.data.record_columns import RecordColumns
+from millstream.kafka.clients.record_columns import RecordColumns
+from millstream.kafka.clients.record_consumer import OFFSET_BEGINNING, OFFSET_END
 from millstream.record import TopicPartition
 from simulation.broker.cluster import Cluster
 from simulation.broker.log import Entry
-from simulation.clients.requests import Asking, Waits
+from simulation.clients.requests import BrokerRequests, WaitPoint
 from simulation.scheduler import Process
 
 _TIMEOUT_MS: Final = 30_000
-#: How likely a fetch of a partition has not come yet when it is polled.
-_NOT_FETCHED_YET: Final = 0.15
+#: The probability that a partition has no fetched records when it is polled.
+_LATE_PROBABILITY: Final = 0.15
 _NEXT_FETCH_US: Final = 20_000
 
 
 class SimulatedConsumer:
-    """Reads partitions that are assigned one by one.
+    """Reads assigned partitions.
 
     Args:
         cluster: the cluster.
-        process: whose it is.
-        waits: where its thread waits.
-        read_committed: whether records of open and aborted transactions are passed over.
+        process: the consumer's process.
+        wait_point: the wait point of its thread.
+        read_committed: whether to skip records of open and aborted transactions.
     """
 
     def __init__(
-        self, cluster: Cluster, process: Process, waits: Waits, *, read_committed: bool = False
+        self,
+        cluster: Cluster,
+        process: Process,
+        wait_point: WaitPoint,
+        *,
+        read_committed: bool = False,
     ) -> None:
-        self._asking = Asking(cluster, process)
+        self._requests = BrokerRequests(cluster, process)
         self._cluster = cluster
         self._scheduler = cluster.scheduler
         self._process = process
@@ -41,17 +46,17 @@ class SimulatedConsumer:
         self._positions: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
-        #: The high watermark and the end, as the last fetch told.
+        #: The high watermark and the end in the last fetch.
         self._high: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
-        #: Offsets that are not in the log: told once, and read no further.
+        #: Offsets that are not in the log; reported once, and not read further.
         self._out_of_range: dict[TopicPartition, int] = {}
         self._stuck: set[TopicPartition] = set()
-        self._waits = waits
+        self._wait_point = wait_point
         self._known_topics: set[str] = set()
         self._closed = False
 
-    # --- what is read --------------------------------------------------------------------------
+    # --- assignment ----------------------------------------------------------------------------
 
     def assign(
         self,
@@ -65,13 +70,13 @@ class SimulatedConsumer:
         if twice:
             raise IllegalStateError(f"Already assigned: {sorted(twice)}.")
         if any(place.topic not in self._known_topics for place in offsets):
-            self._asking.ask(lambda: (), lambda: None, timeout_ms, "Looking up topics")
-            self._asking.leaders(offsets, "Reading records")
+            self._requests.send(lambda: (), lambda: None, timeout_ms, "Looking up topics")
+            self._requests.leaders(offsets, "Reading records")
             self._known_topics.update(place.topic for place in offsets)
         for place, offset in offsets.items():
             self._positions[place] = offset
             self._starts[place] = offset
-            self._cluster.logs[place].on_change.append(self._came)
+            self._cluster.logs[place].on_change.append(self._wake)
 
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:
         for place in list(partitions):
@@ -82,7 +87,7 @@ class SimulatedConsumer:
             self._out_of_range.pop(place, None)
             self._stuck.discard(place)
             self._paused.discard(place)
-            self._cluster.logs[place].on_change.remove(self._came)
+            self._cluster.logs[place].on_change.remove(self._wake)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         self._paused.update(place for place in partitions if place in self._positions)
@@ -108,35 +113,35 @@ class SimulatedConsumer:
                 return columns
             self._raise_out_of_range()
             left_us = until_us - scheduler.now_us
-            if ended or left_us <= 0 or self._waits.is_woken:
+            if ended or left_us <= 0 or self._wait_point.is_woken:
                 return {}
-            self._waits.wait(min(left_us, _NEXT_FETCH_US) if late else left_us)
+            self._wait_point.wait(min(left_us, _NEXT_FETCH_US) if late else left_us)
 
-    def _fetch(self, most: int) -> tuple[dict[TopicPartition, RecordColumns], bool, bool]:
-        """Records, whether the end of a partition was reached, and whether some are on the way."""
-        chance = self._scheduler.random
+    def _fetch(self, limit: int) -> tuple[dict[TopicPartition, RecordColumns], bool, bool]:
+        """Fetched records, whether a partition's end was reached, and whether records are late."""
+        rng = self._scheduler.random
         places = [p for p in self._positions if p not in self._paused and p not in self._stuck]
         if len(places) > 1:
-            chance.shuffle(places)
+            rng.shuffle(places)
         found: dict[TopicPartition, RecordColumns] = {}
         ended, late = False, False
         for place in places:
             if not self._cluster.reaches(self._process, self._cluster.leader(place)):
                 late = True
                 continue
-            if chance.random() < _NOT_FETCHED_YET:
+            if rng.random() < _LATE_PROBABILITY:
                 late = True
                 continue
-            entries, at_end = self._fetch_one(place, most)
+            entries, at_end = self._fetch_one(place, limit)
             ended = ended or at_end
             if entries:
                 found[place] = _columns(entries)
-                most -= len(entries)
-                if most <= 0:
+                limit -= len(entries)
+                if limit <= 0:
                     break
         return found, ended, late
 
-    def _fetch_one(self, place: TopicPartition, most: int) -> tuple[list[Entry], bool]:
+    def _fetch_one(self, place: TopicPartition, limit: int) -> tuple[list[Entry], bool]:
         log = self._cluster.logs[place]
         position = self._positions[place]
         if position == OFFSET_BEGINNING:
@@ -147,7 +152,7 @@ class SimulatedConsumer:
             self._out_of_range[place] = position
             self._stuck.add(place)
             return [], False
-        some = min(most, self._scheduler.random.choice((1, 5, 20, 100, 1000)))
+        some = min(limit, self._scheduler.random.choice((1, 5, 20, 100, 1000)))
         entries, position = log.read(position, some, committed=self._committed)
         self._positions[place] = position
         self._high[place] = log.end
@@ -157,9 +162,9 @@ class SimulatedConsumer:
             self._ends[place] = end
         return entries, news
 
-    def _came(self) -> None:
-        """Something was written to a partition that is read."""
-        self._waits.end(self._scheduler.random.randrange(200, 4_000))
+    def _wake(self) -> None:
+        """Wake the thread after a write to an assigned partition."""
+        self._wait_point.end(self._scheduler.random.randrange(200, 4_000))
 
     def _raise_out_of_range(self) -> None:
         if self._out_of_range:
@@ -184,12 +189,12 @@ class SimulatedConsumer:
     def high_watermark(self, partition: TopicPartition) -> int | None:
         return self._high.get(partition)
 
-    # --- questions -----------------------------------------------------------------------------
+    # --- offsets -------------------------------------------------------------------------------
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int = _TIMEOUT_MS
     ) -> dict[TopicPartition, int]:
-        return self._ask(
+        return self._request(
             list(partitions),
             lambda place: self._cluster.logs[place].end_for(committed=self._committed),
             timeout_ms,
@@ -198,31 +203,31 @@ class SimulatedConsumer:
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int = _TIMEOUT_MS
     ) -> dict[TopicPartition, int]:
-        return self._ask(
+        return self._request(
             list(partitions), lambda place: self._cluster.logs[place].start, timeout_ms
         )
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int = _TIMEOUT_MS
     ) -> dict[TopicPartition, int]:
-        found = self._ask(
+        found = self._request(
             list(timestamps),
             lambda place: self._cluster.logs[place].offset_for_time(timestamps[place]),
             timeout_ms,
         )
         return {place: offset for place, offset in found.items() if offset >= 0}
 
-    def _ask(
+    def _request(
         self, places: Sequence[TopicPartition], answer: object, timeout_ms: int
     ) -> dict[TopicPartition, int]:
         assert callable(answer)
         if not places:
             return {}
-        return self._asking.ask(
-            lambda: self._asking.leaders(places, "Asking for offsets"),
+        return self._requests.send(
+            lambda: self._requests.leaders(places, "Listing offsets"),
             lambda: {place: answer(place) for place in places},
             timeout_ms,
-            "Asking for offsets",
+            "Listing offsets",
         )
 
     def close(self) -> None:

@@ -1,9 +1,10 @@
 """kafka-python's event loop and connections on simulated time, so that the production code of a
-group member runs on them unchanged: its life, its coordinator, its commits, kafka-python's own
+group member runs unchanged: its membership, its coordinator, its commits, kafka-python's own
 `BaseCoordinator`.
 
-`SimulatedLink` is a `MemberLink` whose inner parts are simulated: it has what a member uses of
-kafka-python's `NetworkSelector`, `KafkaConnectionManager`, `KafkaNetClient` and `ClusterMetadata`.
+`SimulatedConnections` is a `MemberConnections` with simulated parts: it implements the parts of
+kafka-python's `NetworkSelector`, `KafkaConnectionManager`, `KafkaNetClient` and `ClusterMetadata`
+that a member uses.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kafka import errors as client_errors
 from kafka.future import Future
 from kafka.net.manager import KafkaConnectionManager
 
-from millstream.kafka.member.link import MemberLink
+from millstream.kafka.membership.connections import MemberConnections
 from simulation.broker.cluster import Cluster
 from simulation.clients.group_requests import answer
 from simulation.scheduler import Actor, Process, Scheduler
@@ -30,7 +31,7 @@ _CONNECT_FAILS_US: Final = 20_000
 
 
 class SimulatedTime(ModuleType):
-    """The module `time` for kafka-python, whose timers ask it."""
+    """Replaces the module `time` for kafka-python's timers."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__("time")
@@ -43,8 +44,8 @@ class SimulatedTime(ModuleType):
         return self.monotonic()
 
 
-def tell_time(scheduler: Scheduler) -> None:
-    """Let kafka-python, and what stands on it, live in simulated time."""
+def use_simulated_time(scheduler: Scheduler) -> None:
+    """Use simulated time in kafka-python and the modules that depend on it."""
     simulated = SimulatedTime(scheduler)
     for name, module in list(sys.modules.items()):
         if name.startswith(("kafka.", "millstream.kafka.")):
@@ -54,7 +55,7 @@ def tell_time(scheduler: Scheduler) -> None:
 
 
 class Timer:
-    """Something due later on the loop, which can be cancelled."""
+    """A scheduled call, which can be cancelled."""
 
     def __init__(self) -> None:
         self.cancelled = False
@@ -64,8 +65,8 @@ class SimulatedLoop:
     """Runs a member's coroutines as calls of the scheduler.
 
     Args:
-        scheduler: the world.
-        process: dies with it.
+        scheduler: the simulation's scheduler.
+        process: ends the coroutines when it is killed.
     """
 
     def __init__(self, scheduler: Scheduler, process: Process) -> None:
@@ -127,7 +128,7 @@ class SimulatedLoop:
             awaited = coroutine.send(None)
         except StopIteration:
             return
-        assert isinstance(awaited, Future), f"a member awaits {awaited!r}"
+        assert isinstance(awaited, Future), f"a member awaits an unexpected object: {awaited!r}"
 
         def go_on(_: object) -> None:
             self._scheduler.call_after(0, lambda: self._advance(coroutine), self._process)
@@ -136,7 +137,7 @@ class SimulatedLoop:
 
 
 class _Connection:
-    """Requests to one broker, which answers them one after the other."""
+    """A connection to one broker, which answers requests one after the other."""
 
     def __init__(self, manager: SimulatedManager, broker: int) -> None:
         self._manager = manager
@@ -159,10 +160,10 @@ class _Connection:
             return
         arrival = max(self._last_arrival_us, scheduler.now_us + cluster.latency_us())
         self._last_arrival_us = arrival
-        if cluster.loses():
+        if cluster.drops_message():
             scheduler.call_after(arrival - scheduler.now_us, self.broken, process)
             return
-        # What is on the wire arrives, even if its sender is dead by then.
+        # A request in flight arrives even if its sender is dead by then.
         scheduler.call_after(arrival - scheduler.now_us, lambda: self._arrive(request, future))
 
     def _arrive(self, request: Any, future: Future) -> None:
@@ -190,7 +191,7 @@ class _Connection:
             scheduler = manager.scheduler
             at_us = max(self._last_answer_us, scheduler.now_us + cluster.latency_us())
             self._last_answer_us = at_us
-            lost = cluster.loses()
+            lost = cluster.drops_message()
             deliver = self.broken if lost else lambda: self._answered(future, response)
             if not manager.process.cut_off:
                 scheduler.call_after(at_us - scheduler.now_us, deliver, manager.process)
@@ -208,10 +209,10 @@ class _Connection:
             self.broken(client_errors.RequestTimedOutError("Request timed out"))
 
     def broken(self, error: Exception | None = None) -> None:
-        """The connection is lost, with all that was under way on it."""
+        """Lose the connection and all requests in flight."""
         self._arrived.clear()
         self._answering = None
-        self._manager.forget(self)
+        self._manager.remove(self)
         failed, self.in_flight = self.in_flight, []
         for future in failed:
             future.failure(error or client_errors.KafkaConnectionError("connection lost"))
@@ -221,10 +222,10 @@ class SimulatedManager:
     """A member's connections.
 
     Args:
-        cluster: of brokers.
-        process: the member's.
-        loop: where answers arrive.
-        request_timeout_ms: of requests that say nothing else.
+        cluster: the cluster.
+        process: the member's process.
+        loop: the event loop that receives the answers.
+        request_timeout_ms: the default timeout of requests.
     """
 
     wait_for = KafkaConnectionManager.wait_for
@@ -250,7 +251,7 @@ class SimulatedManager:
         if node_id is None:
             node_id = self.least_loaded()
             if node_id is None:
-                return future.failure(client_errors.NodeNotReadyError("no broker is there"))
+                return future.failure(client_errors.NodeNotReadyError("no broker is available"))
         connection = self._connections.get(node_id)
         if connection is None:
             connection = _Connection(self, broker_of(node_id))
@@ -261,24 +262,24 @@ class SimulatedManager:
     def call_soon(self, call: Any, *args: Any) -> Future:
         return self._net.call_soon_with_future(call, *args)
 
-    def forget(self, connection: _Connection) -> None:
-        """A connection was lost: the next request makes another."""
+    def remove(self, connection: _Connection) -> None:
+        """Remove a lost connection; the next request creates another."""
         for node, known in list(self._connections.items()):
             if known is connection:
                 del self._connections[node]
 
     def close(self) -> None:
-        """No more of this."""
+        """Close the event loop and all connections."""
         self._net.closed = True
         if self._on_stop in self.cluster_of_brokers.on_stop:
             self.cluster_of_brokers.on_stop.remove(self._on_stop)
 
     def is_connected(self, node_id: Any) -> bool:
-        """Whether requests to a node have a chance."""
+        """Whether requests can reach a node."""
         return self.cluster_of_brokers.reaches(self.process, broker_of(node_id))
 
     def least_loaded(self) -> int | None:
-        """Some broker that is up; None if none is."""
+        """A random broker that is up; None if all are down."""
         up = [broker for broker, is_up in self.cluster_of_brokers.up.items() if is_up]
         return self.scheduler.random.choice(up) if up else None
 
@@ -291,12 +292,12 @@ class SimulatedManager:
 
 
 def broker_of(node_id: Any) -> int:
-    """The broker behind a node id: the coordinator has a second one, for a second connection."""
+    """The broker of a node id. The coordinator has a second node id, for a second connection."""
     return int(str(node_id).rsplit("-", 1)[-1])
 
 
 class SimulatedMetadata:
-    """What a member knows of the brokers."""
+    """A member's metadata of the brokers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -317,7 +318,7 @@ class SimulatedMetadata:
 
 
 class SimulatedNetClient:
-    """The part of kafka-python's client that a coordinator asks."""
+    """The part of kafka-python's client that a coordinator uses."""
 
     def __init__(self, manager: SimulatedManager) -> None:
         self._manager = manager
@@ -338,17 +339,17 @@ class SimulatedNetClient:
         return None
 
 
-class SimulatedLink(MemberLink):
+class SimulatedConnections(MemberConnections):
     """A member's connections to the simulated cluster.
 
     Args:
-        cluster: of brokers.
-        process: the member's.
-        config: kafka-python's settings, defaults included.
+        cluster: the cluster.
+        process: the member's process.
+        config: kafka-python's settings, including defaults.
     """
 
     def __init__(self, cluster: Cluster, process: Process, config: Mapping[str, Any]) -> None:
-        # Not the constructor of what it stands in for, which connects to a real cluster.
+        # Not the base class's constructor, which connects to a real cluster.
         self.config = dict(config)
         self._scheduler = cluster.scheduler
         self._net = SimulatedLoop(cluster.scheduler, process)
@@ -362,7 +363,7 @@ class SimulatedLink(MemberLink):
         return not self._net.closed
 
     def value_of(self, future: Any, timeout_ms: int) -> Any:
-        """The running actor waits for what a call on the loop comes to."""
+        """Wait for a future, in the running actor."""
         waiting: Actor = self._scheduler.current
         future.add_both(lambda _: waiting.wake(future))
         until_us = self._scheduler.now_us + timeout_ms * 1000

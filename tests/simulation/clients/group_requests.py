@@ -1,4 +1,4 @@
-"""kafka-python's requests to a group coordinator, and what a broker answers to them."""
+"""Answers of a simulated broker to kafka-python's requests to a group coordinator."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def answer(cluster: Cluster, broker: int, request: Any, reply: Reply) -> None:
     elif isinstance(request, MetadataRequest):
         _metadata(cluster, request, reply)
     elif isinstance(request, OffsetFetchRequest):
-        # A fetch of another broker than the coordinator would be refused.
+        # Other brokers than the coordinator reject a fetch.
         _fetch(cluster, broker, request, reply)
     elif broker != cluster.coordinator:
         reply(_refusal(request))
@@ -65,7 +65,7 @@ def answer(cluster: Cluster, broker: int, request: Any, reply: Reply) -> None:
 
 
 def _refusal(request: Any) -> Any:
-    """The answer of a broker that does not coordinate the group."""
+    """The answer of a broker that is not the group's coordinator."""
     if isinstance(request, OffsetCommitRequest):
         return _committed(request, NOT_COORDINATOR)
     return SimpleNamespace(error_code=NOT_COORDINATOR, members=[])
@@ -98,21 +98,21 @@ def _metadata(cluster: Cluster, request: Any, reply: Reply) -> None:
 def _join(cluster: Cluster, request: Any, reply: Reply) -> None:
     ((protocol, subscription),) = [(each[0], each[1]) for each in request.protocols]
 
-    def joined(told: JoinAnswer) -> None:
+    def joined(response: JoinAnswer) -> None:
         members = [
             SimpleNamespace(member_id=name, group_instance_id=instance, metadata=data)
-            for name, instance, data in told.members
+            for name, instance, data in response.members
         ]
         reply(
             SimpleNamespace(
-                error_code=told.error,
-                member_id=told.member_id,
-                generation_id=told.generation,
-                leader=told.leader,
-                protocol_type=request.protocol_type if not told.error else None,
-                protocol_name=protocol if not told.error else None,
+                error_code=response.error,
+                member_id=response.member_id,
+                generation_id=response.generation,
+                leader=response.leader,
+                protocol_type=request.protocol_type if not response.error else None,
+                protocol_name=protocol if not response.error else None,
                 members=members,
-                skip_assignment=told.skip_assignment,
+                skip_assignment=response.skip_assignment,
             )
         )
 
@@ -180,9 +180,9 @@ def _fetch(cluster: Cluster, broker: int, request: Any, reply: Reply) -> None:
         group = SimpleNamespace(error_code=NOT_COORDINATOR, topics=[])
         reply(SimpleNamespace(API_VERSION=8, groups=[group]))
         return
-    (asked,) = request.groups
+    (group_request,) = request.groups
     topics = []
-    for topic in asked.topics:
+    for topic in group_request.topics:
         places = [TopicPartition(topic.name, number) for number in topic.partition_indexes]
         found = cluster.group.fetch(places, stable=bool(request.require_stable))
         topics.append(

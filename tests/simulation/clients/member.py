@@ -1,8 +1,8 @@
 """A group member on the simulated cluster: the production class, with its threads replaced.
 
-Everything that decides something is `GroupMember`, `Membership` and below. Here is only where they
-run: the coroutine as calls of the scheduler, the assignor as an actor of its own, and waiting on
-simulated time.
+All decisions are made by `GroupMember`, `Membership` and their parts. This class only replaces
+their execution: coroutines run as calls of the scheduler, the assignor runs as a separate actor,
+and waits use simulated time.
 """
 
 from __future__ import annotations
@@ -13,33 +13,31 @@ from typing import Any, Final
 from kafka import KafkaConsumer
 from kafka.future import Future
 
-from millstream.clock import Clock
+from millstream.clock import Clock, Waker
 from millstream.errors import BrokerUnavailableError
-from millstream.kafka.data.group_metadata import GroupMetadata
-from millstream.kafka.member.answer import Answer
-from millstream.kafka.member.events import Failed, MemberEvent
-from millstream.kafka.member.group_member import GroupMember
-from millstream.kafka.member.life import Membership
-from millstream.kafka.member.mailbox import Mailbox
-from millstream.kafka.member.offsets import MemberOffsets
-from millstream.waker import Waker
+from millstream.kafka.clients.group_metadata import GroupMetadata
+from millstream.kafka.membership.group_member import GroupMember
+from millstream.kafka.membership.group_offsets import GroupOffsets
+from millstream.kafka.membership.member_events import Failed, MemberEvent, MemberEventQueue
+from millstream.kafka.membership.membership import Membership
+from millstream.kafka.membership.pending_response import PendingResponse
 from simulation.broker.cluster import Cluster
-from simulation.clients.event_loop import SimulatedLink
-from simulation.clients.requests import Waits
+from simulation.clients.event_loop import SimulatedConnections
+from simulation.clients.requests import WaitPoint
 from simulation.scheduler import Process, SimulatedClock
 
-_TRY_TO_CONNECT_US: Final = 200_000
-_STEPS_BEHIND: Final = 75
+_CONNECT_RETRY_US: Final = 200_000
+_DELAY_STEPS: Final = 75
 _STEP_US: Final = 20_000
 
 
-class _Mailbox(Mailbox):
-    """Tells when something was put into it."""
+class _Mailbox(MemberEventQueue):
+    """Calls a function for each event."""
 
     def __init__(
-        self, on_receipt: Callable[[], None], waker: Waker, on_put: Callable[[], None]
+        self, on_acknowledge: Callable[[], None], waker: Waker, on_put: Callable[[], None]
     ) -> None:
-        super().__init__(on_receipt, waker)
+        super().__init__(on_acknowledge, waker)
         self._on_put = on_put
 
     def put(self, event: MemberEvent) -> None:
@@ -52,16 +50,16 @@ class SimulatedMember(GroupMember):
 
     Args:
         cluster: the cluster.
-        process: what it lives in.
-        waits: where its thread waits.
-        settings: kafka-python's, as for `GroupMember`; so are the other arguments.
+        process: the member's process.
+        wait_point: the wait point of its thread.
+        settings: kafka-python's settings, like the other arguments of `GroupMember`.
     """
 
     def __init__(
         self,
         cluster: Cluster,
         process: Process,
-        waits: Waits,
+        wait_point: WaitPoint,
         settings: Mapping[str, Any],
         **arguments: Any,
     ) -> None:
@@ -71,8 +69,8 @@ class SimulatedMember(GroupMember):
         self._process = process
         self._scheduler = cluster.scheduler
         self._plain_clock: Clock = clock
-        self._waits = waits
-        self._events = _Mailbox(self._wake, arguments["waker"], waits.end)
+        self._wait_point = wait_point
+        self._events = _Mailbox(self._wake, arguments["waker"], wait_point.end)
         self._closing = cluster.scheduler.director
         self._ended: Future | None = None
 
@@ -89,7 +87,7 @@ class SimulatedMember(GroupMember):
             self._events.put(Failed(BrokerUnavailableError("No Kafka broker answered.")))
         else:
             self._scheduler.call_after(
-                _TRY_TO_CONNECT_US, lambda: self._connect(until_us), self._process
+                _CONNECT_RETRY_US, lambda: self._connect(until_us), self._process
             )
 
     def _begin(self) -> None:
@@ -102,9 +100,9 @@ class SimulatedMember(GroupMember):
             "metrics": None,
         }
         config.setdefault("bootstrap_timeout_ms", 60_000)
-        link = SimulatedLink(self._cluster, self._process, config)
-        life = Membership(
-            link,
+        connections = SimulatedConnections(self._cluster, self._process, config)
+        membership = Membership(
+            connections,
             self._events,
             self._assignor,
             self._on_this_thread,
@@ -114,12 +112,12 @@ class SimulatedMember(GroupMember):
             announces_joins=self._announces_joins,
         )
         stable_only = config["isolation_level"] == "read_committed"
-        self._offsets = MemberOffsets(
-            life.coordinator, stable_only=stable_only, clock=self._plain_clock
+        self._offsets = GroupOffsets(
+            membership.coordinator, stable_only=stable_only, clock=self._plain_clock
         )
-        self._link = link
-        self._life = life
-        self._ended = link.call_soon(life.run)
+        self._connections = connections
+        self._membership = membership
+        self._ended = connections.call_soon(membership.run)
         self._ended.add_both(lambda _: self._closing.wake(self))
 
     def _on_this_thread(self, call: Callable[[], Any]) -> Future:
@@ -145,15 +143,15 @@ class SimulatedMember(GroupMember):
         event = self._events.take(0)
         if event is not None or timeout_ms <= 0:
             return event
-        self._waits.wait(timeout_ms * 1000)
+        self._wait_point.wait(timeout_ms * 1000)
         return self._events.take(0)
 
     def commit(self, offsets: Any, timeout_ms: int) -> None:
         super().commit(offsets, timeout_ms)
-        # The answer is here, and what it is followed by is not done yet.
+        # The answer has arrived, but its callbacks have not run yet.
         self._scheduler.step(10)
 
-    def begin_commit(self, offsets: Any, timeout_ms: int) -> Answer:
+    def begin_commit(self, offsets: Any, timeout_ms: int) -> PendingResponse:
         self._freeze()
         self._scheduler.step(10)
         begun = super().begin_commit(offsets, timeout_ms)
@@ -165,20 +163,20 @@ class SimulatedMember(GroupMember):
         return super().committed(partitions, timeout_ms)
 
     def _freeze(self) -> bool:
-        """Stand still, if whoever commits next is to."""
+        """Pause the process if a fault requests it for the next commit."""
         frozen_us, self._cluster.freeze_next_commit_us = self._cluster.freeze_next_commit_us, 0
         if frozen_us:
             self._process.frozen_until_us = self._scheduler.now_us + frozen_us
-            self._scheduler.tell(f"{self._process.name} stands still in a commit")
+            self._scheduler.log(f"{self._process.name} is paused in a commit")
         return bool(frozen_us)
 
-    def _place(self, life: Membership) -> GroupMetadata:
-        # On another thread the place may be lost between the hold and this, more so when the
-        # process stands still there: then that thread goes on first.
+    def _group_metadata(self, membership: Membership) -> GroupMetadata:
+        # The member thread may lose the membership between the hold and this call, especially while
+        # the process is paused: then that thread continues first.
         if self._freeze():
-            for _ in range(_STEPS_BEHIND):
+            for _ in range(_DELAY_STEPS):
                 self._scheduler.step(_STEP_US)
-        return super()._place(life)
+        return super()._group_metadata(membership)
 
     def acknowledge(self, event: MemberEvent) -> None:
         if not self._scheduler.current.dead:
@@ -195,10 +193,10 @@ class SimulatedMember(GroupMember):
             if scheduler.now_us >= until_us:
                 break
             scheduler.sleep(until_us - scheduler.now_us, self)
-        if self._link is not None:
-            self._link.close(0)
+        if self._connections is not None:
+            self._connections.close(0)
 
     @property
     def id_and_generation(self) -> tuple[str, int]:
-        """As the broker knows it."""
+        """The broker's member id and generation."""
         return self.member_id, self.generation

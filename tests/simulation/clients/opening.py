@@ -5,30 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 
-from millstream.clock import Clock
-from millstream.config import StreamsConfig
-from millstream.kafka.member.member_assignor import MemberAssignor
-from millstream.kafka.settings.clients import kafka_python_settings, librdkafka_settings
-from millstream.runtime.thread_identity import ThreadIdentity
-from millstream.waker import Waker
+from millstream.clock import Clock, Waker
+from millstream.config.streams_config import StreamsConfig
+from millstream.kafka.membership.member_assignor import MemberAssignor
+from millstream.kafka.settings.librdkafka_settings import kafka_python_settings, librdkafka_settings
+from millstream.runtime.client_process import ThreadIdentity
 from simulation.broker.cluster import Cluster
 from simulation.clients.admin import SimulatedAdmin
 from simulation.clients.consumer import SimulatedConsumer
 from simulation.clients.member import SimulatedMember
 from simulation.clients.producer import SimulatedProducer
-from simulation.clients.requests import Waits
+from simulation.clients.requests import WaitPoint
 from simulation.clients.transactions import SimulatedTransactions
 from simulation.scheduler import Process
 
 
 class SimulatedClients:
-    """The clients of one thread, with the settings that the real ones would get.
+    """The clients of one thread, with the settings of the real ones.
 
     Args:
         cluster: the cluster.
-        process: what the thread lives in.
+        process: the thread's process.
         config: the application's settings.
-        identity: which thread it is.
+        identity: the thread's identity.
         waker: ends its waits.
     """
 
@@ -41,8 +40,8 @@ class SimulatedClients:
         waker: Waker,
     ) -> None:
         self._waker = waker
-        #: Where the thread waits.
-        self.waits = Waits(cluster.scheduler, waker)
+        #: The wait point of the thread.
+        self.wait_point = WaitPoint(cluster.scheduler, waker)
         self._cluster = cluster
         self._process = process
         name = self._name = identity.name
@@ -68,12 +67,14 @@ class SimulatedClients:
             cluster, process, producer, config.task_timeout_ms
         )
         committed = self._settings["isolation_level"] == "read_committed"
-        self.consumer = SimulatedConsumer(cluster, process, self.waits, read_committed=committed)
+        self.consumer = SimulatedConsumer(
+            cluster, process, self.wait_point, read_committed=committed
+        )
         self.restore_consumer = SimulatedConsumer(
-            cluster, process, self.waits, read_committed=committed
+            cluster, process, self.wait_point, read_committed=committed
         )
         self.global_consumer = None
-        #: The thread's place in the group, once it was asked for.
+        #: The thread's group member, once created.
         self.joined: SimulatedMember | None = None
 
     @property
@@ -94,7 +95,7 @@ class SimulatedClients:
         self.joined = SimulatedMember(
             self._cluster,
             self._process,
-            self.waits,
+            self.wait_point,
             self._settings,
             group_id=group_id,
             topics=topics,
@@ -107,7 +108,7 @@ class SimulatedClients:
         return self.joined
 
     @property
-    def closers_beside_tasks(self) -> Collection[Callable[[], None]]:
+    def other_closers(self) -> Collection[Callable[[], None]]:
         return [self.restore_consumer.close, self.admin.close, self.assignor_admin.close]
 
     def close(self) -> None:
@@ -117,12 +118,12 @@ class SimulatedClients:
 def opening(
     cluster: Cluster, process: Process, opened: Callable[[SimulatedClients], None]
 ) -> Callable[[StreamsConfig, ThreadIdentity, Clock, bool, Waker], SimulatedClients]:
-    """What `build_thread` opens clients with.
+    """Create the function with which `build_thread` opens clients.
 
     Args:
         cluster: the cluster.
-        process: what the thread lives in.
-        opened: told of the clients.
+        process: the thread's process.
+        opened: called with the clients.
     """
 
     def open_clients(

@@ -1,8 +1,8 @@
-"""The data client that writes, on the simulated cluster; its meaning is `RecordProducer`'s.
+"""The producer of the simulated cluster; behaves like `RecordProducer`.
 
-Records wait a moment, go out in batches, one batch of a partition at a time, and are sent again
-until they are acknowledged or too old. A leader knows a batch that it has got already
-(`enable.idempotence`). What is on the wire when its process dies arrives all the same.
+Records linger for a moment and are sent in batches, one batch of a partition at a time, with
+retries until they are acknowledged or expired. Leaders detect duplicate batches
+(`enable.idempotence`). Batches in flight arrive even if their process is killed.
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ from typing import Any, Final
 from confluent_kafka import KafkaError
 
 from millstream.errors import BrokerUnavailableError, IllegalStateError, RecordRefusedError
-from millstream.kafka.data.delivery import Deliveries
-from millstream.kafka.data.producer_errors import Changelog
-from millstream.kafka.data.watch import Watch
+from millstream.kafka.clients.delivery import DeliveryTracker, RejectionHandler
+from millstream.kafka.clients.producer_errors import Changelog
 from millstream.kafka.partitioner import partition_for
 from millstream.record import Headers, TopicPartition
 from simulation.broker.cluster import Cluster
 from simulation.broker.log import LogError, PartitionLog, Row
-from simulation.clients.requests import Asking
+from simulation.clients.requests import BrokerRequests
 from simulation.scheduler import Process
 
 _CLOSE_TIMEOUT_MS: Final = 10_000
 _PURGE_TIMEOUT_MS: Final = 1_000
 _RETRY_US: Final = 100_000
-_MOST_WAITING: Final = 3_000
+_MAX_WAITING: Final = 3_000
 _FULL_POLL_US: Final = 10_000
-#: Of the records that somebody watches.
-_REFUSED: Final = 0.02
-#: What librdkafka makes of what a leader says; None if it tries again.
+#: The probability that a record with a rejection handler is rejected.
+_REJECTION_PROBABILITY: Final = 0.02
+#: librdkafka's errors for the errors of a leader; None if it retries.
 _CODES: Final = {
     "INVALID_PRODUCER_EPOCH": KafkaError.INVALID_PRODUCER_EPOCH,
     "PRODUCER_FENCED": KafkaError.INVALID_PRODUCER_EPOCH,
@@ -41,12 +40,12 @@ _CODES: Final = {
 
 
 class Batch:
-    """Records of one partition on their way.
+    """A batch of records for one partition.
 
     Args:
-        place: where they go.
+        place: the partition.
         rows: the records.
-        made_us: when the first of them was handed over.
+        made_us: the time when the first record was sent.
     """
 
     def __init__(self, place: TopicPartition, rows: Sequence[Row], made_us: int) -> None:
@@ -61,13 +60,13 @@ class Batch:
 
 
 class SimulatedProducer:
-    """Writes records in order, partition by partition.
+    """Writes the records of each partition in order.
 
     Args:
         cluster: the cluster.
-        process: whose it is.
+        process: the producer's process.
         settings: librdkafka's.
-        task_timeout_ms: how long a send waits for room.
+        task_timeout_ms: the maximum time that a send waits for a full queue.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class SimulatedProducer:
         settings: Mapping[str, Any],
         task_timeout_ms: int,
     ) -> None:
-        self._asking = Asking(cluster, process)
+        self._requests = BrokerRequests(cluster, process)
         self._cluster = cluster
         self._scheduler = cluster.scheduler
         self._process = process
@@ -86,9 +85,9 @@ class SimulatedProducer:
         self._delivery_us = int(timeout_ms) * 1000
         self._task_timeout_ms = task_timeout_ms
         self.on_wait: Callable[[], None] = lambda: None
-        # What waits for others is of no account here: time is.
-        self.held_back = 0
-        self._deliveries = Deliveries(begins_anew=True)
+        # The simulation limits commits by time, not by unflushed records.
+        self.unflushed_records = 0
+        self._deliveries = DeliveryTracker(reprocess_on_timeout=True)
         self._tracked: set[str] = set()
         self._acked: dict[TopicPartition, int] = {}
         self._waiting: dict[TopicPartition, deque[tuple[int, Row]]] = {}
@@ -96,8 +95,8 @@ class SimulatedProducer:
         self._sequences: dict[TopicPartition, int] = {}
         self._producer_id = cluster.transactions.new_producer_id()
         self._epoch = -1
-        #: Batches of an earlier life are nobody's any more.
-        self._life = 0
+        #: Incremented by a purge, so that older batches are ignored.
+        self._incarnation = 0
         self._flushing = cluster.scheduler.director
         self._closed = False
 
@@ -109,8 +108,8 @@ class SimulatedProducer:
     def acked_offsets(self) -> dict[TopicPartition, int]:
         return dict(self._acked)
 
-    def send_at_once(self) -> None:
-        """Nothing is held back."""
+    def send_lingering(self) -> None:
+        """Do nothing: no records linger here."""
 
     # --- sending -------------------------------------------------------------------------------
 
@@ -144,7 +143,7 @@ class SimulatedProducer:
             self._waiting.setdefault(place, deque()).append((scheduler.now_us, row))
             self._pump(place)
 
-    def send_watched(
+    def send_with_handler(
         self,
         topic: str,
         partitions: Sequence[int | None] | None,
@@ -152,48 +151,48 @@ class SimulatedProducer:
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
         headers: Sequence[Headers | None] | None,
-        watch: Watch,
+        handler: RejectionHandler,
     ) -> None:
-        """Now and then a record is refused, as one is that is too large."""
-        taken: list[int] = []
+        """Reject some records at random, like records that are too large."""
+        accepted: list[int] = []
         for index in range(len(values)):
-            if self._scheduler.random.random() >= _REFUSED:
-                taken.append(index)
+            if self._scheduler.random.random() >= _REJECTION_PROBABILITY:
+                accepted.append(index)
                 continue
-            self._cluster.refused(topic, values[index])
-            refused = RecordRefusedError("it is refused", index=index, topic=topic)
-            failure = watch.failed(index, refused, transaction_lost=False)
+            self._cluster.rejected(topic, values[index])
+            rejection = RecordRefusedError("The record is rejected.", index=index, topic=topic)
+            failure = handler.failed(index, rejection, transaction_lost=False)
             if failure is not None:
                 raise failure
         self.send_many(
             topic,
-            None if partitions is None else [partitions[index] for index in taken],
-            [keys[index] for index in taken],
-            [values[index] for index in taken],
-            [timestamps[index] for index in taken],
-            None if headers is None else [headers[index] for index in taken],
+            None if partitions is None else [partitions[index] for index in accepted],
+            [keys[index] for index in accepted],
+            [values[index] for index in accepted],
+            [timestamps[index] for index in accepted],
+            None if headers is None else [headers[index] for index in accepted],
         )
 
     def _wait_for_room(self, topic: str) -> None:
         began_us = self._scheduler.now_us
-        while sum(map(len, self._waiting.values())) > _MOST_WAITING:
+        while sum(map(len, self._waiting.values())) > _MAX_WAITING:
             self._scheduler.step(_FULL_POLL_US)
             self.on_wait()
             if self._scheduler.now_us - began_us > self._task_timeout_ms * 1000:
                 raise BrokerUnavailableError("The producer's queue has been full.", topic=topic)
 
     def _pump(self, place: TopicPartition) -> None:
-        """Let the next batch of a partition go out in a moment, if none is under way."""
+        """Schedule the next batch of a partition, if none is in flight."""
         if place in self._in_flight or not self._waiting.get(place):
             return
         batch = self._in_flight[place] = Batch(place, (), self._waiting[place][0][0])
         linger_us = self._scheduler.random.randrange(200, 6_000)
-        life = self._life
-        self._scheduler.call_after(linger_us, lambda: self._fill(batch, life), self._process)
+        incarnation = self._incarnation
+        self._scheduler.call_after(linger_us, lambda: self._fill(batch, incarnation), self._process)
 
-    def _fill(self, batch: Batch, life: int) -> None:
+    def _fill(self, batch: Batch, incarnation: int) -> None:
         place = batch.place
-        if life != self._life or self._in_flight.get(place) is not batch:
+        if incarnation != self._incarnation or self._in_flight.get(place) is not batch:
             return
         waiting = self._waiting[place]
         size = min(len(waiting), self._scheduler.random.choice((2, 10, 100)))
@@ -202,10 +201,10 @@ class SimulatedProducer:
         batch.epoch = self._epoch
         batch.sequence = self._sequences.get(place, 0)
         self._sequences[place] = batch.sequence + size
-        self._attempt(batch, life)
+        self._attempt(batch, incarnation)
 
-    def _attempt(self, batch: Batch, life: int) -> None:
-        if life != self._life or self._in_flight.get(batch.place) is not batch:
+    def _attempt(self, batch: Batch, incarnation: int) -> None:
+        if incarnation != self._incarnation or self._in_flight.get(batch.place) is not batch:
             return
         scheduler, cluster = self._scheduler, self._cluster
         batch.attempts += 1
@@ -213,17 +212,19 @@ class SimulatedProducer:
             self._fail(batch, KafkaError(KafkaError._MSG_TIMED_OUT))
             return
         leader = cluster.leader(batch.place)
-        if cluster.reaches(self._process, leader) and not cluster.loses():
+        if cluster.reaches(self._process, leader) and not cluster.drops_message():
             batch.on_wire = True
-            # Not the process's: what is on the wire arrives.
-            scheduler.call_after(cluster.latency_us(), lambda: self._arrive(batch, leader, life))
+            # Without the process: a batch in flight arrives even if the process is killed.
+            scheduler.call_after(
+                cluster.latency_us(), lambda: self._arrive(batch, leader, incarnation)
+            )
         scheduler.call_after(
-            _RETRY_US * min(batch.attempts, 10) + cluster.network.most_delay_us * 2,
-            lambda: self._attempt(batch, life),
+            _RETRY_US * min(batch.attempts, 10) + cluster.network.max_delay_us * 2,
+            lambda: self._attempt(batch, incarnation),
             self._process,
         )
 
-    def _arrive(self, batch: Batch, leader: int, life: int) -> None:
+    def _arrive(self, batch: Batch, leader: int, incarnation: int) -> None:
         cluster = self._cluster
         if leader != cluster.leader(batch.place) or not cluster.up[leader]:
             return
@@ -234,7 +235,7 @@ class SimulatedProducer:
         except LogError as error:
             code = _CODES[str(error)]
             if code is None:
-                # The leader says so, and the client tries again.
+                # A retriable error; the client tries again.
                 return
             failure = KafkaError(code)
             self._scheduler.call_after(
@@ -243,20 +244,20 @@ class SimulatedProducer:
             return
         if log.end > before:
             cluster.appended(batch.place, offset, self._process)
-        if self._process.cut_off or cluster.loses():
+        if self._process.cut_off or cluster.drops_message():
             return
         last = offset + len(batch.rows) - 1
-        # A leader that remembers too little tells no offset.
+        # For a duplicate of an old batch, a leader returns no offset.
         known = last if log.end > before or self._scheduler.random.random() < 0.5 else None
         self._scheduler.call_after(
-            cluster.latency_us(), lambda: self._ack(batch, known, life), self._process
+            cluster.latency_us(), lambda: self._ack(batch, known, incarnation), self._process
         )
 
     def _append(self, log: PartitionLog, batch: Batch) -> int:
         return log.append(batch.rows, batch.producer_id, sequence=batch.sequence)
 
-    def _ack(self, batch: Batch, last: int | None, life: int) -> None:
-        if life != self._life or self._in_flight.get(batch.place) is not batch:
+    def _ack(self, batch: Batch, last: int | None, incarnation: int) -> None:
+        if incarnation != self._incarnation or self._in_flight.get(batch.place) is not batch:
             return
         if last is not None and batch.place.topic in self._tracked:
             self._acked[batch.place] = last
@@ -266,12 +267,12 @@ class SimulatedProducer:
         if self._in_flight.get(batch.place) is not batch:
             return
         self._deliveries.fail(self._deliveries.error_for(error, *batch.place))
-        self._scheduler.tell(f"{self._process.name}: a batch for {batch.place} failed: {error}")
-        self._begin_anew()
+        self._scheduler.log(f"{self._process.name}: a batch for {batch.place} failed: {error}")
+        self._reset_sequences()
         self._done(batch)
 
-    def _begin_anew(self) -> None:
-        """The numbers of a batch are missing for ever."""
+    def _reset_sequences(self) -> None:
+        """Start new sequence numbers, since those of a batch are missing permanently."""
         self._producer_id = self._cluster.transactions.new_producer_id()
         self._sequences.clear()
 
@@ -302,32 +303,32 @@ class SimulatedProducer:
         return left()
 
     def purge(self, timeout_ms: int = _PURGE_TIMEOUT_MS) -> None:
-        if self._asking.dead:
+        if self._requests.dead:
             return
         self._waiting.clear()
         for place, batch in list(self._in_flight.items()):
             if not batch.on_wire:
                 del self._in_flight[place]
         self._wait(timeout_ms, lambda: len(self._in_flight))
-        self._forget()
+        self._discard()
 
-    def _forget(self) -> None:
-        self._life += 1
+    def _discard(self) -> None:
+        self._incarnation += 1
         self._in_flight.clear()
         self._waiting.clear()
         self._sequences.clear()
         self._acked.clear()
-        self._deliveries.forget()
-        self._begin_anew()
+        self._deliveries.reset()
+        self._reset_sequences()
 
     def close(self) -> None:
-        if self._closed or self._asking.dead:
+        if self._closed or self._requests.dead:
             return
         self._wait(_CLOSE_TIMEOUT_MS, lambda: len(self._in_flight))
         self._closed = True
-        self._forget()
+        self._discard()
 
     def _raise_failure(self) -> None:
-        failure = self._deliveries.tell_failure()
+        failure = self._deliveries.first_failure()
         if failure is not None:
             raise failure

@@ -1,13 +1,13 @@
-"""What consumer, producer and admin client have in common: asking brokers, and waiting for them."""
+"""The parts that all simulated clients share: requests to brokers, and waiting."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, TypeVar
 
+from millstream.clock import Waker
 from millstream.errors import BrokerUnavailableError, UnknownTopicError
 from millstream.record import TopicPartition
-from millstream.waker import Waker
 from simulation.broker.cluster import Cluster
 from simulation.scheduler import Process, Scheduler
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 _RETRY_US: Final = 100_000
 
 
-class Waits:
-    """Where a stream thread waits for records and events, until its time is over or it is woken.
+class WaitPoint:
+    """The point where a stream thread waits for records and events, until a timeout or a wake-up.
 
     Args:
-        scheduler: the world.
-        waker: the thread's own: while it is set, there is no waiting.
+        scheduler: the simulation's scheduler.
+        waker: the thread's waker; waits return immediately while it is set.
     """
 
     def __init__(self, scheduler: Scheduler, waker: Waker) -> None:
@@ -31,26 +31,26 @@ class Waits:
 
     @property
     def is_woken(self) -> bool:
-        """Whether there is something to look at."""
+        """Whether the thread has been woken."""
         return self._waker.is_set
 
     def wait(self, delay_us: int) -> None:
-        """Wait, unless there is something to look at."""
+        """Wait, unless the thread has been woken."""
         if not self.is_woken:
             self._actor = self._scheduler.current
             self._scheduler.step(delay_us, self)
 
     def end(self, delay_us: int = 0) -> None:
-        """There is something: go on, after a while."""
+        """End the wait after a delay."""
         self._actor.wake(self, delay_us)
 
 
-class Asking:
-    """A client's way to the brokers.
+class BrokerRequests:
+    """A client's requests to brokers.
 
     Args:
         cluster: the cluster.
-        process: whose client it is.
+        process: the client's process.
     """
 
     def __init__(self, cluster: Cluster, process: Process) -> None:
@@ -60,11 +60,11 @@ class Asking:
 
     @property
     def dead(self) -> bool:
-        """Whether this is called by code that unwinds after its process was killed."""
+        """Whether the caller's process was killed, so that its code is unwinding."""
         return self.scheduler.current.dead
 
     def leaders(self, places: Iterable[TopicPartition], what: str) -> set[int]:
-        """The brokers to ask about partitions.
+        """The leaders of partitions.
 
         Raises:
             UnknownTopicError: a partition does not exist.
@@ -80,20 +80,20 @@ class Asking:
             found.add(self.cluster.leader(place))
         return found
 
-    def ask(
+    def send(
         self,
         brokers: Callable[[], Collection[int]],
         answer: Callable[[], T],
         timeout_ms: int,
         what: str,
     ) -> T:
-        """A question to some brokers, asked again until all of them answer.
+        """Send a request to brokers, with retries until all of them answer.
 
         Args:
-            brokers: whom to ask; none means any.
-            answer: makes it, on the brokers' side. Made again if it was lost.
-            timeout_ms: how long to try.
-            what: for the error.
+            brokers: returns the brokers; none means any broker.
+            answer: computes the answer on the brokers; called again if the answer was lost.
+            timeout_ms: the timeout of all attempts.
+            what: the name of the request for the error.
 
         Raises:
             BrokerUnavailableError: no answer in time.
@@ -102,11 +102,11 @@ class Asking:
         until_us = scheduler.now_us + timeout_ms * 1000
         while True:
             scheduler.step(self.cluster.latency_us())
-            if self._reaches(brokers()) and not self.cluster.loses():
-                told = answer()
+            if self._reaches(brokers()) and not self.cluster.drops_message():
+                response = answer()
                 scheduler.step(self.cluster.latency_us())
-                if self._reaches(brokers()) and not self.cluster.loses():
-                    return told
+                if self._reaches(brokers()) and not self.cluster.drops_message():
+                    return response
             left_us = until_us - scheduler.now_us
             if left_us <= 0:
                 raise BrokerUnavailableError(f"{what} failed: no answer within {timeout_ms} ms.")

@@ -1,4 +1,4 @@
-"""The transactional data client that writes, on the simulated cluster."""
+"""The transactional producer of the simulated cluster."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from millstream.errors import (
     StreamsError,
     TaskMigratedError,
 )
-from millstream.kafka.data.group_metadata import GroupMetadata
-from millstream.kafka.member.events import CommitOffset
+from millstream.kafka.clients.group_metadata import GroupMetadata
+from millstream.kafka.membership.member_events import CommitOffset
 from millstream.record import Headers, TopicPartition
 from simulation.broker.cluster import Cluster
 from simulation.broker.group import NONE, REBALANCING, Committed
@@ -27,13 +27,13 @@ _PURGE_TIMEOUT_MS: Final = 1_000
 
 
 class SimulatedTransactions(SimulatedProducer):
-    """Writes transactions under an id; its meaning is that of a transactional `RecordProducer`.
+    """Writes transactions; behaves like a transactional `RecordProducer`.
 
     Args:
         cluster: the cluster.
-        process: whose it is.
+        process: the producer's process.
         settings: librdkafka's.
-        task_timeout_ms: how long a send waits for room.
+        task_timeout_ms: the maximum time that a send waits for a full queue.
         transactional_id: the id.
     """
 
@@ -62,7 +62,7 @@ class SimulatedTransactions(SimulatedProducer):
         return self._begun
 
     def init_transactions(self, timeout_ms: int) -> None:
-        self._producer_id, self._epoch = self._ask(
+        self._producer_id, self._epoch = self._request(
             lambda: self._coordinator.init(self._id, self._timeout_ms), timeout_ms
         )
         self._sequences.clear()
@@ -87,8 +87,8 @@ class SimulatedTransactions(SimulatedProducer):
             batch.rows, batch.producer_id, batch.epoch, batch.sequence, transactional=True
         )
 
-    def _begin_anew(self) -> None:
-        """What is missing is missing until the transaction is aborted."""
+    def _reset_sequences(self) -> None:
+        """Keep the sequence numbers until the transaction is aborted."""
 
     def send_offsets(
         self,
@@ -105,9 +105,9 @@ class SimulatedTransactions(SimulatedProducer):
             for place, each in offsets.items()
         }
         place = (member.member_id, member.instance_id, member.generation)
-        # A request that is served late has the epoch of its own transaction.
+        # A request that is served late keeps the epoch of its own transaction.
         epoch = self._epoch
-        error = self._ask(
+        error = self._request(
             lambda: self._coordinator.send_offsets(self._id, epoch, place, sent), timeout_ms
         )
         if error == REBALANCING:
@@ -122,42 +122,42 @@ class SimulatedTransactions(SimulatedProducer):
         self.flush(timeout_ms)
         left_ms = max(1, (until_us - self._scheduler.now_us) // 1000)
         epoch = self._epoch
-        self._ask(lambda: self._coordinator.end(self._id, epoch, commit=True), left_ms)
+        self._request(lambda: self._coordinator.end(self._id, epoch, commit=True), left_ms)
         self._begun = False
 
     def purge(self, timeout_ms: int = _PURGE_TIMEOUT_MS) -> None:
-        if self._asking.dead or not self._ready:
+        if self._requests.dead or not self._ready:
             return
         if not self._begun:
-            # Nothing is on its way, and the numbers of batches go on.
+            # Nothing is in flight, and the sequence numbers continue.
             self._acked.clear()
-            self._deliveries.forget()
+            self._deliveries.reset()
             return
-        self._forget()
+        self._discard()
         self._begun = False
         try:
-            # Follows librdkafka: with a new epoch, since what was sent may still arrive.
+            # Follows librdkafka: with a new epoch, since records in flight may still arrive.
             self.init_transactions(timeout_ms)
         except StreamsError as error:
-            self._scheduler.tell(f"{self._process.name}: a new producer: {error}")
+            self._scheduler.log(f"{self._process.name}: a new producer: {error}")
             self._ready = False
 
     def close(self) -> None:
-        if self._closed or self._asking.dead:
+        if self._closed or self._requests.dead:
             return
         self._closed = True
-        self._forget()
+        self._discard()
 
-    def _ask(self, answer: Any, timeout_ms: int) -> Any:
-        """Ask the transactions' coordinator, again and again while it is not done with the last
-        transaction."""
+    def _request(self, answer: Any, timeout_ms: int) -> Any:
+        """Send a request to the transaction coordinator, with retries while its previous
+        transaction is still ending."""
         scheduler = self._scheduler
         until_us = scheduler.now_us + timeout_ms * 1000
         while True:
             self._await_coordinator(answer, until_us)
             left_ms = max(0, (until_us - scheduler.now_us) // 1000)
             try:
-                return self._asking.ask(lambda: (), answer, left_ms, "A transaction")
+                return self._requests.send(lambda: (), answer, left_ms, "A transaction")
             except LogError as error:
                 if str(error) != "CONCURRENT_TRANSACTIONS":
                     raise self._lost(str(error)) from error
@@ -166,9 +166,9 @@ class SimulatedTransactions(SimulatedProducer):
                 scheduler.step(scheduler.random.randrange(5_000, 50_000))
 
     def _await_coordinator(self, answer: Callable[[], object], until_us: int) -> None:
-        """Wait while the coordinator is silent.
+        """Wait while the coordinator is paused.
 
-        A request that was given up waits there, and is served all the same.
+        A request that times out stays in its queue and is served later.
         """
         scheduler, cluster = self._scheduler, self._cluster
         silent_us = cluster.coordinators_silent_us

@@ -1,4 +1,4 @@
-"""The engine on a program: the batch executor of one task, with chosen batch sizes."""
+"""Runs a program on the batch executor of one task, with chosen batch sizes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
-from millstream.clock import ManualClock
-from millstream.config import StreamsConfig
 from millstream.java_priority_queue import JavaPriorityQueue
-from millstream.record import Headers, TaskId, TopicPartition
-from millstream.runtime.task.build_task import TaskServices, build_task
+from millstream.record import Headers, TopicPartition
 from millstream.serdes import JSON, LONG, STRING
-from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.state_directory import StateDirectory
-from millstream.testing.driver_topics import Captured, CapturingCollector, RawColumns
-from millstream.testing.driver_views import as_one_subtopology
+from millstream.testing.driver_topics import CapturedRecord, CapturingCollector, RawColumns
+from millstream.testing.topology_metadata import as_one_subtopology
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.options.materialized import Materialized
 from millstream.topology.physical.topology import Topology
@@ -33,10 +28,11 @@ from support.batches.programs import (
     Program,
     collect_in_place,
 )
+from support.tasks.task_setup import start_task, task_services
 
 
 class EngineRun:
-    """What the engine made of the events: outputs by topic, changelogs and stores by operation."""
+    """The engine's results: outputs by topic, changelogs and stores by operation."""
 
     def __init__(self) -> None:
         self.outputs: dict[str, list[OutRecord]] = defaultdict(list)
@@ -45,7 +41,7 @@ class EngineRun:
 
 
 def build(program: Program, *, caching: bool) -> Topology:
-    """The program as a topology of the DSL."""
+    """Build the program as a topology of the DSL."""
     builder = StreamsBuilder()
     streams: list[Any] = []
     for index, op in enumerate(program):
@@ -102,28 +98,17 @@ def run_engine(
 ) -> EngineRun:
     """Queue all events, then process them in batches of at most `batch_size`."""
     topology = build(program, caching=cache_bytes > 0)
-    config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
     collector = CapturingCollector()
     with tempfile.TemporaryDirectory() as folder:
-        services = TaskServices(
-            config=config,
-            clock=ManualClock(),
-            collector=collector,
-            changelog_writer=collector.changelog_writer,
-            directory=StateDirectory(folder, "app"),
-            budget=CacheBudget(cache_bytes),
-        )
+        services = task_services(folder, collector, cache_bytes=cache_bytes)
         run = EngineRun()
-        # One task for all sub-topologies, as the test driver has it: between tasks there is no
-        # order in which they write to a topic.
-        whole = as_one_subtopology(topology)
-        places = frozenset(TopicPartition(topic, 0) for topic in whole.source_topics)
-        task = build_task(whole, TaskId(0, 0), places, services)
-        task.open_stores()
-        task.start({})
+        # One task for all sub-topologies, as in the test driver: writes of different tasks to a
+        # topic have no order.
+        topology_of_task = as_one_subtopology(topology)
+        task = start_task(topology_of_task, services)
         for topic, columns in _columns(events).items():
-            if TopicPartition(topic, 0) in places:
-                task.add_records(TopicPartition(topic, 0), columns)
+            if (place := TopicPartition(topic, 0)) in task.partitions:
+                task.add_records(place, columns)
         done = 0
         while task.buffered:
             task.step(batch_size)
@@ -136,14 +121,14 @@ def run_engine(
             for key, found in task.stores.store(name).all():
                 run.stores[index][key] = (found.value, found.timestamp)
         task.close(clean=True)
-        _sort_out(run, program, collector.take())
+        _collect_results(run, program, collector.take())
         return run
 
 
 def taking_order(program: Program, events: Sequence[Event]) -> list[Event]:
     """The order in which Kafka Streams takes queued events: lowest head timestamp first.
 
-    Among topics with equal head timestamps it matters which one got its first record earlier.
+    If head timestamps are equal, the topic that received its first record earlier comes first.
     """
     queues: dict[str, deque[Event]] = {}
     read = {op.text for op in program if op.name == "stream"}
@@ -177,14 +162,14 @@ def _columns(events: Sequence[Event]) -> dict[str, RawColumns]:
         of_topic.timestamps.append(event.timestamp)
         of_topic.offsets.append(len(of_topic.offsets))
         headers[event.topic].append(event.headers)
-    # As a poll gives them: no headers at all where no record has any.
+    # A poll returns no headers column if no record has headers.
     return {
         topic: raw._replace(headers=headers[topic]) if any(headers[topic]) else raw
         for topic, raw in columns.items()
     }
 
 
-def _sort_out(run: EngineRun, program: Program, records: list[Captured]) -> None:
+def _collect_results(run: EngineRun, program: Program, records: list[CapturedRecord]) -> None:
     for record in records:
         assert record.timestamp is not None
         key: Any = STRING.deserialize("", record.key)

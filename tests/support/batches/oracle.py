@@ -1,6 +1,6 @@
-"""The oracle: a program run one record at a time, depth-first, as Kafka Streams does.
+"""The oracle: runs a program one record at a time, depth-first, as Kafka Streams does.
 
-Deliberately plain: it shares nothing with the engine but the functions of the program.
+It is deliberately simple and shares only the program's functions with the engine.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Oracle:
         self._children: dict[int, list[int]] = defaultdict(list)
         for index, op in enumerate(program):
             if op.name != "otherwise":
-                # A stream merged with itself gives each record once: follows Kafka Streams.
+                # A stream merged with itself contains each record once, as in Kafka Streams.
                 for parent in dict.fromkeys(op.parents):
                     self._children[parent].append(index)
 
     def feed(self, event: Event) -> None:
-        """Process one input record with everything it causes."""
-        # What a record causes has its headers, and nobody changes them.
+        """Process one input record and everything that it causes."""
+        # Derived records inherit its headers; no operation changes them.
         self._headers = event.headers
         for index, op in enumerate(self._program):
             if op.name == "stream" and op.text == event.topic:
@@ -97,7 +97,7 @@ class Oracle:
             store.pop(key, None)
         else:
             store[key] = (copy.deepcopy(new), time)
-        # Follows Kafka Streams: a deletion is logged with the time of the deleting record.
+        # As in Kafka Streams, a deletion is logged with the timestamp of the deleting record.
         logged = timestamp if new is None else time
         self.changelogs[index].append((key, copy.deepcopy(new), logged))
         self._forward(index, key, None if new is None else _text(new), time)
@@ -112,5 +112,5 @@ def _next(op: Op, key: Any, old: Any, value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """What the programs make of an aggregate before they send it on."""
+    """The conversion of aggregates before they are forwarded."""
     return value if isinstance(value, str) else str(value)

@@ -1,4 +1,4 @@
-"""Random topologies as data, from which both the engine's topology and the oracle's are built."""
+"""Random topologies as data, for both the engine's topology and the oracle's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millstream.record import Headers
 
 @dataclass(frozen=True)
 class Op:
-    """One operation: its name, those it reads from (by index), and which function it uses."""
+    """One operation: its name, its parents (by index), and the function that it uses."""
 
     name: str
     parents: tuple[int, ...]
@@ -72,7 +72,7 @@ REDUCERS: list[Callable[[str, str], str | None]] = [
 
 
 def collect_in_place(key: Any, value: str, aggregate: list[str]) -> list[str]:
-    """An aggregator that changes what it is given, as Python programmers do."""
+    """An aggregator that modifies the aggregate in place, as Python code often does."""
     aggregate.append(value)
     return aggregate
 
@@ -85,7 +85,7 @@ KEY_CHANGING = frozenset({"map", "select_key", "flat_map"})
 
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
-    """A topology in which paths fork, meet again and end in several sinks on few topics."""
+    """A topology whose paths fork, merge and end in several sinks on few topics."""
     ops: list[Op] = [Op("stream", (), text=topic) for topic in TOPICS[: draw(st.integers(1, 2))]]
     keyed = [True] * len(ops)
     for _ in range(draw(st.integers(1, 8))):
@@ -117,6 +117,6 @@ def events(draw: st.DrawFn) -> list[Event]:
     keys = st.sampled_from(["a", "b", "ab", "a", "b", None])
     headers = st.sampled_from([(), (), (), (("h", b"1"),), (("h", b"2"), ("n", None))])
     event = st.builds(Event, st.sampled_from(TOPICS), keys, words, st.integers(0, 6), headers)
-    # Lists of a size drawn before are longer than those that may end at any element.
+    # With a predetermined size, lists are longer than if they may end at any element.
     size = draw(st.integers(0, 30))
     return draw(st.lists(event, min_size=size, max_size=size))

@@ -1,4 +1,4 @@
-"""What a user may do on a broker that asks: rights that are granted and taken away again."""
+"""A user's rights on a broker with authorization: granted for the duration of a block."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from support.waiting import wait_for
 
 _TIMEOUT_S = 30.0
 
-#: For a broker on which only those who were granted something may do it; tools, which use its
-#: unsecured listener, may do everything.
+#: For a broker that denies everything without a grant. Tools use its unsecured listener and are
+#: superusers.
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
 
 
-class Right(NamedTuple):
+class Permission(NamedTuple):
     """One operation on one resource.
 
     Args:
         operation: by Kafka's name: READ.
-        kind: of the resource: TOPIC, GROUP, TRANSACTIONAL_ID, BROKER for the cluster.
-        name: its name, or with a star behind it what its name begins with.
+        kind: of the resource: TOPIC, GROUP, TRANSACTIONAL_ID, or BROKER for the cluster.
+        name: of the resource, or a prefix with a trailing asterisk.
     """
 
     operation: str
@@ -58,8 +58,8 @@ class Right(NamedTuple):
 
 
 @contextmanager
-def granted(kafka: EmbeddedKafka, user: str, rights: Collection[Right]) -> Iterator[None]:
-    """A user has these rights within the block."""
+def granted(kafka: EmbeddedKafka, user: str, rights: Collection[Permission]) -> Iterator[None]:
+    """Grant these rights to a user within the block."""
     admin = AdminClient({"bootstrap.servers": kafka.unsecured_servers})
     bindings = [right.binding(user) for right in rights]
     for future in admin.create_acls(bindings, request_timeout=_TIMEOUT_S).values():
@@ -75,7 +75,7 @@ def granted(kafka: EmbeddedKafka, user: str, rights: Collection[Right]) -> Itera
 
 
 def _await(admin: Any, user: str, is_so: Callable[[set[Any]], bool]) -> None:
-    """Wait until the broker acts by what was changed, a moment after it was answered."""
+    """Wait until the broker enforces the change, shortly after it has confirmed it."""
     anywhere: Any = None
     everything = AclBindingFilter(
         ResourceType.ANY,

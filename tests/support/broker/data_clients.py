@@ -1,4 +1,4 @@
-"""Data clients on a real broker, and what they read."""
+"""Data clients on a real broker, and the records that they read."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from millstream.clock import SystemClock
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
+from millstream.kafka.clients.producer_clients import BatchLimits
+from millstream.kafka.clients.record_consumer import RecordConsumer
+from millstream.kafka.clients.record_producer import RecordProducer
+from millstream.kafka.clients.transactional_producer import TransactionalRecordProducer
 from millstream.kafka.cluster.admin import ClusterAdmin
-from millstream.kafka.data.batch_limits import BatchLimits
-from millstream.kafka.data.consumer import RecordConsumer
-from millstream.kafka.data.producer import RecordProducer
-from millstream.kafka.data.transactions import TransactionalRecordProducer
-from millstream.kafka.settings.clients import librdkafka_settings
+from millstream.kafka.settings.librdkafka_settings import librdkafka_settings
 from millstream.record import TopicPartition
 from support.broker.topics import unique
 from support.waiting import gather, wait_for
 
 TIMEOUT_MS = 20_000
 
-#: More than topics with max.message.bytes=1000 take, however it is compressed.
+#: More than topics with max.message.bytes=1000 accept, even when compressed.
 LARGE = random.Random(1).randbytes(5_000)
 
 
@@ -31,8 +31,8 @@ class Closable(Protocol):
 C = TypeVar("C", bound=Closable)
 
 
-class Read(NamedTuple):
-    """A record that was read."""
+class PolledRecord(NamedTuple):
+    """A record that a poll returned."""
 
     partition: int
     value: bytes | None
@@ -40,12 +40,7 @@ class Read(NamedTuple):
 
 
 class Clients:
-    """Makes data clients for one broker and closes them.
-
-    Args:
-        bootstrap: the broker.
-        speedups: as the setting, for all of them.
-    """
+    """Creates data clients for one broker and closes them."""
 
     def __init__(self, bootstrap: str, speedups: bool | None = None) -> None:
         self.bootstrap = bootstrap
@@ -62,33 +57,33 @@ class Clients:
         )
 
     def consumer(self, **settings: Any) -> RecordConsumer:
-        told = librdkafka_settings(self.config(**settings), "main_consumer", "c")
-        return self._keep(RecordConsumer(told, speedups=self.speedups))
+        config = librdkafka_settings(self.config(**settings), "main_consumer", "c")
+        return self._keep(RecordConsumer(config, speedups=self.speedups))
 
     def producer(
         self, *, own: Any = None, limited: bool = False, **settings: Any
     ) -> RecordProducer:
-        told = {**librdkafka_settings(self.config(**settings), "producer", "p"), **(own or {})}
+        config = {**librdkafka_settings(self.config(**settings), "producer", "p"), **(own or {})}
         limits = BatchLimits(self.admin(), SystemClock(), TIMEOUT_MS) if limited else None
         return self._keep(
-            RecordProducer(told, limits=limits, max_block_ms=2_000, speedups=self.speedups)
+            RecordProducer(config, limits=limits, max_block_ms=2_000, speedups=self.speedups)
         )
 
     def transactions(
         self, transactional_id: str, *, own: Any = None
     ) -> TransactionalRecordProducer:
         config = self.config(processing_guarantee="exactly_once_v2")
-        told = {**librdkafka_settings(config, "producer", "p"), **(own or {})}
+        client_settings = {**librdkafka_settings(config, "producer", "p"), **(own or {})}
         return self._keep(
             TransactionalRecordProducer(
-                told, transactional_id, max_block_ms=2_000, speedups=self.speedups
+                client_settings, transactional_id, max_block_ms=2_000, speedups=self.speedups
             )
         )
 
     def begun(
         self, *, transactional: bool, own: Any = None
     ) -> tuple[RecordProducer, Callable[[int], None]]:
-        """A producer, and what it finishes with: a commit or a flush."""
+        """A producer, and the call that finishes its work: a commit or a flush."""
         if not transactional:
             producer = self.producer(own=own)
             return producer, producer.flush
@@ -109,7 +104,7 @@ class Clients:
 
 
 def begin_again(producer: RecordProducer) -> None:
-    """What whoever sends does after a purge, which may have replaced the client."""
+    """Start a transaction again after a purge, which may have replaced the client."""
     if isinstance(producer, TransactionalRecordProducer) and not producer.is_ready:
         producer.init_transactions(TIMEOUT_MS)
 
@@ -127,10 +122,10 @@ def numbered(count: int, start: int = 0) -> tuple[list[bytes], list[bytes], list
     )
 
 
-def poll(consumer: RecordConsumer, max_records: int, timeout_ms: int) -> list[Read]:
-    """The next records, those of each partition in order."""
+def poll(consumer: RecordConsumer, max_records: int, timeout_ms: int) -> list[PolledRecord]:
+    """The next records; those of each partition are in order."""
     return [
-        Read(place.partition, value, timestamp)
+        PolledRecord(place.partition, value, timestamp)
         for place, columns in consumer.poll_columns(max_records, timeout_ms).items()
         for value, timestamp in zip(columns.values, columns.timestamps, strict=True)
     ]
@@ -144,21 +139,21 @@ def poll_values(consumer: RecordConsumer, count: int, max_records: int = 500) ->
     )
 
 
-def until_end(consumer: RecordConsumer, partition: TopicPartition) -> list[Read]:
+def until_end(consumer: RecordConsumer, partition: TopicPartition) -> list[PolledRecord]:
     """Every record up to the end."""
     return gather(lambda: poll(consumer, 500, 500), lambda _: consumer.at_end(partition))
 
 
 def poll_until_error(consumer: RecordConsumer, values: list[bytes | None]) -> None:
-    """Collect values until a poll raises; at most 20 s."""
+    """Collect values until a poll raises an error; at most 20 s."""
     for _ in range(40):
         values += [record.value for record in poll(consumer, 100, 500)]
 
 
 def queued_so_far(consumer: RecordConsumer, other: TopicPartition) -> None:
-    """Wait until the client has queued what it knows of the partitions assigned so far.
+    """Wait until the client has queued the known records of all assigned partitions.
 
-    A partition that is assigned after them is fetched after them.
+    A partition that is assigned later is fetched later.
     """
     consumer.assign({other: 0})
     wait_for(lambda: consumer.high_watermark(other), 20, f"{other} is fetched")

@@ -1,4 +1,4 @@
-"""Group members for tests: a processing loop around one, and an assignor that can misbehave."""
+"""Group members in a processing loop, and an assignor that can misbehave."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from millstream.clock import SystemClock
-from millstream.kafka.member.group_member import (
+from millstream.kafka.membership.group_member import GroupMember
+from millstream.kafka.membership.member_assignor import MemberAssignment, MemberSubscription
+from millstream.kafka.membership.member_events import (
     Assigned,
     CommitOffset,
     Failed,
-    GroupMember,
     Lost,
-    MemberAssignment,
     MemberEvent,
-    MemberSubscription,
     Revoked,
 )
 from millstream.record import TopicPartition
@@ -24,19 +23,20 @@ from support.waiting import stays, wait_for
 
 E = TypeVar("E", bound=MemberEvent)
 
-#: A broker that allows the short sessions which these tests need, and that creates topics for
-#: whoever asks carelessly.
+#: A broker that allows the short sessions of these tests and automatic topic creation.
 BROKER = {"group.min.session.timeout.ms": 500, "auto.create.topics.enable": True}
 SESSION_MS = 3_000
 
 
 class Assignor:
-    """Deals partitions of known topics out in turn; what moves is withheld until it is free."""
+    """Assigns partitions of known topics round-robin; moved partitions are withheld until they are
+    free.
+    """
 
     def __init__(self, counts: Mapping[str, int], user_data: bytes = b"constant") -> None:
         self.counts = dict(counts)
         self.data = user_data
-        self.asked: list[Mapping[str, MemberSubscription]] = []
+        self.assign_requests: list[Mapping[str, MemberSubscription]] = []
         self.before_assign: Callable[[], None] = lambda: None
         self.before_user_data: Callable[[], None] = lambda: None
 
@@ -45,35 +45,35 @@ class Assignor:
         return self.data
 
     def assign(self, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
-        self.asked.append(members)
+        self.assign_requests.append(members)
         self.before_assign()
-        wanted = {topic for member in members.values() for topic in member.topics}
+        subscribed = {topic for member in members.values() for topic in member.topics}
         owner = {tp: m for m, s in members.items() for tp in s.owned_partitions}
         owned = {member: sorted(s.owned_partitions) for member, s in members.items()}
-        # Who has the first partition stays the first: nothing moves without need.
+        # The member with the first partition stays first, so that nothing moves unnecessarily.
         turns = sorted(members, key=lambda m: (-len(owned[m]), owned[m][:1], m))
-        dealt: dict[str, list[TopicPartition]] = {member: [] for member in members}
+        assigned: dict[str, list[TopicPartition]] = {member: [] for member in members}
         every = [
             TopicPartition(topic, number)
-            for topic in sorted(wanted)
+            for topic in sorted(subscribed)
             for number in range(self.counts.get(topic, 0))
         ]
         for index, partition in enumerate(every):
             member = turns[index % len(turns)]
             if owner.get(partition, member) == member:
-                dealt[member].append(partition)
-        round_number = len(self.asked)
+                assigned[member].append(partition)
+        round_number = len(self.assign_requests)
         return {
             m: MemberAssignment(tuple(tps), f"round {round_number} for {m}".encode())
-            for m, tps in dealt.items()
+            for m, tps in assigned.items()
         }
 
 
 class Loop:
-    """A processing loop: takes events, commits what is revoked, acknowledges.
+    """A processing loop: handles events, commits revoked partitions, acknowledges.
 
-    `on_revoked` and `on_lost` replace what it does with these; returning False leaves the event
-    without acknowledgement.
+    `on_revoked` and `on_lost` replace its handlers; a handler that returns False leaves the event
+    unacknowledged.
     """
 
     def __init__(
@@ -165,10 +165,10 @@ class Loop:
         return self.owned
 
     def await_event(self, kind: type[E], seconds: float = 20) -> E:
-        return wait_for(lambda: self.of(kind), seconds, f"a {kind.__name__}")[-1]
+        return wait_for(lambda: self.of(kind), seconds, f"a {kind.__name__} event")[-1]
 
     def stays_quiet(self, seconds: float) -> bool:
-        """Whether nothing is reported for a while."""
+        """Whether no event is reported for this time."""
         before = len(self.events)
         return stays(lambda: len(self.events) == before, seconds)
 
@@ -180,5 +180,5 @@ class Loop:
         assert not self.trouble, self.trouble
 
 
-#: Starts a member in a loop: of a group, with topics and an assignor, and settings.
+#: Starts a member in a loop, given a group, topics, an assignor and settings.
 Start = Callable[..., Loop]

@@ -1,7 +1,7 @@
-"""Records that somebody wrote after somebody else had taken over, as the broker's files tell.
+"""Records written by a process after another one had taken over, according to the broker's files.
 
-Under at-least-once nothing forbids it. A process that was paused for longer than its session, or
-whose bytes a silent network has kept, writes over what its successor has written meanwhile.
+At-least-once does not prevent them: a process that was paused for longer than its session, or whose
+bytes were delayed by the network, overwrites its successor's output.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ from itertools import groupby
 from kafka.record.memory_records import MemoryRecords
 
 from millstream.testing import EmbeddedKafka
-from support.broker.records import Found
+from support.broker.topics import TopicRecord
 
 
 def late_writes(
-    kafka: EmbeddedKafka, topic: str, records: Iterable[tuple[int, Found]]
+    kafka: EmbeddedKafka, topic: str, records: Iterable[tuple[int, TopicRecord]]
 ) -> list[bool]:
-    """Of each record whether its writer had lost its task before.
+    """For each record, whether its writer had lost its task before.
 
-    So it is for all that a writer writes in a row, if it had written before others did, and all of
-    it comes from older input than what those have written. Who gets a task back comes to newer
+    A run of consecutive records of one writer is late if the writer has written before others did,
+    and the whole run comes from older input than theirs. A writer that gets a task back reads newer
     input.
 
     Args:
-        kafka: the broker; its files are read.
-        topic: what is asked about.
         records: all of it with their offsets, partition by partition.
     """
     writers = _writers(kafka, topic)
@@ -35,24 +33,24 @@ def late_writes(
     seen: set[tuple[int, int]] = set()
     newest: dict[int, int] = {}
 
-    def who(entry: tuple[int, Found]) -> tuple[int, int]:
+    def partition_and_writer(entry: tuple[int, TopicRecord]) -> tuple[int, int]:
         offset, record = entry
         return record.partition, _writer(writers[record.partition], offset)
 
-    for place, row in groupby(records, who):
+    for place, row in groupby(records, partition_and_writer):
         times = [record.timestamp for _, record in row]
-        known = newest.get(place[0], -1)
-        is_late = place in seen and max(times) < known
+        newest_time = newest.get(place[0], -1)
+        is_late = place in seen and max(times) < newest_time
         late += [is_late] * len(times)
         seen.add(place)
-        newest[place[0]] = max(known, *times)
+        newest[place[0]] = max(newest_time, *times)
     return late
 
 
 def _writers(kafka: EmbeddedKafka, topic: str) -> Mapping[int, list[tuple[int, int]]]:
-    """For each partition where batches begin, and the id that the broker gave their producer."""
+    """For each partition, the base offset and the producer id of each batch."""
     found: dict[int, list[tuple[int, int]]] = {}
-    # Every broker has all replicas, and the one that is read has caught up.
+    # Every broker has all replicas, and the one read here has caught up.
     for folder in (kafka.brokers[0].folder / "logs").glob(f"{topic}-*"):
         number = folder.name.removeprefix(f"{topic}-")
         if number.isdigit():

@@ -1,9 +1,9 @@
-"""One round of a group member's life as a program, for a kafka-python that is not this process's.
+"""A group member's life as a program, for a kafka-python that is not this process's.
 
     python -m support.broker.member_round BOOTSTRAP TOPIC
 
-Two members share a topic of four partitions: they join, commit, read what is committed, hand
-partitions over and leave. At the end one line of JSON says which kafka-python did it.
+Two members share a topic of four partitions: they join, commit, read the committed offsets, hand
+partitions over and leave. Finally one line of JSON contains the version of kafka-python.
 """
 
 from __future__ import annotations
@@ -13,29 +13,20 @@ import sys
 
 import kafka
 
-from millstream.kafka.kafka_python_parts import check_kafka_python
-from millstream.kafka.member.group_member import Assigned, CommitOffset
+from millstream.kafka.kafka_python_compat import check_kafka_python
+from millstream.kafka.membership.member_events import Assigned, CommitOffset
 from millstream.record import TopicPartition
 from support.broker.group_members import Assignor, Loop
 from support.waiting import wait_for
 
-SESSION_MS = 20_000
-
 
 def main(bootstrap: str, topic: str) -> None:
-    """Live through the round; an assertion fails where it goes otherwise."""
+    """Run all steps; an assertion fails at an unexpected result."""
     check_kafka_python()
     group = f"round-{topic}"
     every = {TopicPartition(topic, number) for number in range(4)}
     first, second = (
-        Loop(
-            bootstrap,
-            group,
-            [topic],
-            Assignor({topic: 4}),
-            name=name,
-            session_timeout_ms=SESSION_MS,
-        )
+        Loop(bootstrap, group, [topic], Assignor({topic: 4}), name=name, session_timeout_ms=20_000)
         for name in ("first", "second")
     )
     first.start()
@@ -44,7 +35,7 @@ def main(bootstrap: str, topic: str) -> None:
     second.start()
     handed_over = second.await_owned(2)
     assert first.await_owned(2) == every - handed_over
-    # What is revoked is committed on the way out, under the generation that ends.
+    # Revoked partitions are committed during the rebalance, under the old generation.
     committed = second.member.committed(every, 10_000)
     assert {tp: found and found.offset for tp, found in committed.items()} == {
         tp: 100 + tp.partition if tp in handed_over else 7 for tp in every

@@ -1,4 +1,4 @@
-"""Groups that Kafka Streams' own assignors were given, and what they decided."""
+"""Groups and assignments recorded from Kafka Streams' own assignors."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from millstream.assignment.task_assignor import (
     ProcessState,
     TaskInfo,
 )
-from millstream.assignment.wire.protocol import LATEST_OFFSET
+from millstream.assignment.wire_format import LATEST_OFFSET
 from millstream.record import TaskId
 
 
 def recorded(file: Path) -> list[dict[str, Any]]:
-    """The cases of a file, one a line."""
+    """The cases of a file, one per line."""
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def shown(given: Mapping[uuid.UUID, ProcessAssignment]) -> dict[str, dict[str, list[str]]]:
-    """An assignment as the cases have it."""
+def as_recorded(given: Mapping[uuid.UUID, ProcessAssignment]) -> dict[str, dict[str, list[str]]]:
+    """An assignment in the form of the cases."""
     return {
         str(process_id): {
-            "active": [str(task_id) for task_id in sorted(mine.active)],
-            "standby": [str(task_id) for task_id in sorted(mine.standby)],
+            "active": [str(task_id) for task_id in sorted(own.active)],
+            "standby": [str(task_id) for task_id in sorted(own.standby)],
         }
-        for process_id, mine in given.items()
+        for process_id, own in given.items()
     }
 
 
 def state_of(case: Mapping[str, Any]) -> ApplicationState:
-    """A case without racks as an assignor of ours takes it."""
+    """The application state of a case without racks, as input for our assignors."""
     stateful = set(case["stateful"])
     processes = {
         uuid.UUID(process["id"]): ProcessState(
@@ -63,7 +63,7 @@ def state_of(case: Mapping[str, Any]) -> ApplicationState:
 
 
 def random_case(random: Random) -> dict[str, Any]:
-    """A case without racks that nobody has decided yet."""
+    """A random case without racks and without a result."""
     tasks = [
         f"{subtopology}_{partition}"
         for subtopology in range(random.randint(1, 3))

@@ -1,4 +1,4 @@
-"""Hosts of a world: each with a network card, a name, processes and a disk of its own."""
+"""Hosts of a world: each with its own network interface, name, processes and disk."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _NET = "10.123.0"
 _TIMEOUT_S = 30
 _CLONE_NEWNET = 0x40000000
 
-#: Where a host has its disk, Spark, files that somebody has put there, and room for anything.
+#: A host's disk, Spark, provided files, and working folder.
 STATE, SPARK, FILES, WORK = (Path("/mnt", each) for each in ("state", "spark", "files", "work"))
 
 
 class Network:
-    """A bridge to which every host has a link, with this process at one of its ports.
+    """A bridge that connects all hosts and this process.
 
     Args:
-        folder: an empty one, for disks and the table of names.
-        spark: the folder that is Spark on every host.
+        folder: an empty one, for disks and the hosts file.
+        spark: the folder with Spark, mounted on every host.
     """
 
     def __init__(self, folder: Path, spark: Path) -> None:
@@ -57,18 +57,18 @@ class Network:
         hidden: Sequence[Path] = (),
         shown: Sequence[Path] = (),
     ) -> Host:
-        """A host that runs.
+        """Start a host.
 
         Args:
-            name: of at most ten letters; every host knows it.
-            disk_mb: the size of its disk, which outlives it.
-            files: a folder that it has as `FILES`.
-            hidden: folders that it has not; an empty one is in their place.
-            shown: folders that it has although they are in the system's temporary folder, of which
-                every host has its own.
+            name: at most ten letters; every host can resolve it.
+            disk_mb: the size of its disk, which survives a power-off.
+            files: a folder that is mounted as `FILES`.
+            hidden: folders that appear empty on the host.
+            shown: folders in the system's temporary folder, of which every host has its own, that
+                are visible nevertheless.
         """
         host = Host(name, f"{_NET}.{next(self._numbers)}", self.folder / f"disk-{name}")
-        # In place: what is mounted is the file, not its name.
+        # Written in place, because the mount refers to the file, not to its name.
         with self._names.open("a") as names:
             names.write(f"{host.address} {name}\n")
         host.disk.mkdir()
@@ -104,21 +104,15 @@ class Network:
         return host
 
     def close(self) -> None:
-        """End every host, and take the network away."""
+        """End all hosts and remove the network."""
         for host in self.hosts:
-            host.die()
+            host.power_off()
         _do("umount", "/etc/hosts")
         _do("ip", "link", "del", _BRIDGE)
 
 
 class Host:
-    """A host. It is ended and started again as one that loses its power: its disk is kept.
-
-    Args:
-        name: of the host.
-        address: its only one.
-        disk: what it has as `STATE`.
-    """
+    """A host. It can be powered off and booted again; its disk is kept."""
 
     def __init__(self, name: str, address: str, disk: Path) -> None:
         self.name = name
@@ -132,17 +126,17 @@ class Host:
 
     @property
     def is_up(self) -> bool:
-        """Whether it runs and its cable is in."""
+        """Whether it is running and connected."""
         return self._first is not None and self._is_linked
 
     def prepare(self, script: list[str]) -> None:
-        """What it does when it starts, line by line."""
+        """Set the commands that run at boot."""
         self._script = script
 
     def boot(self) -> None:
-        """Start it; returns when its network is there."""
+        """Boot; returns when the network is available."""
         lines = ["set -e", *self._script, "ip link set lo up", "echo ready"]
-        # A shell waits for those whose parents have gone, as the first process of a host should.
+        # As the first process of the host, a shell reaps orphaned processes.
         wait = "trap : TERM; while :; do sleep 1000 & wait; done"
         spaces = ("--net", "--mount", "--pid", "--uts", "--ipc")
         self._first = Program(
@@ -155,12 +149,12 @@ class Host:
             "ip", "link", "add", self._link, "type", "veth", "peer", "eth0", "netns", str(self._pid)
         )
         _do("ip", "link", "set", self._link, "master", _BRIDGE)
-        self.mend()
-        self.do("ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
-        self.do("ip", "link", "set", "eth0", "up")
+        self.restore_link()
+        self.run("ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
+        self.run("ip", "link", "set", "eth0", "up")
 
-    def die(self) -> None:
-        """End it without a word: its link first, so that nobody hears of the ends of processes."""
+    def power_off(self) -> None:
+        """Power off: the link first, so that no connection is closed by ending processes."""
         if self._first is None:
             return
         _do("ip", "link", "del", self._link)
@@ -171,16 +165,19 @@ class Host:
         self._first = None
 
     def start(self, *command: str | Path, **environment: str) -> Program:
-        """A program on this host, in its working folder."""
-        return Program(*self._entered(), "env", "-C", WORK, *command, environment=environment)
+        """Start a program on this host, in its working folder."""
+        return Program(*self._nsenter(), "env", "-C", WORK, *command, environment=environment)
 
-    def do(self, *command: str) -> str:
-        """Run a command on this host until it ends; what it says."""
-        return _do(*self._entered(), *command)
+    def run(self, *command: str) -> str:
+        """Run a command on this host and return its output."""
+        return _do(*self._nsenter(), *command)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call a function whose sockets, and those of the processes that it starts, are this
-        host's; all else is that of the calling process."""
+        """Call a function whose sockets, including those of its child processes, belong to this
+        host.
+
+        Everything else is that of the calling process.
+        """
         results: list[T] = []
         errors: list[BaseException] = []
 
@@ -191,7 +188,7 @@ class Host:
             except BaseException as error:
                 errors.append(error)
 
-        # A thread has a network of its own, if it wants, and ends with it.
+        # A thread can enter another network namespace, which ends with it.
         thread = threading.Thread(target=run)
         thread.start()
         thread.join()
@@ -200,7 +197,7 @@ class Host:
         return results[0]
 
     def processes(self, word: str = "") -> list[int]:
-        """Its processes in whose command line a word is, by their ids outside."""
+        """The outer ids of its processes whose command lines contain a word."""
         space = os.readlink(f"/proc/{self._pid}/ns/pid")
         found = []
         for process in Path("/proc").glob("[0-9]*"):
@@ -211,7 +208,8 @@ class Host:
         return found
 
     def kill(self, word: str, number: int = signal.SIGKILL) -> int:
-        """A signal to its processes with a word in their command line; how many there were."""
+        """Send a signal to the processes whose command lines contain a word; return their
+        number."""
         found = self.processes(word)
         for process in found:
             with contextlib.suppress(ProcessLookupError):
@@ -219,37 +217,38 @@ class Host:
         return len(found)
 
     def file(self, path: Path) -> Path:
-        """A file of this host, as it is called outside."""
+        """The outer path of a file on this host."""
         return Path(f"/proc/{self._pid}/root", *path.parts[1:])
 
     def cut(self) -> None:
-        """Take its cable out."""
+        """Disconnect from the network."""
         _do("ip", "link", "set", self._link, "down")
         self._is_linked = False
 
-    def mend(self) -> None:
-        """Put its cable in again."""
+    def restore_link(self) -> None:
+        """Reconnect to the network."""
         _do("ip", "link", "set", self._link, "up")
         self._is_linked = True
 
     @contextmanager
-    def slowed(self) -> Iterator[str]:
-        """A bad line in both directions: how bad, which is what the kernel can do."""
+    def slow_link(self) -> Iterator[str]:
+        """Degrade the link in both directions; yields a description, which depends on the
+        kernel."""
         outside = ("tc", "qdisc", "add", "dev", self._link, "root")
-        works = (
+        supported = (
             (kind, options)
-            for kind, options in _BAD_LINES.items()
+            for kind, options in _DEGRADATIONS.items()
             if subprocess.run([*outside, *options], capture_output=True).returncode == 0
         )
-        kind, options = next(works)
-        self.do("tc", "qdisc", "add", "dev", "eth0", "root", *options)
+        kind, options = next(supported)
+        self.run("tc", "qdisc", "add", "dev", "eth0", "root", *options)
         yield kind
         _do("tc", "qdisc", "del", "dev", self._link, "root")
-        self.do("tc", "qdisc", "del", "dev", "eth0", "root")
+        self.run("tc", "qdisc", "del", "dev", "eth0", "root")
 
     @contextmanager
     def full_disk(self) -> Iterator[None]:
-        """No room on its disk, until the end."""
+        """Fill the disk until the end of the block."""
         filler = self.disk / "filler"
         with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(b"\0" * 65_536) == 65_536:
@@ -257,14 +256,14 @@ class Host:
         yield
         filler.unlink()
 
-    def _entered(self) -> list[str]:
-        assert self._first is not None, f"{self.name} does not run"
+    def _nsenter(self) -> list[str]:
+        assert self._first is not None, f"{self.name} is not running"
         spaces = ("--net", "--mount", "--pid", "--uts", "--ipc")
         return ["nsenter", "--target", str(self._pid), *spaces, "--"]
 
 
-#: From the worst to what every kernel can do.
-_BAD_LINES: Mapping[str, Sequence[str]] = {
+#: From the worst to the one that every kernel supports.
+_DEGRADATIONS: Mapping[str, Sequence[str]] = {
     "200 ms later, 2 % lost": ("netem", "delay", "200ms", "50ms", "loss", "2%"),
     "512 kbit a second": ("tbf", "rate", "512kbit", "burst", "16kb", "latency", "400ms"),
 }
@@ -292,4 +291,4 @@ def _child_of(process: int) -> int:
 def _enter_network(process: int) -> None:
     with open(f"/proc/{process}/ns/net") as space:
         if CDLL(None, use_errno=True).setns(space.fileno(), _CLONE_NEWNET) != 0:
-            raise OSError(get_errno(), "the network cannot be entered")
+            raise OSError(get_errno(), "cannot enter the network namespace")

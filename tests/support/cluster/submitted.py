@@ -1,6 +1,5 @@
-"""An application that keeps ids (`support.running.topologies.identified`), submitted to a cluster.
-
-It is under load all the while."""
+"""An application with ids (`support.running.topologies.identified`), submitted to a cluster,
+under constant load."""
 
 from __future__ import annotations
 
@@ -16,45 +15,43 @@ from confluent_kafka import KafkaException
 
 from millstream import EXACTLY_ONCE_V2
 from millstream.record import TopicPartition
-from support.broker.records import Places
+from support.broker.topics import BrokerTopics
 from support.cluster.hosts import STATE, Host
 from support.cluster.masters import Cluster
 from support.machine.scripts import Program
-from support.running.instances import last_told, told
+from support.running.instances import last_report, reported
 from support.running.topologies.identified import Account, Identified
 from support.waiting import wait_for
 
 _SCRIPT = Path(__file__).parents[1] / "running" / "identified_instance.py"
 _PARTITIONS = 4
 _THREADS = 4
-#: All of them.
+#: All tasks.
 TASKS = sorted(f"{part}_{number}" for part in (0, 1) for number in range(_PARTITIONS))
-#: Those that have state.
+#: Tasks with state.
 STATEFUL = [task for task in TASKS if task.startswith("1_")]
 SESSION_TIMEOUT_S = 10
-#: What is waited for takes seconds where nobody else uses the machine.
+#: Recovery takes seconds on an idle machine.
 TIMEOUT_S = 240
-#: What a copy may lag behind without being cold, in changelog records: those of a few seconds.
+#: The acceptable recovery lag in changelog records: those of a few seconds.
 _LAG = 200
-#: What standbys lag behind under this load, at most.
+#: The maximum lag of standbys under this load.
 _LITTLE = 100
-#: How much of a log is shown.
+#: The number of log lines in messages.
 _LINES = 40
-#: How many records there are before anything happens.
+#: The number of records before the first fault.
 _BEFORE = 20_000
 
-#: What was measured, for who reads the output of the tests.
+#: Measurements for the output of the tests.
 measured: list[str] = []
 
 
 class Submitted:
-    """The application: its driver, its load, and what is known of its tasks.
+    """The application: its driver, its load, and the state of its tasks.
 
     Args:
-        cluster: where it runs.
-        folder: an empty one.
-        spark: further settings of Spark's.
-        settings: further ones of the application.
+        spark: further settings of Spark.
+        settings: further settings of the application.
     """
 
     def __init__(
@@ -72,29 +69,30 @@ class Submitted:
             "commit_interval_ms": 200,
             "acceptable_recovery_lag": _LAG,
             "log_level": "INFO",
-            # The least: whoever waits for warm state elsewhere moves, and its copy goes, only then.
+            # The minimum: moves to warm standbys, and the end of old copies, happen only at these
+            # rebalances.
             "probing_rebalance_interval_ms": 60_000,
             "consumer": {
                 "session.timeout.ms": 1_000 * SESSION_TIMEOUT_S,
                 "heartbeat.interval.ms": 1_000,
-                # A broker that was killed may let a group wait so long for members that are gone
-                # (docs/operations/running.md, "Defects of brokers 4.3").
+                # After a broker was killed, a group may wait this long for missing members
+                # (docs/operations/running.md, "Broker defects in Kafka 4.3").
                 "max.poll.interval.ms": 60_000,
             },
             **settings,
         }
         self._is_exact = settings.get("processing_guarantee") == EXACTLY_ONCE_V2
         self._driver: Program | None = None
-        self._places = Places(cluster.kafka.bootstrap_servers)
+        self._places = BrokerTopics(cluster.kafka.bootstrap_servers)
 
     @property
     def driver(self) -> Program:
-        """What runs on the driver's host."""
-        assert self._driver is not None, "it has not been submitted"
+        """The program on the driver's host."""
+        assert self._driver is not None, "the application has not been submitted"
         return self._driver
 
     def submit(self) -> None:
-        """Start a driver; does not wait for anything."""
+        """Start a driver without waiting for it."""
         self._driver = self.cluster.submit(
             _SCRIPT,
             self.cluster.kafka.bootstrap_servers,
@@ -105,30 +103,30 @@ class Submitted:
         )
 
     def end(self) -> None:
-        """End the driver's processes, at once."""
+        """Kill the driver's processes."""
         if self._driver is not None:
             with self._driver:
                 self._driver.signal_group(SIGKILL)
             self._driver = None
 
-    def crash_drivers_host(self) -> None:
-        """The driver's host loses its power, for longer than nobody could have noticed. Then it
-        starts again, and the program is submitted as at first."""
-        self.cluster.driver.die()
+    def crash_driver_host(self) -> None:
+        """Power the driver's host off, long enough to be noticed, boot it and submit the program
+        again."""
+        self.cluster.driver.power_off()
         self.end()
         self.cluster.driver.boot()
         self.submit()
 
     def on_hosts(self, role: str = "active") -> dict[str, list[str]]:
-        """The tasks in that role by host, as the driver said last."""
-        hosts: dict[str, dict[str, list[str]]] = last_told(self.driver).get("hosts", {})
+        """The tasks in a role by host, according to the driver's last report."""
+        hosts: dict[str, dict[str, list[str]]] = last_report(self.driver).get("hosts", {})
         return {host: tasks[role] for host, tasks in hosts.items() if tasks[role]}
 
     def is_settled(self) -> bool:
-        """Whether all threads are there, on hosts that are, and every task is active once and has
-        its standby."""
-        assert self.driver.is_running, self._told()
-        now = last_told(self.driver)
+        """Whether all threads run on live hosts, and every task is active once and has its
+        standby."""
+        assert self.driver.is_running, self._state_text()
+        now = last_report(self.driver)
         standbys = STATEFUL if self._settings.get("num_standby_replicas") else []
         return (
             now.get("state") == "RUNNING"
@@ -139,9 +137,9 @@ class Submitted:
         )
 
     def wait_settled(self) -> None:
-        """Wait for that. Then nobody has a task and its standby on one host."""
-        wait_for(self.is_settled, TIMEOUT_S, lambda: f"settled: {self._told()}")
-        assert not self.together(), last_told(self.driver)
+        """Wait until the application is settled; no task may share a host with its standby then."""
+        wait_for(self.is_settled, TIMEOUT_S, lambda: f"settled: {self._state_text()}")
+        assert not self.together(), last_report(self.driver)
 
     def busiest(self) -> Host:
         """The worker with the most tasks."""
@@ -160,12 +158,10 @@ class Submitted:
 
     @contextmanager
     def measured(self, fault: str) -> Iterator[Callable[[], None]]:
-        """A fault, which may cost what was not committed when it began. Then all goes on.
+        """Apply a fault, then wait for the recovery.
 
-        Gives a function that waits until it does, where that is to be while the fault lasts.
-
-        Args:
-            fault: what the block does.
+        Records that were uncommitted at the beginning may be repeated. Yields a function that waits
+        for the recovery, for callers that need it while the fault lasts.
         """
         with self.records.fault():
             began, ends = monotonic(), self._ends()
@@ -175,7 +171,7 @@ class Submitted:
                 wait_for(
                     lambda: self._is_committed(ends),
                     TIMEOUT_S,
-                    lambda: f"committed up to {ends}; {self._told()}",
+                    lambda: f"committed up to {ends}; {self._state_text()}",
                 )
                 took.append(monotonic() - began)
                 self.wait_settled()
@@ -196,56 +192,68 @@ class Submitted:
         try:
             committed = self._places.committed(self.records.application_id, self._inputs())
         except KafkaException:
-            # A broker that has just started answers before it knows everything again.
+            # A broker that has just started may not have loaded everything.
             return False
         return all(committed[place] >= end for place, end in ends.items())
 
     def _inputs(self) -> list[str]:
         return [self.records.records, self.records.repartition_topic]
 
-    def _told(self) -> str:
+    def _state_text(self) -> str:
         if self._driver is None:
             return "no driver"
         lines = [line for line in self._driver.errors.splitlines() if " INFO " not in line]
-        executors = "\n".join(self.cluster.executors_said())
-        return f"{last_told(self._driver)}; {_end(lines)}\n{executors}\n{self._group()}"
+        executors = "\n".join(self.cluster.executor_output())
+        return f"{last_report(self._driver)}; {_end(lines)}\n{executors}\n{self._group()}"
 
     def _group(self) -> str:
         try:
-            return self._places.group(self.records.application_id)
-        except KafkaException as error:
-            return f"the group is not told of: {error}"
+            group = self._places.group(self.records.application_id)
+        except (KafkaException, AssertionError) as error:
+            return f"the group cannot be described: {error}"
+        members = (
+            f"{member.member_id} of {member.host}: "
+            f"{len(member.assignment.topic_partitions)} partitions"
+            for member in group.members
+        )
+        return "\n".join([f"group: {group.state.name}", *members])
 
     def check(self) -> Account:
-        """Nothing is lost, and exactly once nothing is repeated. The load must have stopped."""
+        """Check that no record is lost, or repeated under exactly-once.
+
+        The load must have stopped.
+        """
         if self._is_exact:
             self.records.may_repeat = self._written_again()
         try:
             return self.records.check(TIMEOUT_S)
         except AssertionError as error:
-            error.add_note(self._told())
+            error.add_note(self._state_text())
             raise
 
     def _written_again(self) -> int:
-        """How many records of the input are there too often: what the load itself repeated."""
+        """The number of duplicates in the input, caused by the load itself."""
         topic = self.records.records
-        again = len(self._places.read([topic])[topic]) - self.records.written
-        if again:
-            measured.append(f"the load has written {again} records again")
-        return again
+        duplicates = len(self._places.read([topic])[topic]) - self.records.written
+        if duplicates:
+            measured.append(f"the load has written {duplicates} records twice")
+        return duplicates
 
     def stateful_on(self, host: Host) -> list[int]:
         """The partitions whose stateful tasks are active on a host."""
         return [int(each[2:]) for each in self.on_hosts().get(host.name, []) if each in STATEFUL]
 
     def unread(self, partitions: Iterable[int]) -> dict[int, int]:
-        """How many changelog records of these the standbys have not read, at most."""
+        """The maximum number of changelog records that standbys of these partitions have not
+        read."""
         ends = self._changelog_ends()
         return {number: ends[number] - self._copied(number) for number in partitions}
 
     def wait_warm(self) -> None:
-        """Wait until all standbys have read all but little of what they are to copy, and nobody
-        else has: what a task leaves behind where it was before it moved would count as well."""
+        """Wait until all standbys have caught up, with copies made after the last move of a task.
+
+        Copies that a task leaves behind when it moves would count as well.
+        """
         placed, ends = None, self._changelog_ends()
 
         def is_warm() -> bool:
@@ -259,13 +267,13 @@ class Submitted:
         wait_for(is_warm, TIMEOUT_S, lambda: f"warm: {self.unread(range(_PARTITIONS))}")
 
     def _changelog_ends(self) -> list[int]:
-        """Where the changelog ends, partition by partition."""
+        """The end of each changelog partition."""
         (changelog,) = self.records.changelog_topics
         ends = self._places.ends([changelog])
         return [high for _, (_, high) in sorted(ends.items())]
 
     def _copied(self, number: int) -> int:
-        """Where the standby of a partition goes on to read, as it said last."""
+        """The next offset of a partition's standby, according to its last report."""
         for line in reversed(self.driver.lines):
             what, _, rest = line.partition(" ")
             if what in ("copying", "copied"):
@@ -275,17 +283,17 @@ class Submitted:
         return 0
 
     def restorations(self) -> list[list[int]]:
-        """Of each restoration so far: the partition, and how many records were read."""
-        return [[int(each) for each in one] for one in told(self.driver, "restored")]
+        """All restorations so far: the partition and the number of records."""
+        return [[int(each) for each in one] for one in reported(self.driver, "restored")]
 
     def copies(self, number: int) -> str:
-        """What was told last of copying and restoring a partition, in its order, and what threads
-        logged of its task and of the group."""
+        """The latest reports about copying and restoring a partition, and the log lines of its
+        task."""
         kinds = ("copying", "copied", "suspended", "restoring", "restored")
         starts = tuple(f"{kind} [{number}, " for kind in kinds)
-        told = [line for line in self.driver.lines if line.startswith(starts)]
-        logged = self.cluster.executors_logged(f"1_{number}")
-        return "\n".join([*told[-_LINES:], *logged])
+        reports = [line for line in self.driver.lines if line.startswith(starts)]
+        logged = self.cluster.executor_log_lines(f"1_{number}")
+        return "\n".join([*reports[-_LINES:], *logged])
 
 
 def _end(lines: Sequence[str]) -> str:
@@ -296,13 +304,14 @@ def _end(lines: Sequence[str]) -> str:
 def submitted(
     cluster: Cluster, folder: Path, spark: Mapping[str, str] | None = None, **settings: Any
 ) -> Iterator[Submitted]:
-    """The application, settled and under load until the end; then everything is there once."""
+    """Run the application, settled and under load, until the end of the block; then check its
+    output."""
     application = Submitted(cluster, folder, spark, **settings)
     with ExitStack() as last:
         last.callback(application.end)
         application.submit()
         application.wait_settled()
         application.records.write(_BEFORE)
-        with application.records.arriving():
+        with application.records.continuous_input():
             yield application
         application.check()

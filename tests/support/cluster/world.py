@@ -1,11 +1,12 @@
-"""A world of hosts of its own: namespaces that are gone when the process that made them is.
+"""A world of hosts: namespaces that end with the process that created them.
 
-Inside, networks, mounts, host names and processes are others than outside, so nothing outside can
-be broken or left behind: the kernel kills every process of a world, however its first one ends.
+Networks, mounts, host names and processes inside are separate from those outside, so nothing
+outside can be damaged or left behind: the kernel kills all processes of a world when its first one
+ends.
 
     python -m support.cluster.world COMMAND...
 
-runs a command in a world, or says why there can be none.
+runs a command in a world, or prints the reason why there can be none.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import shutil
 import subprocess
 import sys
 
-#: Set inside to the network's identity, so that nobody takes what it has inherited for a world.
+#: Set inside to the outer network's identity, so that an inherited variable is not mistaken for a
+#: world.
 _MARK = "MILLSTREAM_WORLD"
 _TRIAL_S = 30
 
-#: What a world must be able to do, tried in one that is thrown away.
+#: The required capabilities, tried in temporary namespaces.
 _TRIAL = """
 set -e
 ip link add trial-bridge type bridge
@@ -29,8 +31,8 @@ hostname trial
 unshare --net --mount --pid --fork --mount-proc --uts true
 """
 
-#: The first process waits for all others, and gives their ends to nobody: `exec` would make the
-#: command the one whose signals are ignored and whose orphans are never waited for.
+#: The first process reaps all others. With `exec`, the command itself would be process 1, which
+#: ignores signals and does not reap orphans.
 _FIRST = 'ip link set lo up; "$@"; exit $?'
 
 
@@ -39,32 +41,32 @@ def is_inside() -> bool:
     return os.environ.get(_MARK) is not None and os.environ[_MARK] != _network()
 
 
-def hindrance() -> str | None:
-    """Why there can be no world on this machine; None where there can."""
+def unavailable_reason() -> str | None:
+    """The reason why this machine cannot create a world; None if it can."""
     for tool in ("unshare", "nsenter", "ip", "tc", "bash", "mount"):
         if shutil.which(tool) is None:
             return f"there is no `{tool}`"
     if os.geteuid() != 0:
-        return "namespaces are made by root, which this is not"
+        return "only root can create namespaces"
     try:
         trial = subprocess.run(
-            _entered("bash", "-c", _TRIAL), capture_output=True, text=True, timeout=_TRIAL_S
+            _unshared("bash", "-c", _TRIAL), capture_output=True, text=True, timeout=_TRIAL_S
         )
     except subprocess.TimeoutExpired:
         return f"making namespaces took longer than {_TRIAL_S} s"
     if trial.returncode == 0:
         return None
-    said = (trial.stderr.strip().splitlines() or ["it does not say why"])[-1]
-    return f"namespaces with bridges and mounts are not allowed here: {said}"
+    message = (trial.stderr.strip().splitlines() or ["no error message"])[-1]
+    return f"namespaces with bridges and mounts are not allowed here: {message}"
 
 
 def run_inside(*command: str) -> int:
-    """Run a command in a world of its own; its exit code."""
-    first = _entered("bash", "-c", _FIRST, "world", *command)
+    """Run a command in its own world and return its exit code."""
+    first = _unshared("bash", "-c", _FIRST, "world", *command)
     return subprocess.run(first, env={**os.environ, _MARK: _network()}).returncode
 
 
-def _entered(*command: str) -> list[str]:
+def _unshared(*command: str) -> list[str]:
     spaces = ("--net", "--mount", "--pid", "--uts", "--ipc")
     return ["unshare", *spaces, "--fork", "--kill-child", "--mount-proc", *command]
 
@@ -74,8 +76,8 @@ def _network() -> str:
 
 
 def main() -> int:
-    """Run the command that is given in a world; its exit code, or 0 if there can be no world."""
-    reason = hindrance()
+    """Run the given command in a world and return its exit code, or 0 if there can be no world."""
+    reason = unavailable_reason()
     if reason is not None:
         print(f"Skipped: {reason}\n0 passed, 0 failed")  # noqa: T201
         return 0

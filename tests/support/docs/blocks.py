@@ -1,4 +1,4 @@
-"""The blocks of Python in pages: found, told apart, and run."""
+"""The Python blocks of pages: finds, classifies and runs them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.doc_examples import compare
 
 ROOT = Path(__file__).parents[3]
 
-#: What may stand before a block, and keeps it from being run with the others of its page.
+#: A marker before a block that excludes it from the blocks run together with its page.
 BLOCK = re.compile(
     r"^(?:<!-- (?P<mark>not run|on a broker|file: [^\n]+) -->\n+)?"
     r"^```(?P<kind>python|pycon)\n(?P<code>.*?)^```$",
@@ -26,10 +26,9 @@ class Block(NamedTuple):
     """A block of Python in a page.
 
     Attributes:
-        code: what is in it.
-        kind: `python`, which is executed, or `pycon`, which is compared with what it shows.
-        line: on which its code begins.
-        mark: what stands before it; empty for nothing.
+        kind: `python`, which is executed, or `pycon`, whose output is compared.
+        line: the first line of its code.
+        mark: the marker before it; empty for none.
     """
 
     code: str
@@ -39,12 +38,12 @@ class Block(NamedTuple):
 
 
 def name(path: Path) -> str:
-    """A page by its place in the checkout."""
+    """The path of a page in the checkout."""
     return str(path.relative_to(ROOT))
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Those of a page, from top to bottom."""
+    """The blocks of a page, from top to bottom."""
     text = page.read_text(encoding="utf-8")
     for found in BLOCK.finditer(text):
         line = text.count("\n", 0, found.start("code")) + 1
@@ -54,14 +53,11 @@ def blocks(page: Path) -> Iterator[Block]:
 def execute(
     block: Block, page: Path, namespace: dict[str, Any], fixtures: Mapping[str, Any] = {}
 ) -> None:
-    """Runs a block of a page in the page's namespace.
+    """Execute a block of a page in the page's namespace.
 
-    Functions that are called `test_...` are called if they take no other arguments than these.
+    Functions named `test_...` are called if `fixtures` has all their arguments.
 
     Args:
-        block: what to run.
-        page: where it is, for tracebacks.
-        namespace: of the page.
         fixtures: arguments of such functions by name.
     """
     if block.kind == "pycon":
@@ -71,12 +67,12 @@ def execute(
         compare(test)
         namespace.update(test.globs)
         return
-    # The lines before it, so that tracebacks name the line of the page.
+    # Preceding empty lines make tracebacks show the page's line numbers.
     code = compile("\n" * (block.line - 1) + block.code, str(page), "exec", dont_inherit=True)
     exec(code, namespace)
     for statement in ast.parse(block.code).body:
         if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test_"):
             function = namespace[statement.name]
-            wanted = inspect.signature(function).parameters
-            if wanted.keys() <= fixtures.keys():
-                function(**{each: fixtures[each] for each in wanted})
+            needed = inspect.signature(function).parameters
+            if needed.keys() <= fixtures.keys():
+                function(**{each: fixtures[each] for each in needed})

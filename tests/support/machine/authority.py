@@ -1,4 +1,4 @@
-"""Certificates for TLS on this machine, signed by an authority of the test."""
+"""TLS certificates for this machine, signed by a test authority."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from millstream.server.settings import TlsSettings
+from millstream.server.server_settings import TlsSettings
 
-#: What all keys are encrypted with.
+#: The password of all keys.
 PASSWORD = "of-the-key"
 
 
 class Authority:
-    """An authority, and the files with what it has signed."""
+    """An authority and the files with the certificates that it has signed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -28,7 +28,7 @@ class Authority:
         self.certificate.write_bytes(self._signed(self._name, self._key, is_authority=True))
 
     def sign(self, name: str) -> TlsSettings:
-        """A certificate for this machine, with its key in a file of its own."""
+        """Create a certificate for this machine; its key is in a file of its own."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate, private = self._folder / f"{name}.pem", self._folder / f"{name}.key"

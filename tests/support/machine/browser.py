@@ -1,4 +1,4 @@
-"""Headless Chromium beside a test, driven by selenium."""
+"""Headless Chromium, driven by selenium."""
 
 from __future__ import annotations
 
@@ -34,25 +34,21 @@ _FLAGS = (
 
 
 class Browser:
-    """One window of Chromium.
-
-    Args:
-        driver: selenium's.
-    """
+    """A window of Chromium."""
 
     def __init__(self, driver: Chrome) -> None:
         self.driver = driver
 
     def open(self, url: str) -> None:
-        """Another page."""
+        """Open a page."""
         self.driver.get(url)
 
     def go(self, way: str) -> None:
-        """Another view of the same page: what stands behind the `#`."""
+        """Open another view of the same page: the part after the `#`."""
         self.run("location.hash = arguments[0]", way)
 
     def look(self, width: int, height: int, theme: str = "light") -> None:
-        """How large the window is, and which colours the system has."""
+        """Set the window's size and the system's color scheme."""
         self.driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
@@ -63,11 +59,11 @@ class Browser:
         )
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """What a script in the page returns."""
+        """Run a script in the page and return its result."""
         return self.driver.execute_script(script, *arguments)
 
     def find(self, css: str, timeout_s: float = 20) -> WebElement:
-        """The first element of a selector, once there is one."""
+        """Wait for the first element that matches a selector."""
 
         def first() -> WebElement | None:
             found = self.driver.find_elements(By.CSS_SELECTOR, css)
@@ -76,29 +72,30 @@ class Browser:
         return wait_for(first, timeout_s, lambda: f"{css} is on the page: {self.text()}")
 
     def all(self, css: str) -> list[WebElement]:
-        """The elements of a selector, now."""
+        """The elements that match a selector."""
         return self.driver.find_elements(By.CSS_SELECTOR, css)
 
     def text(self, css: str = "body") -> str:
-        """What can be read in the first element of a selector, now."""
+        """The visible text of the first element that matches a selector."""
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", css))
 
     def texts(self, css: str) -> list[str]:
-        """The same of all of them."""
+        """The same for all matching elements."""
         script = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
         return [str(each) for each in self.run(script, css)]
 
-    def await_text(self, css: str, *words: str, timeout_s: float = 30) -> str:
-        """Wait until all of these can be read there; what stands there then."""
+    def await_text(self, css: str, *words: str) -> str:
+        """Wait until the element's text contains all of these texts, and return its text."""
 
         def shown() -> str | None:
             text = self.text(css)
             return text if all(word in text for word in words) else None
 
-        return wait_for(shown, timeout_s, lambda: f"{words} in {css}: {self.text(css)!r}")
+        return wait_for(shown, 30, lambda: f"{words} in {css}: {self.text(css)!r}")
 
     def click(self, css: str) -> None:
-        """Click on the first element of a selector, once it stays long enough for that."""
+        """Click on the first element that matches a selector, once it is stable enough to be
+        clicked."""
 
         def clicked() -> bool:
             try:
@@ -110,23 +107,23 @@ class Browser:
         wait_for(clicked, 10, f"{css} is clicked")
 
     def type(self, css: str, text: str) -> None:
-        """Replace what stands in a field."""
+        """Replace the content of a field."""
         field = self.find(css)
         field.clear()
         field.send_keys(text)
 
     def press(self, *keys: str) -> None:
-        """Press keys, whatever has the focus."""
+        """Press keys in the focused element."""
         for key in keys:
             ActionChains(self.driver).send_keys(key).perform()
 
     def errors(self) -> list[str]:
-        """What the browser has complained about since the last call."""
+        """The browser's log of errors since the last call."""
         log: list[dict[str, Any]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
         return [str(each["message"]) for each in log if each["level"] == "SEVERE"]
 
     def screenshot(self, path: Path) -> None:
-        """What is seen, as a PNG."""
+        """Save a screenshot as a PNG."""
         shot = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(shot["data"]))
@@ -134,11 +131,7 @@ class Browser:
 
 @contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
-    """A browser that keeps nothing.
-
-    Args:
-        folder: for its profile.
-    """
+    """Start a browser that keeps nothing."""
     options = Options()
     for flag in (*_FLAGS, f"--user-data-dir={folder}"):
         options.add_argument(flag)

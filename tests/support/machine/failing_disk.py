@@ -1,16 +1,15 @@
-"""Disks and storages that fail when a test says so."""
+"""Disks and storages that fail on request."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from millstream.record import TaskId, TopicPartition
+from millstream.record import TaskId
 from millstream.state.directories.disk import Disk
-from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset, Storage
 from millstream.state.storage.storages import Storages, storage_error
 
 NO_SPACE = "IO error: No space left on device: While appending to file: 000008.log"
@@ -19,21 +18,18 @@ CORRUPTION = "Corruption: block checksum mismatch"
 
 
 class FailingStorages:
-    """Storages that work until told how to fail.
-
-    Args:
-        inner: what works.
+    """Storages that fail on request.
 
     Attributes:
-        failures: what the database says by what is tried: `open`, `delete`, `read`, `scan`,
-            `write`, `close`.
+        failures: the database's error by operation: `open`, `delete`, `read`, `scan`, `write`,
+            `close`.
     """
 
     def __init__(self, inner: Storages) -> None:
         self.failures: dict[str, str] = {}
         self._inner = inner
 
-    def open(self, name: str, directory: Path, task_id: TaskId) -> Storage:
+    def open(self, name: str, directory: Path, task_id: TaskId) -> Any:
         self.check("open", name, directory, task_id)
         return _FailingStorage(self, (name, directory, task_id), self._inner)
 
@@ -56,6 +52,10 @@ class FailingStorages:
             raise failure from error
 
 
+#: The operation of each method of a storage that can fail.
+_OPERATIONS = {"get": "read", "get_many": "read", "scan": "scan", "write_batch": "write"}
+
+
 class _FailingStorage:
     def __init__(
         self, owner: FailingStorages, place: tuple[str, Path, TaskId], storages: Storages
@@ -65,50 +65,24 @@ class _FailingStorage:
         self._inner = storages.open(*place)
         self.on_failure: Callable[[Exception], None] = lambda error: None
 
-    def _check(self, attempt: str) -> None:
-        self._owner.check(attempt, *self._place, self.on_failure)
+    def __getattr__(self, name: str) -> Any:
+        method, operation = getattr(self._inner, name), _OPERATIONS.get(name)
+        if operation is None:
+            return method
 
-    def is_empty(self) -> bool:
-        return self._inner.is_empty()
+        def checked(*arguments: Any, **named: Any) -> Any:
+            self._owner.check(operation, *self._place, self.on_failure)
+            return method(*arguments, **named)
 
-    def get(self, key: bytes) -> bytes | None:
-        self._check("read")
-        return self._inner.get(key)
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        self._check("read")
-        return self._inner.get_many(keys)
-
-    def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> ByteItems:
-        self._check("scan")
-        return self._inner.scan(start, end, reverse=reverse)
-
-    def approximate_num_entries(self) -> int:
-        return self._inner.approximate_num_entries()
-
-    def write_batch(
-        self,
-        items: Mapping[bytes, bytes | None],
-        offset: ChangelogOffset | None,
-        *,
-        dropped: Sequence[tuple[bytes, bytes]] = (),
-    ) -> None:
-        self._check("write")
-        self._inner.write_batch(items, offset, dropped=dropped)
-
-    def expect_many(self, expected: bool) -> None:
-        self._inner.expect_many(expected)
-
-    def committed_offset(self, partition: TopicPartition) -> int | None:
-        return self._inner.committed_offset(partition)
+        return checked
 
     def close(self) -> None:
         self._inner.close()
-        self._check("close")
+        self._owner.check("close", *self._place, self.on_failure)
 
 
 class FullDisk(Disk):
-    """A disk on which nothing can be made or written while it is full."""
+    """A disk on which nothing can be created or written while it is full."""
 
     def __init__(self) -> None:
         self.is_full = False

@@ -1,4 +1,4 @@
-"""Starting a Java program on Kafka Streams beside a test, and stopping it."""
+"""Runs a Java program on Kafka Streams."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ class JavaProgram(Program):
 
     Args:
         source: of its class, in a file of that name.
-        arguments: of its `main`.
-        more: sources of further classes.
 
     Raises:
-        OracleUnavailable: Java, its compiler or the jars of Kafka Streams are not there.
+        OracleUnavailable: Java, its compiler or the jars of Kafka Streams are missing.
     """
 
     def __init__(self, source: Path, *arguments: str, more: Iterable[Path] = ()) -> None:
@@ -35,7 +33,7 @@ class JavaProgram(Program):
         super().__init__(java.path, *options, "-cp", path, source.stem, *arguments)
 
     def restored(self) -> dict[str, int]:
-        """How many records were restored by now, by store."""
+        """The number of restored records so far, by store."""
         totals: Counter[str] = Counter()
         for line in self.lines:
             if found := re.fullmatch(r"RESTORED (\S+) (\d+)", line):
@@ -45,7 +43,7 @@ class JavaProgram(Program):
 
 @contextmanager
 def interop(*arguments: str) -> Iterator[JavaProgram]:
-    """The application of tests/java, once it says RUNNING; commits and ends at the end."""
+    """Run the application of tests/java, from RUNNING to its orderly end."""
     with JavaProgram(SOURCES / "Interop.java", *arguments) as program:
         program.wait_for_line("RUNNING", START_TIMEOUT_S)
         yield program

@@ -1,4 +1,4 @@
-"""What a closed application must not leave behind: threads, worker processes, open ports."""
+"""Resources that a closed application must release: threads, worker processes, open ports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def runs(pid: int) -> bool:
 
 
 def descendants(root: int) -> list[int]:
-    """The processes that a process has started, and those that they have."""
+    """The child processes of a process, recursively."""
     children: dict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and runs(int(entry.name)):
@@ -35,18 +35,14 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def stream_thread_workers(root: int | None = None) -> set[int]:
-    """PySpark's worker processes among the descendants of a process, by default of this one."""
-    # The daemon's own children are the workers; the daemon stays as long as its session.
-    return {
-        pid
-        for pid in descendants(root or os.getpid())
-        if _is_daemon(pid) and _is_daemon(_parent(pid))
-    }
+def stream_thread_workers() -> set[int]:
+    """PySpark's worker processes among the descendants of this process."""
+    # The daemon's children are the workers; the daemon lives as long as its session.
+    return {pid for pid in descendants(os.getpid()) if _is_daemon(pid) and _is_daemon(_parent(pid))}
 
 
 def listening_ports() -> set[int]:
-    """The TCP ports that this process listens on."""
+    """The TCP ports on which this process listens."""
     inodes = set()
     for link in Path("/proc/self/fd").iterdir():
         try:
@@ -65,11 +61,11 @@ def listening_ports() -> set[int]:
 
 
 def alive() -> set[str]:
-    """Threads, workers and ports of this process, each in words."""
+    """Descriptions of the threads, workers and ports of this process."""
     threads = {
         f"thread {thread.name} ({thread.ident})"
         for thread in threading.enumerate()
-        # Made by `logging` for one that is no thread of Python's, or has just ended.
+        # Created by `logging` for a thread that Python did not start, or that has just ended.
         if not thread.name.startswith("Dummy-")
     }
     workers = {f"worker {pid}" for pid in stream_thread_workers()}
@@ -77,11 +73,11 @@ def alive() -> set[str]:
 
 
 @contextmanager
-def nothing_left(timeout_s: float = 15) -> Iterator[None]:
-    """What comes into being inside is gone soon after."""
+def nothing_left() -> Iterator[None]:
+    """Check that resources created in the block are released soon after it."""
     before = alive()
     yield
-    wait_for(lambda: alive() <= before, timeout_s, f"gone: {alive() - before}")
+    wait_for(lambda: alive() <= before, 15, f"released: {alive() - before}")
 
 
 def _parent(pid: int) -> int:

@@ -24,10 +24,9 @@ time.sleep(60)
 
 @contextmanager
 def lock_held(state_dir: Path, what: str) -> Iterator[Program]:
-    """The process, which is killed at the end if that has not happened before.
+    """Start the process, which is killed at the end unless it has ended before.
 
     Args:
-        state_dir: of the application `app`.
         what: `app`, or the id of a task.
     """
     with python(_HOLDER, state_dir, what) as holder:

@@ -1,4 +1,4 @@
-"""Other versions of packages than the locked ones: in a folder that processes look into first."""
+"""Other versions of packages than the locked ones, in a folder that processes search first."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from pathlib import Path
 import pytest
 
 _TESTS = Path(__file__).parents[2]
-#: What pip says where it can reach no index.
+#: pip's errors if no index is reachable.
 _NO_NETWORK = re.compile(r"NewConnectionError|NameResolutionError|ConnectTimeout|ProxyError")
 
 
 def installed(requirement: str, folder: Path, timeout_s: float = 120) -> Path:
-    """A folder with one package and nothing else; the test is skipped where there is no network.
+    """Install one package into a folder; skips the test if there is no network.
 
     Args:
         requirement: for example `kafka-python==3.0.4`.
-        folder: an empty one.
-        timeout_s: how long pip may take.
     """
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--retries", "1"]
     done = subprocess.run(
@@ -39,13 +37,7 @@ def installed(requirement: str, folder: Path, timeout_s: float = 120) -> Path:
 
 
 def run(folder: Path, arguments: Sequence[str], timeout_s: float) -> str:
-    """What Python prints with that folder first on its path.
-
-    Args:
-        folder: of `installed`.
-        arguments: of Python: what is run, and its own arguments.
-        timeout_s: how long it may take.
-    """
+    """Run Python with that folder first on its path, and return the output."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (folder, _TESTS)))},

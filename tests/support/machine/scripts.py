@@ -1,4 +1,4 @@
-"""Programs beside a test, each in a process group of its own, as in a terminal."""
+"""Programs that a test starts, each in its own process group, as in a terminal."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import Self
 
 from support.waiting import wait_for
 
-#: How long what a program wrote last may take to be read.
+_TESTS = Path(__file__).parents[2]
+#: The time to read the last output of a program.
 _LAST_LINES_S = 2.0
 
 
 class Program:
-    """A command that runs until it ends, or until the `with` block does, with all its children.
+    """A command that runs until it ends or the `with` block does, with all its children.
 
     Args:
-        command: the program and its arguments.
-        home: its working directory; by default that of the test.
-        environment: variables on top of those of the test.
-        alone: whether these are all that it has, and none is the test's.
+        home: its working directory; by default the test's.
+        environment: variables in addition to the test's.
+        clean_environment: whether the test's variables are left out.
 
     Attributes:
-        lines: what it has written to stdout so far.
+        lines: its output to stdout so far.
     """
 
     def __init__(
@@ -37,14 +37,14 @@ class Program:
         *command: str | Path,
         home: Path | None = None,
         environment: Mapping[str, str] | None = None,
-        alone: bool = False,
+        clean_environment: bool = False,
     ) -> None:
         self.lines: list[str] = []
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._child = subprocess.Popen(
             command,
             cwd=home,
-            env={**({} if alone else os.environ), **(environment or {})},
+            env={**({} if clean_environment else os.environ), **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -68,18 +68,18 @@ class Program:
 
     @property
     def errors(self) -> str:
-        """What it wrote to stderr."""
-        # Read by place: the child writes where the file that both share is positioned.
+        """The output to stderr."""
+        # Read with an explicit offset: the child writes at the shared file position.
         size = os.fstat(self._stderr.fileno()).st_size
         return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace")
 
     @property
     def is_running(self) -> bool:
-        """Whether the program itself, its children aside, has not ended."""
+        """Whether the program itself is running, regardless of its children."""
         return self._child.poll() is None
 
     def wait_for_line(self, start: str, timeout_s: float = 60) -> str:
-        """The first line of its output that starts so, without that start."""
+        """Wait for a line of output with this prefix, and return the rest of the line."""
         wait_for(
             lambda: self._line(start) is not None or not self._reading.is_alive(),
             timeout_s,
@@ -89,7 +89,7 @@ class Program:
         assert line is not None, f"no line {start!r} in {self.lines}; stderr: {self.errors}"
         return line.removeprefix(start).strip()
 
-    def say(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         """Write a line to its stdin."""
         assert self._child.stdin is not None
         self._child.stdin.write(f"{line}\n")
@@ -111,20 +111,20 @@ class Program:
             os.killpg(self.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL to the program alone; returns when it is gone."""
+        """Send SIGKILL to the program alone; returns when it has ended."""
         self._child.kill()
         self._child.wait(30)
 
     def wait_ended(self, timeout_s: float) -> int:
-        """Wait until the program has ended, and what it wrote last is read; its exit code."""
+        """Wait until the program has ended and its last output is read; return the exit code."""
         code = self._child.wait(timeout_s)
-        # Without an end where a child of its own still holds the other end.
+        # There is no end of file while a child holds the pipe open.
         self._reading.join(_LAST_LINES_S)
         return code
 
     def group_exists(self) -> bool:
-        """Whether any process of its group is still there: not those in groups of their own."""
-        # One that has ended is there in name until it is waited for.
+        """Whether any process of its group exists, except for those in groups of their own."""
+        # A terminated program remains a zombie until it is polled.
         self._child.poll()
         try:
             os.killpg(self.pid, 0)
@@ -145,10 +145,8 @@ class Script(Program):
     """A Python script.
 
     Args:
-        path: the script.
-        arguments: for it.
         home: an empty folder for its working directory.
-        imports: a folder whose modules it may import.
+        imports: a folder with modules that it can import.
     """
 
     def __init__(
@@ -160,22 +158,18 @@ class Script(Program):
         super().__init__(sys.executable, path, *arguments, home=home, environment=environment)
 
 
+def support_script(name: str, *arguments: str, home: Path) -> Script:
+    """A script of `support.running`, by its file name."""
+    return Script(_TESTS / "support" / "running" / name, *arguments, home=home, imports=_TESTS)
+
+
 def python(code: str, *arguments: str | Path) -> Program:
-    """A program that is Python code."""
+    """Run Python code as a program."""
     return Program(sys.executable, "-c", code, *arguments)
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and is not waited for does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
 def processes_in(folder: Path) -> list[int]:
-    """The processes whose working directory is a folder."""
+    """The processes with this working directory."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

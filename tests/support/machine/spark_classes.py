@@ -1,10 +1,11 @@
-"""Keeps what Spark's JVM has loaded at its start, so that the tests' many sessions start faster.
+"""Archives the classes that Spark's JVM loads at its start, so that the tests' sessions start
+faster.
 
-`make test` calls this as a program, with the file to write. Later JVMs map the file instead of
-loading and checking 13,000 classes each (the JDK's class data sharing, JEP 350): a session is
-there after 3.2 s in place of 5.5 s, for 2.5 s of a processor in place of 5, and its first query
-takes 1.9 s of a processor in place of 3.6. A JVM to which the file does not fit, for example after
-an update of Java, leaves it aside without a word.
+`make test` runs this as a program, with the file to write. Later JVMs map the file instead of
+loading and checking 13,000 classes each (the JDK's class data sharing, JEP 350): a session starts
+in 3.2 s instead of 5.5 s, with 2.5 s of processor time instead of 5, and its first query takes 1.9
+s of processor time instead of 3.6. A JVM that the file does not fit (after an update of Java, for
+example) silently ignores it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-#: Where `make test` has it kept.
+#: The archive that `make test` creates.
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-#: The JVM's second compiler pays for itself only in processes that live longer: 3 s a start. Nor do
-#: heaps as small as these need a collector with threads of its own, which takes another second.
+#: The JVM's second compiler pays off only in long-lived processes: it costs 3 s per start. Small
+#: heaps do not need a collector with its own threads, which costs another second.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _WRITTEN_S = 600
 _SESSION = """
@@ -47,19 +48,19 @@ session.stop()
 
 
 def start_options(archive: Path = ARCHIVE) -> str:
-    """What `SPARK_SUBMIT_OPTS` should say for sessions of tests."""
+    """The value of `SPARK_SUBMIT_OPTS` for sessions of tests."""
     if not archive.exists():
         return SHORT_LIVED
-    # The log would tell on stdout, which is a program's own, that an archive does not fit.
+    # The log would report an unsuitable archive on stdout, which belongs to the program.
     return f"{SHORT_LIVED} -XX:SharedArchiveFile={archive} -Xlog:disable"
 
 
 def write(archive: Path) -> None:
-    """Run a small job on a session and keep what it has loaded."""
+    """Run a small job in a session and archive the loaded classes."""
     unfinished = archive.with_suffix(f".{os.getpid()}")
     options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={unfinished} -Xlog:disable"
-    # Both outputs are the JVM's too, which writes the file after Python has ended: whoever reads
-    # them to their end has waited for it.
+    # The JVM also holds both outputs and writes the file after Python has ended: reading them to
+    # their end waits for it.
     ended = subprocess.run(
         [sys.executable, "-c", _SESSION],
         env=os.environ | {"SPARK_SUBMIT_OPTS": options},

@@ -1,5 +1,8 @@
-"""A standalone Spark cluster with several hosts on this machine: each has a loopback address, by
-which Spark names it, and an environment of its own."""
+"""A standalone Spark cluster with several hosts on this machine, which have loopback addresses as
+names.
+
+Each host has its own environment.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,10 @@ _START_S = 180
 
 
 class Standalone:
-    """A master and a worker on each host, from when it is entered until it is left.
+    """A master and a worker on each host; a context manager.
 
     Args:
-        folder: where workers keep what they write.
-        hosts: their addresses, such as 127.0.0.2, with variables of their environments.
-        slots: how many tasks each host runs at a time.
-
-    Attributes:
-        master: what a session is told.
+        hosts: their addresses, such as 127.0.0.2, with environment variables.
     """
 
     def __init__(self, folder: Path, hosts: Mapping[str, Mapping[str, str]], slots: int) -> None:
@@ -48,7 +46,7 @@ class Standalone:
     def __enter__(self) -> Self:
         address, port = self.master.removeprefix("spark://").split(":")
         self._start("master.Master", "--host", address, "--port", port, environment={})
-        # Whoever does not find it at once waits for twenty seconds.
+        # A worker that does not reach the master at once retries only after twenty seconds.
         wait_for(lambda: _listens(address, int(port)), _START_S, "the master listens")
         for host, environment in self._hosts.items():
             work = str(self._folder / f"worker-{host}")
@@ -61,7 +59,7 @@ class Standalone:
         self._all.close()
 
     def kill(self, host: str) -> None:
-        """End Spark's processes on a host, without a warning."""
+        """Kill Spark's processes on a host."""
         self._workers[host].signal_group(signal.SIGKILL)
 
     def _start(self, name: str, *given: str, environment: Mapping[str, str]) -> Program:
@@ -78,7 +76,7 @@ class Standalone:
 
     @contextlib.contextmanager
     def session(self) -> Iterator[SparkSession]:
-        """A session with an executor on each host."""
+        """Create a session with an executor on each host."""
         session = (
             SparkSession.builder.master(self.master)
             .config("spark.ui.enabled", "false")
@@ -98,7 +96,7 @@ class Standalone:
 
 
 def _imports() -> str:
-    """Where executors find the modules of the tests."""
+    """The import path with the tests' modules for executors."""
     return os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_TESTS))))
 
 

@@ -1,4 +1,5 @@
-"""A TCP proxy between clients and a broker, which can cut connections, hold bytes and refuse."""
+"""A TCP proxy between clients and brokers that can cut connections, hold bytes back and refuse
+connections."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ import asyncio
 import contextlib
 import random
 import threading
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -16,24 +18,26 @@ _END_S = 10
 
 
 class TcpProxy:
-    """Passes the connections to its `port` on to another port of this machine. A context manager.
+    """Forwards connections from each of its `ports` to another port of this machine. A context
+    manager.
 
-    Args:
-        target: the port.
+    Attributes:
+        ports: in the order of the targets.
+        total: the number of connections since the start.
     """
 
-    def __init__(self, target: int) -> None:
-        self.port = 0
-        #: Connections since the start.
+    def __init__(self, *targets: int) -> None:
+        self.ports: list[int] = []
         self.total = 0
-        self._target = target
+        self._targets = targets
+        self._servers: list[asyncio.Server] = []
         self._refuses = False
         self._writers: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = []
         self._loop = asyncio.new_event_loop()
         self._flowing = asyncio.Event()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
-    def __enter__(self) -> TcpProxy:
+    def __enter__(self) -> Self:
         self._thread.start()
         self._run(self._listen)
         return self
@@ -45,7 +49,8 @@ class TcpProxy:
         self._loop.close()
 
     def cut(self, share: float, chance: random.Random) -> int:
-        """End a share of the connections, as if a router had forgotten them; how many."""
+        """Close a share of the connections, as a router does that has lost its state; return
+        their number."""
 
         async def cut() -> int:
             chosen = [pair for pair in self._writers if chance.random() < share]
@@ -56,7 +61,7 @@ class TcpProxy:
         return self._run(cut)
 
     def refuse(self, *, refused: bool) -> None:
-        """End every connection and refuse new ones, or take them again."""
+        """Close every connection and refuse new ones, or accept them again."""
 
         async def refuse() -> None:
             self._refuses = refused
@@ -66,13 +71,10 @@ class TcpProxy:
         self._run(refuse)
 
     def hold(self, *, held: bool) -> None:
-        """Hold all bytes back, without a word to either end, or let them go on."""
+        """Hold all bytes back with open connections, or let them pass again."""
 
         async def hold() -> None:
-            if held:
-                self._flowing.clear()
-            else:
-                self._flowing.set()
+            (self._flowing.clear if held else self._flowing.set)()
 
         self._run(hold)
 
@@ -81,11 +83,14 @@ class TcpProxy:
 
     async def _listen(self) -> None:
         self._flowing.set()
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        for target in self._targets:
+            server = await asyncio.start_server(partial(self._connected, target), "127.0.0.1", 0)
+            self._servers.append(server)
+            self.ports.append(server.sockets[0].getsockname()[1])
 
     async def _stop(self) -> None:
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for pair in self._writers:
             _abort(pair)
         others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -93,13 +98,15 @@ class TcpProxy:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connected(
+        self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.total += 1
         if self._refuses:
             writer.transport.abort()
             return
         try:
-            beyond, target = await asyncio.open_connection("127.0.0.1", self._target)
+            beyond, target = await asyncio.open_connection("127.0.0.1", port)
         except OSError:
             writer.transport.abort()
             return
@@ -117,52 +124,8 @@ class TcpProxy:
                 await self._flowing.wait()
                 writer.write(data)
                 await writer.drain()
-        # Either end has closed: so does the other.
+        # One side has closed its connection, so the other is closed as well.
         writer.transport.abort()
-
-
-class TcpProxies:
-    """One proxy for each port of several, controlled together. A context manager.
-
-    Args:
-        targets: the ports.
-    """
-
-    def __init__(self, targets: Sequence[int]) -> None:
-        self._proxies = [TcpProxy(target) for target in targets]
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> TcpProxies:
-        for proxy in self._proxies:
-            self._stack.enter_context(proxy)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    @property
-    def ports(self) -> list[int]:
-        """The ports of the proxies, in the order of the targets."""
-        return [proxy.port for proxy in self._proxies]
-
-    @property
-    def total(self) -> int:
-        """The number of connections since the start."""
-        return sum(proxy.total for proxy in self._proxies)
-
-    def cut(self, share: float, chance: random.Random) -> int:
-        """End a share of the connections of each proxy; returns how many."""
-        return sum(proxy.cut(share, chance) for proxy in self._proxies)
-
-    def refuse(self, *, refused: bool) -> None:
-        """End every connection and refuse new ones, or accept them again."""
-        for proxy in self._proxies:
-            proxy.refuse(refused=refused)
-
-    def hold(self, *, held: bool) -> None:
-        """Hold all bytes back, or let them pass again."""
-        for proxy in self._proxies:
-            proxy.hold(held=held)
 
 
 def _abort(pair: tuple[asyncio.StreamWriter, asyncio.StreamWriter]) -> None:

@@ -1,4 +1,4 @@
-"""What would be released: wheel and sdist, built of a folder of sources."""
+"""The files of a release: wheel and sdist, built from a source folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Built(NamedTuple):
 
 
 def built_here(folder: Path) -> Built:
-    """Both, of this checkout, in a folder."""
+    """Build both from this checkout."""
     build(ROOT, folder)
     (wheel,) = folder.glob("*.whl")
     (sdist,) = folder.glob("*.tar.gz")
@@ -27,7 +27,7 @@ def built_here(folder: Path) -> Built:
 
 
 def build(source: Path, folder: Path, *targets: str) -> None:
-    """Build what `targets` says, or all, of a folder of sources."""
+    """Build the given targets (by default all) from a source folder."""
     chosen = [word for target in targets for word in ("-t", target)]
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), *chosen]
     ran = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=300)

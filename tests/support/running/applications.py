@@ -1,4 +1,4 @@
-"""An application of any topology on a broker: its topics, its runs, what it has left to do."""
+"""An application of any topology on a broker: its topics, runs and remaining work."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from pyspark.sql import SparkSession
 from millstream import KafkaStreams, StreamsConfig, Topology
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
-from support.broker.records import Places
-from support.broker.restored import Restored
-from support.broker.topics import unique
+from support.broker.restore_counts import RestoreCounts
+from support.broker.topics import BrokerTopics, unique
 from support.waiting import wait_for
 
 _RUNNING = timedelta(seconds=90)
@@ -24,13 +23,12 @@ _DONE_S = 90
 
 
 class Application:
-    """An application whose topics begin with its name, and the topics.
+    """An application and its topics, whose names begin with the application's.
 
     Args:
-        kafka: the broker.
         topology: makes the topology from the application's name.
-        inputs: the partition counts of what it reads, by names without the application's.
-        outputs: the same of what it writes.
+        inputs: the partition counts of the input topics, by names without the application's.
+        outputs: the same of the output topics.
     """
 
     def __init__(
@@ -41,8 +39,8 @@ class Application:
         outputs: Mapping[str, int],
     ) -> None:
         self.name = unique("dsl")
-        # Topics are filled and looked at without the security that the application needs.
-        self.places = Places(kafka.unsecured_servers)
+        # Topics are filled and read without the security settings of the application.
+        self.places = BrokerTopics(kafka.unsecured_servers)
         self._bootstrap = kafka.bootstrap_servers
         self._topology = topology
         self.inputs = {self.topic(name) for name in inputs}
@@ -51,11 +49,11 @@ class Application:
         self.places.create({self.topic(name): count for name, count in counts.items()})
 
     def topic(self, name: str) -> str:
-        """The whole name of a topic."""
+        """The full name of a topic."""
         return f"{self.name}-{name}"
 
     def create_input(self, name: str, partitions: int) -> None:
-        """One more topic to read."""
+        """Create another input topic."""
         self.places.create({self.topic(name): partitions})
         self.inputs.add(self.topic(name))
 
@@ -76,10 +74,11 @@ class Application:
     @contextmanager
     def running(
         self, spark: SparkSession, state_dir: Path, **settings: Any
-    ) -> Iterator[tuple[KafkaStreams, Restored]]:
-        """The application, RUNNING, and what it restores; closed at the end, in time."""
+    ) -> Iterator[tuple[KafkaStreams, RestoreCounts]]:
+        """The running application and its restore counts; closed at the end, within a time
+        limit."""
         streams = self.streams(spark, state_dir, **settings)
-        restored = Restored()
+        restored = RestoreCounts()
         streams.set_global_state_restore_listener(restored)
         streams.set_standby_update_listener(restored)
         streams.start()
@@ -99,7 +98,7 @@ class Application:
         }
 
     def changelog_sizes(self) -> dict[TopicPartition, int]:
-        """How many records each changelog partition has."""
+        """The number of records of each changelog partition."""
         names = [name for name in self.internal_topics() if name.endswith("-changelog")]
         return {
             place: high - low
@@ -108,11 +107,11 @@ class Application:
 
     @property
     def lag(self) -> int:
-        """How many records of its input it has not committed."""
+        """The number of input records that it has not committed."""
         return self.places.lag(self.name, self.inputs)
 
     def wait_until_done(self) -> None:
-        """Wait until everything is committed, also what is on its way in internal topics."""
+        """Wait until everything is committed, including records in internal topics."""
         names = [name for name in self.internal_topics() if not name.endswith("-changelog")]
         read = {*self.inputs, *map(self.topic, names)}
 
@@ -120,14 +119,14 @@ class Application:
             before = self.places.ends(read)
             return self.places.lag(self.name, read) == 0 and self.places.ends(read) == before
 
-        wait_for(is_done, _DONE_S, "everything is committed")
+        wait_for(is_done, _DONE_S, "all input is committed")
 
 
 def values(streams: KafkaStreams, name: str) -> list[float | str]:
-    """What its metrics of that name are."""
+    """The values of its metrics with this name."""
     return [each.value for each in streams.metrics().named(name)]
 
 
 def processed(streams: KafkaStreams) -> int:
-    """How many records its threads have processed."""
+    """The number of records that its threads have processed."""
     return int(streams.metrics().total("process-total", "stream-thread-metrics"))

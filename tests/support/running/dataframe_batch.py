@@ -1,4 +1,4 @@
-"""Writes one batch of a DataFrame function as Spark's workers do, and may kill itself on the way.
+"""Writes one batch of a DataFrame function as Spark's workers do; can kill itself on the way.
 
 python dataframe_batch.py <bootstrap> <topic> <batch> <query> [<method> <before|after> <time>]
 """
@@ -14,11 +14,11 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from millstream import StreamsConfig
-from millstream.kafka.data.transactions import TransactionalRecordProducer
-from millstream.kafka.settings.clients import librdkafka_settings
+from millstream.dataframes.kafka_writer import ExactlyOnceWriter, OutputTopic, QueryBatch
+from millstream.dataframes.row_conversion import RowEncoder, StageSerdes
+from millstream.kafka.clients.transactional_producer import TransactionalRecordProducer
+from millstream.kafka.settings.librdkafka_settings import librdkafka_settings
 from millstream.serdes import STRING
-from millstream.structured.rows import Encode, Serdes
-from millstream.structured.sending import Batch, SendOnce, Target
 
 PARTITIONS = 3
 ROWS = 60
@@ -26,7 +26,7 @@ ROWS = 60
 
 def arm(method: str, when: str, times: int) -> None:
     """Kill this process before or after the nth call of a method of the producer."""
-    real = getattr(TransactionalRecordProducer, method)
+    original = getattr(TransactionalRecordProducer, method)
     left = times
 
     def wrapped(*arguments: Any, **named: Any) -> Any:
@@ -34,7 +34,7 @@ def arm(method: str, when: str, times: int) -> None:
         left -= 1
         if left == 0 and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        result = real(*arguments, **named)
+        result = original(*arguments, **named)
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
@@ -43,13 +43,13 @@ def arm(method: str, when: str, times: int) -> None:
 
 
 def write(bootstrap: str, topic: str, number: int, query: str) -> int:
-    """Write the batch; how many records were written that were not there yet."""
+    """Write the batch and return the number of records that were not written before."""
     config = StreamsConfig(
         application_id=topic,
         bootstrap_servers=bootstrap,
         processing_guarantee="exactly_once_v2",
     )
-    encode = Encode(Serdes("stage", topic, STRING, STRING), PARTITIONS)
+    encode = RowEncoder(StageSerdes("stage", topic, STRING, STRING), PARTITIONS)
     rows = pa.RecordBatch.from_pydict(
         {
             "key": [f"key-{row}" for row in range(ROWS)],
@@ -59,8 +59,8 @@ def write(bootstrap: str, topic: str, number: int, query: str) -> int:
         }
     )
     wire = pa.Table.from_batches(encode.run([rows])).sort_by("partition")
-    target = Target(topic, librdkafka_settings(config, "producer", topic), 30_000)
-    send = SendOnce(target, Batch(number, query, f"{topic}-batches", topic))
+    target = OutputTopic(topic, librdkafka_settings(config, "producer", topic), 30_000)
+    send = ExactlyOnceWriter(target, QueryBatch(number, query, f"{topic}-batches", topic))
     return sum(batch["records"][0].as_py() for batch in send.run(wire.to_batches()))
 
 

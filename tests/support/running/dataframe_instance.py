@@ -1,4 +1,4 @@
-"""An instance of an application with a DataFrame function, with a driver and a Spark of its own.
+"""An instance of an application with a DataFrame function, with its own driver and Spark.
 
 python dataframe_instance.py <bootstrap> <name> <state folder> <checkpoint folder> <kind>
 
@@ -15,20 +15,20 @@ from millstream import (
     KafkaStreams,
     StreamsBuilder,
     StreamsConfig,
-    StreamsUncaughtExceptionHandlerResponse,
     Topology,
     Trigger,
 )
 from millstream.serdes import LONG, STRING
+from support.running.instance_script import SHORT_SESSIONS, run_instance
 
 
 def lengths(rows: DataFrame) -> DataFrame:
-    """How long each value is."""
+    """The length of each value."""
     return rows.selectExpr("key", "CAST(length(value) AS BIGINT) AS value", "timestamp")
 
 
 def topology(name: str, trigger: Trigger) -> Topology:
-    """Numbered words, the lengths of which are summed up by key."""
+    """Sums up the lengths of words by key."""
     builder = StreamsBuilder()
     results = builder.stream(f"{name}-in", key=STRING, value=STRING).transform_dataframe(
         lengths, value=LONG, name="lengths", trigger=trigger
@@ -50,14 +50,11 @@ def main() -> None:
         processing_guarantee="at_least_once" if in_real_time else "exactly_once_v2",
         num_stream_threads=1,
         commit_interval_ms=200,
-        consumer={"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
+        consumer=SHORT_SESSIONS,
     )
     trigger = Trigger.real_time() if in_real_time else Trigger.processing_time()
     streams = KafkaStreams(topology(name, trigger), config)
-    streams.set_uncaught_exception_handler(
-        lambda error: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
-    )
-    streams.run()
+    run_instance(streams)
 
 
 if __name__ == "__main__":

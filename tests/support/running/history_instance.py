@@ -1,9 +1,9 @@
-"""An application that reads a table of the lake before a topic, as a script that kills itself with
-its JVM where it is told.
+"""An application that reads a lake table before a topic, as a script that kills itself with
+its JVM at a given place.
 
     history_instance.py BOOTSTRAP APPLICATION TABLE TOPIC STATE PLACE
 
-PLACE is one of `PLACES`. Each user's pages are put together in the order in which they are read,
+PLACE is one of `PLACES`. Each user's pages are concatenated in the order in which they are read
 and written to the topic `<APPLICATION>-out`.
 """
 
@@ -19,37 +19,39 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from millstream import KafkaStreams, KStream, Materialized, StreamsBuilder, StreamsConfig, Topology
-from millstream.application import histories
-from millstream.kafka.data.transactions import TransactionalRecordProducer
+from millstream.application import dataframes
+from millstream.dataframes.kafka_writer import ExactlyOnceWriter, OutputTopic, QueryBatch
+from millstream.dataframes.lake import history_rows
+from millstream.dataframes.lake.history_writer import HistoryWriter
+from millstream.kafka.clients.transactional_producer import TransactionalRecordProducer
 from millstream.serdes import STRING
-from millstream.structured.lake import history_rows
-from millstream.structured.lake.history import HistoryWriter
-from millstream.structured.sending import Batch, SendOnce, Target
 
 WRITTEN: Final = "while a step of the history is written"
 READ: Final = "while the history is read"
 PLACES: Final = (WRITTEN, READ)
-#: So that there are some steps, of which this one is not the first.
+#: Small enough for several steps; the application dies in step 2.
 CHUNK: Final = 10
 _STEP: Final = 2
 _RECORDS: Final = 25
 NAME: Final = "clicks"
 
 
-def topology(table: str, topic: str, out: str, passing: Callable[[str], str] = str) -> Topology:
-    """Table and topic, in this order."""
+def topology(table: str, topic: str, out: str, mapper: Callable[[str], str] = str) -> Topology:
+    """The table, then the topic."""
     builder = StreamsBuilder()
     clicks = builder.stream_from_lake(
         table, format="parquet", key=STRING, value=STRING, then=topic, name=NAME
     )
-    put_together(clicks, out, passing)
+    concatenate_pages(clicks, out, mapper)
     return builder.build()
 
 
-def put_together(clicks: KStream[str, str], out: str, passing: Callable[[str], str] = str) -> None:
-    """The pages of each user, in the order in which they come."""
+def concatenate_pages(
+    clicks: KStream[str, str], out: str, mapper: Callable[[str], str] = str
+) -> None:
+    """Concatenate the pages of each user in order."""
     pages = (
-        clicks.map_values(passing)
+        clicks.map_values(mapper)
         .group_by_key()
         .aggregate(
             str,
@@ -61,7 +63,7 @@ def put_together(clicks: KStream[str, str], out: str, passing: Callable[[str], s
 
 
 def config(bootstrap: str, application: str, state: str) -> StreamsConfig:
-    """Exactly once: what is read twice or left out is seen in the pages."""
+    """Exactly-once: the pages show duplicate and missing records."""
     return StreamsConfig(
         application_id=application,
         bootstrap_servers=bootstrap,
@@ -73,20 +75,17 @@ def config(bootstrap: str, application: str, state: str) -> StreamsConfig:
 
 
 def die(group: int) -> None:
-    """As if the machine had failed: driver, JVM, and the worker that notices this."""
+    """Simulate a machine failure: kill the driver, the JVM, and the worker that would notice."""
     os.killpg(group, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class DyingSendOnce(SendOnce):
-    """Kills all before a step's first transaction is committed, all of its records being there.
-
-    Args:
-        target: where rows go.
-        batch: the step.
+class DyingWriter(ExactlyOnceWriter):
+    """Kills everything before a step's first transaction is committed, after all its records are
+    sent.
     """
 
-    def __init__(self, target: Target, batch: Batch) -> None:
+    def __init__(self, target: OutputTopic, batch: QueryBatch) -> None:
         super().__init__(target, batch)
         self._group = os.getpgrp() if batch.number == _STEP else 0
 
@@ -102,7 +101,7 @@ def _die_before_commit(group: int, *_: object) -> None:
 
 
 class DyingReader:
-    """A function of the user's that kills all at one of the records."""
+    """A user function that kills everything at one of the records."""
 
     def __init__(self) -> None:
         self._group = os.getpgrp()
@@ -117,11 +116,11 @@ class DyingReader:
 
 def main() -> None:
     bootstrap, application, table, topic, state, place = sys.argv[1:]
-    passing: Callable[[str], str] = DyingReader() if place == READ else str
+    mapper: Callable[[str], str] = DyingReader() if place == READ else str
     if place == WRITTEN:
-        patch.object(history_rows, "SendOnce", DyingSendOnce).start()
-    patch.object(histories, "HistoryWriter", partial(HistoryWriter, chunk=CHUNK)).start()
-    built = topology(table, topic, f"{application}-out", passing)
+        patch.object(history_rows, "ExactlyOnceWriter", DyingWriter).start()
+    patch.object(dataframes, "HistoryWriter", partial(HistoryWriter, chunk=CHUNK)).start()
+    built = topology(table, topic, f"{application}-out", mapper)
     with KafkaStreams(built, config(bootstrap, application, state)) as streams:
         streams.wait_for_state("NOT_RUNNING", timedelta(minutes=5))
 

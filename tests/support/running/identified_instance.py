@@ -1,11 +1,11 @@
-"""One instance of an application that keeps ids (`support.running.topologies.identified`), a script
-that says what its tasks do.
+"""An instance of an application with ids (`support.running.topologies.identified`), as a script
+that reports its tasks.
 
     python identified_instance.py BOOTSTRAP NAME STATE SETTINGS
 
-SETTINGS are those of the application, as JSON, and `master`, where Spark runs, `takes_ms`, how long
-each id takes in the first sub-topology, and `log_level`, from which on it logs. Threads that fail
-are replaced. The lines `add` and `remove` on stdin change how many there are.
+SETTINGS is JSON: settings of the application, and `master` (of Spark), `takes_ms` (the duration of
+each id in the first sub-topology), and `log_level`. Failed threads are replaced. The lines `add`
+and `remove` on stdin change the number of threads.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import json
 import logging
 import os
 import sys
-import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,47 +27,52 @@ from millstream import (
     HandlerResponse,
     KafkaStreams,
     StreamsConfig,
-    StreamsUncaughtExceptionHandlerResponse,
 )
 from millstream.processor.handlers import HandlerAnswer
 from millstream.spark.sessions.free_slots import free_slots
-from support.running.telling import obey, tell, tell_changes
+from support.running.instance_script import (
+    SHORT_SESSIONS,
+    emit,
+    follow_commands,
+    report_changes,
+    run_instance,
+)
 from support.running.topologies.identified import POISON, identified_topology
 from support.waiting import wait_for
 
 
-class Told:
-    """A listener for restorations and standbys that prints what it hears."""
+class PrintingListener:
+    """A listener for restorations and standbys that prints events."""
 
     def on_restore_start(self, place: Any, store: str, start: int, end: int) -> None:
-        tell("restoring", [place.partition, start, end])
+        emit("restoring", [place.partition, start, end])
 
     def on_batch_restored(self, place: Any, store: str, end: int, count: int) -> None: ...
 
     def on_restore_end(self, place: Any, store: str, total: int) -> None:
-        tell("restored", [place.partition, total])
+        emit("restored", [place.partition, total])
 
     def on_update_start(self, place: Any, store: str, start: int) -> None:
-        tell("copying", [place.partition, start])
+        emit("copying", [place.partition, start])
 
     def on_batch_loaded(
         self, place: Any, store: str, task_id: Any, batch_end: int, count: int, end: int
     ) -> None:
-        tell("copied", [place.partition, batch_end, count])
+        emit("copied", [place.partition, batch_end, count])
 
     def on_update_suspended(
         self, place: Any, store: str, offset: int, end: int, reason: Any
     ) -> None:
-        tell("suspended", [place.partition, reason])
+        emit("suspended", [place.partition, reason])
 
 
-class Misbehaves:
-    """A function of the user's: it fails once, or takes long once, each time that a file appears,
-    which it removes.
+class FaultyMapper:
+    """A user function that fails once, or blocks once, each time that it finds (and removes) a
+    file.
 
     Args:
-        state: what the names of the files begin with.
-        takes_ms: how long it always takes.
+        state: the prefix of the files' names.
+        takes_ms: the duration of each call.
     """
 
     def __init__(self, state: str, takes_ms: int = 0) -> None:
@@ -78,7 +83,7 @@ class Misbehaves:
     def __call__(self, value: str) -> str:
         if self._fails.exists():
             self._fails.unlink(missing_ok=True)
-            raise ValueError("only once")
+            raise ValueError("fails once")
         if self._slow.exists():
             seconds = float(self._slow.read_text() or 0)
             self._slow.unlink(missing_ok=True)
@@ -88,8 +93,8 @@ class Misbehaves:
         return value
 
 
-class SetsPoisonAside:
-    """A handler: what is no id goes to the dead-letter queue; any other error ends the thread."""
+class PoisonHandler:
+    """A handler that sends poison records to the dead-letter queue; other errors end the thread."""
 
     def __init__(self, queue: str) -> None:
         self._queue = queue
@@ -102,16 +107,16 @@ class SetsPoisonAside:
 
 
 def session(master: str) -> SparkSession:
-    """One of a cluster, whose executors have two slots each."""
+    """A session of a cluster whose executors have two slots each."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     for name in ("host", "bindAddress"):
         builder = builder.config(f"spark.driver.{name}", "127.0.0.1")
     for name, value in (("executor.cores", "2"), ("cores.max", "2"), ("executor.memory", "512m")):
         builder = builder.config(f"spark.{name}", value)
-    made = builder.getOrCreate()
-    wait_for(lambda: free_slots(made).free >= 2, 90, "an executor is there")
-    return made
+    created = builder.getOrCreate()
+    wait_for(lambda: free_slots(created).free >= 2, 90, "an executor is registered")
+    return created
 
 
 def main() -> None:
@@ -119,11 +124,11 @@ def main() -> None:
     settings = json.loads(given)
     caching, master = settings.pop("caching", True), settings.pop("master", None)
     logging.getLogger("millstream").setLevel(settings.pop("log_level", logging.NOTSET))
-    mapper = Misbehaves(state, settings.pop("takes_ms", 0))
+    mapper = FaultyMapper(state, settings.pop("takes_ms", 0))
     if isinstance(threads := settings.get("num_stream_threads"), list):
         settings["num_stream_threads"] = tuple(threads)
     if "dead_letter_queue" in settings:
-        handler = SetsPoisonAside(settings.pop("dead_letter_queue"))
+        handler = PoisonHandler(settings.pop("dead_letter_queue"))
         settings["processing_exception_handler"] = handler
     config = StreamsConfig(
         application_id=name,
@@ -131,21 +136,16 @@ def main() -> None:
         state_dir=state,
         **{
             "commit_interval_ms": 200,
-            "consumer": {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
+            "consumer": SHORT_SESSIONS,
             **settings,
         },
     )
     topology = identified_topology(name, caching=caching, mapper=mapper)
     streams = KafkaStreams(topology, config, None if master is None else session(master))
-    listener = Told()
+    listener = PrintingListener()
     streams.set_global_state_restore_listener(listener)
     streams.set_standby_update_listener(listener)
-    streams.set_uncaught_exception_handler(
-        lambda _: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
-    )
-    for told in (tell_changes, obey):
-        threading.Thread(target=told, args=(streams,), daemon=True).start()
-    streams.run()
+    run_instance(streams, partial(report_changes, streams), partial(follow_commands, streams))
 
 
 if __name__ == "__main__":

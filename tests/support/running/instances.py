@@ -1,29 +1,24 @@
-"""Instances of one application that keeps ids, as processes that say what their tasks do."""
+"""Instances of an application with ids, as processes that report their tasks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from millstream.testing import EmbeddedKafka
-from support.broker.records import Places
-from support.machine.scripts import Program, Script
+from support.broker.topics import BrokerTopics
+from support.machine.scripts import Program, Script, support_script
 from support.running.topologies.identified import Identified
-
-_ROOM = Path(__file__).parent
 
 
 class Instances:
-    """One application and the instances that run it.
+    """One application and its instances.
 
     Args:
-        kafka: the broker.
-        folder: an empty one, for the state of each instance and what it writes to stderr.
-        settings: further settings of the application, and `dead_letters`: whether records that
-            are no ids go to its dead-letter queue.
+        folder: an empty one, for the state of each instance and its stderr.
+        settings: further settings of the application, and `dead_letters`: whether poison records go
+            to its dead-letter queue.
     """
 
     def __init__(self, kafka: EmbeddedKafka, folder: Path, **settings: Any) -> None:
@@ -36,72 +31,67 @@ class Instances:
         self._started = 0
 
     def state(self, name: str) -> Path:
-        """Where an instance has its state."""
+        """The state directory of an instance."""
         return self._folder / name
 
-    @contextmanager
-    def start(self, name: str) -> Iterator[Script]:
-        """An instance, which is killed at the end with all its processes unless it has ended."""
-        with self.started(name) as script:
-            yield script
-
-    def started(self, name: str) -> Script:
-        """An instance; whoever starts it ends it."""
+    def start(self, name: str) -> Script:
+        """Start an instance; the end of its context kills all its processes."""
         self._started += 1
-        return Script(
-            _ROOM / "identified_instance.py",
+        return support_script(
+            "identified_instance.py",
             self._servers,
             self.application.application_id,
             str(self.state(name)),
             self._settings,
             home=self._folder / f"run-{self._started}-{name}",
-            imports=_ROOM.parents[1],
         )
 
     @property
     def lag(self) -> int:
-        """How many records are not committed yet."""
+        """The number of uncommitted records."""
         return self.application.lag
 
 
 def now(script: Script) -> dict[str, Any]:
-    """What an instance said last: its state, its active and its standby tasks."""
+    """The last report of an instance: its state, its active and its standby tasks."""
     assert script.is_running, script.errors
-    return last_told(script)
+    return last_report(script)
 
 
-def last_told(script: Program) -> dict[str, Any]:
-    """The same of one that may have ended."""
-    told = [line for line in script.lines if line.startswith("now ")]
-    return dict(json.loads(told[-1].removeprefix("now "))) if told else {}
+def last_report(script: Program) -> dict[str, Any]:
+    """The same for an instance that may have ended."""
+    lines = [line for line in script.lines if line.startswith("now ")]
+    return dict(json.loads(lines[-1].removeprefix("now "))) if lines else {}
 
 
-def told(script: Program, what: str) -> list[list[Any]]:
-    """Everything of that kind that an instance has said."""
-    start = f"{what} "
+def reported(script: Program, kind: str) -> list[list[Any]]:
+    """All reports of this kind of an instance."""
+    start = f"{kind} "
     return [json.loads(line.removeprefix(start)) for line in script.lines if line.startswith(start)]
 
 
 def last_copied(script: Program, number: int) -> int:
     """The last offset of a changelog partition that a standby has read."""
-    return max((last for place, last, _ in told(script, "copied") if place == number), default=-1)
+    return max(
+        (latest for place, latest, _ in reported(script, "copied") if place == number), default=-1
+    )
 
 
 def end_of(bootstrap: str, topic: str, number: int) -> int:
-    """Where a partition ends."""
+    """The end offset of a partition."""
     return next(
         high
-        for place, (_, high) in Places(bootstrap).ends([topic]).items()
+        for place, (_, high) in BrokerTopics(bootstrap).ends([topic]).items()
         if place.partition == number
     )
 
 
-#: The tasks that have state.
+#: The tasks with state.
 COUNTING = [f"1_{number}" for number in range(4)]
 
 
 def counting(script: Script, role: str = "active") -> list[str]:
-    """The tasks with state that an instance has in that role."""
+    """The tasks with state of an instance in a role."""
     tasks: list[str] = now(script).get(role, [])
     return [task for task in tasks if task.startswith("1_")]
 

@@ -1,10 +1,10 @@
-"""A query into a table of the lake, as a program that kills itself with its JVM where it is told.
+"""A query that writes to a lake table, as a program that kills itself with its JVM.
 
     lake_writer.py FOLDER FORMAT KIND [PLACE BATCH]
 
 KIND is `appends` or `upserts`. Below FOLDER are `input` (a file of JSON for each batch),
 `checkpoint` and `table`. PLACE is one of `PLACES`, BATCH the number of the batch in which it is
-heeded. Without them the query takes all that is there; then the program reads the table and writes
+armed. Without them the query processes all input; then the program reads the table and prints
 it as JSON.
 """
 
@@ -23,21 +23,22 @@ from unittest.mock import patch
 
 from pyspark.sql import DataFrame, SparkSession
 
+from millstream.dataframes import stage_plan
+from millstream.dataframes.lake import delta, iceberg
+from millstream.dataframes.lake.lake_tables import read_iceberg
+from millstream.dataframes.lake.layout import lake_rows
 from millstream.spark.sessions.local_session import start_local
-from millstream.structured.lake import delta, iceberg, sink
-from millstream.structured.lake.iceberg_reader import read_iceberg
-from millstream.structured.lake.layout import lake_rows
 from millstream.topology.options.lake import LakeFormat, LakeTable, lake_table
 
-#: The function of each place, and whether the place comes after it. In the order of a batch.
+#: The function of each place, and whether the place is after the call. In the order of a batch.
 PLACES: dict[str, tuple[ModuleType, str, bool] | None] = {
-    "before the batch": (sink, "write_batch", False),
+    "before the batch": (stage_plan, "write_batch", False),
     "while the files are written": None,
     "after the files are written": (iceberg, "write_files", True),
     "before the commit": (iceberg, "commit", False),
     "after the commit": (iceberg, "commit", True),
     "before the compaction": (delta, "compact", False),
-    "after the batch": (sink, "write_batch", True),
+    "after the batch": (stage_plan, "write_batch", True),
 }
 SCHEMA = (
     "key string, value struct<id: bigint, country: string>, timestamp timestamp, "
@@ -46,13 +47,13 @@ SCHEMA = (
 
 
 def places_of(format: str) -> list[str]:
-    """The places that a batch into a table of this format comes to."""
+    """The places that a batch into a table of this format passes."""
     others = {"delta": iceberg, "iceberg": delta}[format]
     return [name for name, place in PLACES.items() if place is None or place[0] is not others]
 
 
 def table_in(folder: Path, format: LakeFormat, kind: str) -> LakeTable:
-    """The table that is written."""
+    """The output table."""
     upserts = kind == "upserts"
     return lake_table(
         folder / "table",
@@ -65,20 +66,20 @@ def table_in(folder: Path, format: LakeFormat, kind: str) -> LakeTable:
 
 
 def die() -> None:
-    """As if the machine had failed: the JVM too, which would finish what it is at."""
+    """Simulate a machine failure: the JVM would otherwise complete its current work."""
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def arm(place: str, batch: int, table: Path) -> None:
     """Die at a place of a batch."""
     numbers: list[int] = []
-    real = sink.write_batch
+    original = stage_plan.write_batch
 
     def write(into: LakeTable, stage: str, rows: DataFrame, number: int) -> None:
         numbers.append(number)
-        real(into, stage, rows, number)
+        original(into, stage, rows, number)
 
-    patch.object(sink, "write_batch", write).start()
+    patch.object(stage_plan, "write_batch", write).start()
     found = PLACES[place]
     if found is None:
         threading.Thread(target=_watch, args=(numbers, batch, table), daemon=True).start()
@@ -104,7 +105,7 @@ def _dying(
 
 
 def _watch(numbers: list[int], batch: int, table: Path) -> None:
-    """Die as soon as the batch has begun to write a file."""
+    """Die as soon as the batch has started to write a file."""
     before: set[Path] | None = None
     while True:
         if not numbers or numbers[-1] < batch:
@@ -121,7 +122,7 @@ def _files(table: Path) -> Iterator[Path]:
 
 
 def run(session: SparkSession, folder: Path, table: LakeTable) -> None:
-    """Take all that is there, batch by batch."""
+    """Process all input, batch by batch."""
     frame = (
         session.readStream.schema(SCHEMA)
         .option("maxFilesPerTrigger", "1")
@@ -129,7 +130,7 @@ def run(session: SparkSession, folder: Path, table: LakeTable) -> None:
     )
     rows = lake_rows(table)(frame)
     writer = rows.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
-    query = sink.LakeSink(table, "shop/orders").start(rows, writer.trigger(availableNow=True))
+    query = stage_plan.LakeSink(table, "shop/orders").start(rows, writer.trigger(availableNow=True))
     query.awaitTermination()
 
 

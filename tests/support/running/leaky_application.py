@@ -1,9 +1,9 @@
-"""A secured application as a script, with everything told that anybody could ask for.
+"""A secured application as a script that prints everything a user can read from it.
 
     python leaky_application.py FOLDER NAME
 
 FOLDER holds `settings.json` (see `tests/integration/security/test_secrets.py`), and gets the event
-log. Says what it does on stdout, each line of stdin lets it go on.
+log. Reports each step on stdout, and waits for a line of stdin before the next one.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from millstream import EXACTLY_ONCE_V2, KafkaStreams, StreamsBuilder, StreamsConfig, Topology
-from millstream.embedded.security import UnsecuredTokens
+from millstream.embedded.broker_security import UnsecuredTokens
 from millstream.serdes import LONG, STRING
 
-say = partial(print, flush=True)
+print_line = partial(print, flush=True)
 
 
 def tokens(password: str, user: str) -> tuple[str, float]:
-    """A function that was given a secret, as `functools.partial` does it."""
+    """A function with a secret argument, bound by `functools.partial`."""
     assert password
     return UnsecuredTokens(user)()
 
 
 def topology(name: str) -> Topology:
-    """So large that Spark ships it by way of a file."""
+    """Large enough for Spark to ship it in a file."""
     ballast = random.Random(1).randbytes(2_000_000)
 
     def counted(value: str) -> str:
-        """Fails for the one value that it is told to."""
+        """Fail for one value."""
         if value == "fail":
             raise ValueError(len(ballast))
         return value
@@ -95,22 +95,22 @@ def main() -> None:
     failed = threading.Event()
     streams.set_state_listener(lambda new, _: failed.set() if new.name == "ERROR" else None)
     streams.start()
-    say("ui", spark.sparkContext.uiWebUrl)
+    print_line("ui", spark.sparkContext.uiWebUrl)
     sys.stdin.readline()
     for each in (config, streams, topology(name), config.client_settings, streams.error):
-        say(repr(each), str(each))
+        print_line(repr(each), str(each))
     try:
         config.replace(commit_interval_ms="no number")
     except Exception:
         traceback.print_exc()
-    say("told")
+    print_line("printed")
     failed.wait()
-    say("failed", repr(streams.error))
+    print_line("failed", repr(streams.error))
     traceback.print_exception(streams.error)
     sys.stdin.readline()
     streams.close()
     spark.stop()
-    say("closed")
+    print_line("closed")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""One instance of an application that is asked all the while (`support.running.queried`), a script
-that says what it was asked, and told.
+"""An instance of a continuously queried application (`support.running.queried_application`), as a
+script that reports queries and answers.
 
     python queried_instance.py BOOTSTRAP NAME STATE SETTINGS
 
-SETTINGS are those of the application, as JSON. The lines `add` and `remove` on stdin change how
-many threads there are. Pages are so small that ranges have many, and answers of other instances get
-lost now and then on their way here.
+SETTINGS is JSON with settings of the application. The lines `add` and `remove` on stdin change the
+number of threads. Pages are so small that ranges have many, and some responses of other instances
+are dropped.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import http.client
 import json
 import random
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -33,50 +33,58 @@ from millstream import (
     StateQueryRequest,
     StreamsConfig,
     StreamsError,
-    StreamsUncaughtExceptionHandlerResponse,
 )
-from millstream.query.asking import OwnThreads
-from millstream.query.peers import Instance
-from millstream.runtime.queries.questions import AskStore
-from support.running.queried import KEYS, STORE, queried_topology
-from support.running.telling import obey, tell, tell_changes
+from millstream.query.local_threads import LocalThreads
+from millstream.query.remote_instances import RemoteInstance
+from millstream.runtime.queries.query_messages import QueryStore
+from support.running.instance_script import (
+    SHORT_SESSIONS,
+    emit,
+    follow_commands,
+    report_changes,
+    run_instance,
+)
+from support.running.queried_application import KEYS, STORE, queried_topology
 
 _PAUSE_S = 0.01
 _KINDS = ("key", "key", "key", "active", "range", "view", "stale", "all")
-#: What active tasks answer. They are asked without a bound.
+#: Kinds that active tasks answer, without a bound.
 _ACTIVE = ("active", "view", "all")
 _PAGE_BYTES = 40
 _LOST = 0.05
 
 
-class OnTheWay:
-    """Makes pages small, loses some answers of other instances, and counts what comes from them."""
+class FaultyTransport:
+    """Uses small pages, drops some responses of other instances, and counts their answers."""
 
     def __init__(self) -> None:
-        #: Of the question at hand: how many `partitions` and `pages` others gave, and were `lost`.
+        #: For the current query: the numbers of remote `partitions` and `pages`, and of `lost`
+        #: responses.
         self.counted: Counter[str] = Counter()
 
     def begin(self) -> None:
-        """From now on."""
-        ask, ask_own = Instance.ask, OwnThreads.ask
-        page: Callable[..., Any] = Instance.next_page
-        own_page: Callable[..., Any] = OwnThreads.next_page
+        """Activate it."""
+        original, original_local = RemoteInstance.query, LocalThreads.query
+        page: Callable[..., Any] = RemoteInstance.next_page
+        own_page: Callable[..., Any] = LocalThreads.next_page
         receive = http.client.HTTPConnection.getresponse
 
-        def asked(instance: Instance, question: AskStore, *more: Any, **named: Any) -> Any:
-            answers = ask(instance, _small(question), *more, **named)
+        def query_remote(
+            instance: RemoteInstance, query: QueryStore, *more: Any, **named: Any
+        ) -> Any:
+            answers = original(instance, _small(query), *more, **named)
             self.counted["partitions"] += sum(each.reason is None for each in answers)
             return answers
 
-        def asked_own(own: OwnThreads, question: AskStore, *more: Any, **named: Any) -> Any:
-            return ask_own(own, _small(question), *more, **named)
+        def query_local(own: LocalThreads, query: QueryStore, *more: Any, **named: Any) -> Any:
+            return original_local(own, _small(query), *more, **named)
 
-        def paged(instance: Instance, *which: Any) -> Any:
+        def next_remote_page(instance: RemoteInstance, *which: Any) -> Any:
             found = page(instance, *which[:-1], _PAGE_BYTES)
             self.counted["pages"] += 1
             return found
 
-        def paged_own(own: OwnThreads, *which: Any) -> Any:
+        def next_local_page(own: LocalThreads, *which: Any) -> Any:
             return own_page(own, *which[:-1], _PAGE_BYTES)
 
         def received(connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
@@ -84,56 +92,52 @@ class OnTheWay:
             if random.random() < _LOST:
                 response.read()
                 self.counted["lost"] += 1
-                raise ConnectionResetError("The answer got lost on its way.")
+                raise ConnectionResetError("The response was lost.")
             return response
 
         changed: tuple[tuple[type, str, Callable[..., Any]], ...] = (
-            (Instance, "ask", asked),
-            (Instance, "next_page", paged),
-            (OwnThreads, "ask", asked_own),
-            (OwnThreads, "next_page", paged_own),
+            (RemoteInstance, "query", query_remote),
+            (RemoteInstance, "next_page", next_remote_page),
+            (LocalThreads, "query", query_local),
+            (LocalThreads, "next_page", next_local_page),
             (http.client.HTTPConnection, "getresponse", received),
         )
         for kind, name, call in changed:
             patch.object(kind, name, call).start()
 
 
-def _small(question: AskStore) -> AskStore:
-    return replace(question, page_bytes=_PAGE_BYTES)
+def _small(query: QueryStore) -> QueryStore:
+    return replace(query, page_bytes=_PAGE_BYTES)
 
 
-class Asker:
-    """Asks the application all kinds of questions, as a user does whose answers must not go back.
-
-    Args:
-        streams: the application.
-        topic: its input.
-        way: what happens on the way to other instances.
+class QueryLoop:
+    """Queries the application in all ways, with bounds, as a user does whose reads must be
+    monotonic.
     """
 
-    def __init__(self, streams: KafkaStreams, topic: str, way: OnTheWay) -> None:
+    def __init__(self, streams: KafkaStreams, topic: str, transport: FaultyTransport) -> None:
         self._streams = streams
         self._topic = topic
-        self._way = way
+        self._transport = transport
         self._chance = random.Random()
         self._seen = Position()
 
-    def ask_for_ever(self) -> None:
-        """Ask one thing after the other, and say what came of it."""
+    def run(self) -> None:
+        """Query continuously, and report each query with its result."""
         while True:
             began = time.perf_counter()
-            self._way.counted.clear()
-            asked = {**self._asked(), "others": dict(self._way.counted)}
+            self._transport.counted.clear()
+            query = {**self._query(), "others": dict(self._transport.counted)}
             took_ms = (time.perf_counter() - began) * 1_000
-            tell("asked", {**asked, "at_s": time.time(), "took_ms": round(took_ms, 3)})
+            emit("query", {**query, "at_s": time.time(), "took_ms": round(took_ms, 3)})
             time.sleep(_PAUSE_S)
 
-    def _asked(self) -> dict[str, Any]:
+    def _query(self) -> dict[str, Any]:
         kind, key = self._chance.choice(_KINDS), self._chance.choice(KEYS)
         bound = self._seen if self._chance.random() < 0.7 else Position()
         if kind in _ACTIVE or kind == "stale":
             bound = Position()
-        told = {
+        query = {
             "how": kind,
             "active": kind in _ACTIVE,
             "bound": {str(n): o for n, o in bound.partitions(self._topic).items()},
@@ -144,14 +148,14 @@ class Asker:
         except Exception as error:
             name = type(error).__name__
             typed = isinstance(error, StreamsError)
-            return {**told, "error": name, "typed": typed, "message": str(error)}
-        return {**told, **shape, "results": results}
+            return {**query, "error": name, "typed": typed, "message": str(error)}
+        return {**query, **shape, "results": results}
 
     def _results(self, kind: str, key: str, bound: Position) -> dict[str, Any]:
         if kind in ("view", "stale", "all"):
             types = QueryableStoreTypes.key_value()
             view = self._streams.store(STORE, types, stale=kind == "stale")
-            # Which partition has said it, a view does not tell.
+            # A view does not tell which partition has answered.
             return {"-1": {"value": dict(view.all()) if kind == "all" else view.get(key)}}
         query: Any = RangeQuery() if kind == "range" else KeyQuery(key)
         request = StateQueryRequest.in_store(STORE).with_query(query)
@@ -175,21 +179,18 @@ def main() -> None:
         application_id=name,
         bootstrap_servers=bootstrap,
         state_dir=state,
-        **{
-            "consumer": {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
-            **json.loads(given),
-        },
+        **{"consumer": SHORT_SESSIONS, **json.loads(given)},
     )
     streams = KafkaStreams(queried_topology(name), config)
-    streams.set_uncaught_exception_handler(
-        lambda _: StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
+    transport = FaultyTransport()
+    transport.begin()
+    query_loop = QueryLoop(streams, f"{name}-records", transport)
+    run_instance(
+        streams,
+        partial(report_changes, streams),
+        partial(follow_commands, streams),
+        query_loop.run,
     )
-    way = OnTheWay()
-    way.begin()
-    asker = Asker(streams, f"{name}-records", way)
-    for work in (lambda: tell_changes(streams), lambda: obey(streams), asker.ask_for_ever):
-        threading.Thread(target=work, daemon=True).start()
-    streams.run()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""An application whose every batch takes longer than a second, to see whether its group settles."""
+"""An application whose batches take longer than a second each, to check whether its group
+settles."""
 
 from __future__ import annotations
 
-import threading
 import time
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
+from support.background import background
 from support.broker.topics import fill, unique
+from support.running.applications import processed
 from support.waiting import stays, wait_for
 
-#: How long a record takes, half of it holding the interpreter's lock: more than a second, so that
+#: The duration of a record, half of it with the interpreter lock held: more than a second, so that
 #: no batch can be shorter.
 _RECORD_S = 1.2
 _SETTLING_S = 15.0
@@ -28,40 +31,16 @@ def work(key: Any, value: Any) -> None:
     time.sleep(_RECORD_S / 2)
 
 
-class Feeder(threading.Thread):
-    """Keeps the input topic filled until told to stop."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        super().__init__(daemon=True)
-        self._servers = bootstrap
-        self._topic = topic
-        self._stop_asked = threading.Event()
-        self.written = 0
-
-    def run(self) -> None:
-        while not self._stop_asked.is_set():
-            records = ((str(n).encode(), b"x") for n in range(8))
-            self.written += fill(self._servers, self._topic, records)
-            self._stop_asked.wait(1.0)
-
-    def stop(self) -> None:
-        self._stop_asked.set()
-        self.join(60)
-
-
 def run_slow_batches(
     kafka: EmbeddedKafka, spark: Any, state_dir: Path, seconds: float
 ) -> tuple[list[str], int]:
     """Run two stream threads under load.
 
     Args:
-        kafka: the broker.
-        spark: the session.
-        state_dir: for state.
-        seconds: how long to watch once the group has settled.
+        seconds: the observation time after the group has settled.
 
     Returns:
-        The changes of state while watching, and how many records were processed meanwhile.
+        The state changes and the number of processed records in that time.
     """
     topic = unique("slow-input")
     kafka.create_topic(topic, 4)
@@ -81,22 +60,22 @@ def run_slow_batches(
     changes: list[str] = []
     streams = KafkaStreams(builder.build(), config, spark)
     streams.set_state_listener(lambda new, old: changes.append(f"{old.name} to {new.name}"))
-    feeder = Feeder(kafka.bootstrap_servers, topic)
-    feeder.start()
-    streams.start()
-    try:
+
+    def feed() -> None:
+        fill(kafka.bootstrap_servers, topic, ((b"%d" % n, b"x") for n in range(8)))
+
+    with ExitStack() as closed, background(feed, 1.0):
+        closed.callback(streams.close, timedelta(seconds=60))
+        streams.start()
         streams.wait_for_state("RUNNING", timedelta(seconds=90))
         _wait_settled(streams, changes)
-        seen, processed = len(changes), _processed(streams)
+        seen, before = len(changes), processed(streams)
         stays(lambda: len(changes) == seen, seconds)
-        return changes[seen:], _processed(streams) - processed
-    finally:
-        feeder.stop()
-        streams.close(timedelta(seconds=60))
+        return changes[seen:], processed(streams) - before
 
 
 def _wait_settled(streams: KafkaStreams, changes: list[str]) -> None:
-    """Until both threads have tasks, and nothing has changed for a while."""
+    """Wait until both threads have tasks, and nothing has changed for a while."""
 
     def both_have_tasks() -> bool:
         threads = streams.metadata_for_local_threads()
@@ -107,7 +86,3 @@ def _wait_settled(streams: KafkaStreams, changes: list[str]) -> None:
         return stays(lambda: both_have_tasks() and len(changes) == seen, _SETTLING_S)
 
     wait_for(settled, 120, lambda: f"the group settles: {changes}")
-
-
-def _processed(streams: KafkaStreams) -> int:
-    return int(streams.metrics().total("process-total", "stream-thread-metrics"))

@@ -1,4 +1,4 @@
-"""Word count, as the integration tests run it, with the exact counts to compare with."""
+"""Word count, as the integration tests run it, with exact counts to compare with."""
 
 from __future__ import annotations
 
@@ -18,15 +18,7 @@ RUNNING = timedelta(seconds=60)
 
 
 class WordCount:
-    """One word count application on topics of its own.
-
-    Args:
-        kafka: the broker.
-        state_dir: where its state goes.
-        partitions: of the input topic.
-        kind: of the store.
-        split: makes words of a line.
-    """
+    """A word count application on its own topics."""
 
     def __init__(
         self,
@@ -39,7 +31,7 @@ class WordCount:
         split: Callable[[str], list[str]] = str.split,
         **settings: Any,
     ) -> None:
-        # Topics are filled and looked at without the security that the application needs.
+        # Topics are filled and read without the security settings of the application.
         self.bootstrap = kafka.unsecured_servers
         self._servers = kafka.bootstrap_servers
         self.application_id = unique("word-count")
@@ -90,17 +82,17 @@ class WordCount:
     def streams(self, spark: Any = None, **settings: Any) -> KafkaStreams:
         return KafkaStreams(self.topology(), self.config(**settings), spark)
 
-    def write_lines(self, count: int, *, words_in_line: int = 8) -> None:
-        """Write lines of few, very unevenly frequent words, and count them exactly."""
+    def write_lines(self, count: int) -> None:
+        """Write lines of a few words with very different frequencies, and count them exactly."""
         vocabulary = [f"word{i}" for i in range(200)]
         weights = [1 / (i + 1) for i in range(200)]
-        lines = [self._random.choices(vocabulary, weights, k=words_in_line) for _ in range(count)]
+        lines = [self._random.choices(vocabulary, weights, k=8) for _ in range(count)]
         for line in lines:
             self.expected.update(line)
         fill(self.bootstrap, self.lines, ((None, " ".join(line).encode()) for line in lines))
 
     def found(self) -> dict[str, int]:
-        """The counts in the output topic: the last of each word."""
+        """The last count of each word in the output topic."""
         return {
             (key or b"").decode(): LONG.deserialize("", value) or 0
             for key, value in latest(self.bootstrap, self.counts).items()

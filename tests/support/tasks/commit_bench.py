@@ -1,4 +1,4 @@
-"""Two tasks of one thread that are committed, with all real parts but the cluster."""
+"""Commits of two tasks of one thread: everything is real except for the cluster."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from millstream.clock import ManualClock
-from millstream.config import StreamsConfig
-from millstream.kafka.data.producer_errors import Changelog
-from millstream.kafka.member.events import CommitOffset
-from millstream.record import Headers, TaskId, TopicPartition
+from millstream.kafka.clients.producer_errors import Changelog
+from millstream.kafka.membership.member_events import CommitOffset
+from millstream.record import Headers, TopicPartition
 from millstream.runtime.loop.at_least_once import AtLeastOnce
-from millstream.runtime.loop.commits import Commits
-from millstream.runtime.task.build_task import TaskServices, build_task
-from millstream.runtime.task.collector import KafkaCollector
+from millstream.runtime.loop.commits import TaskCommitter
+from millstream.runtime.task.collector import KafkaRecordCollector
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.serdes import STRING
-from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.state_directory import StateDirectory
+from millstream.state.storage.overlay import UncommittedBudget
 from millstream.state.storage.storages import Storages
-from millstream.state.storage.uncommitted_budget import UncommittedBudget
 from millstream.state.storage.write_check import WriteCheck
 from millstream.testing.driver_topics import RawColumns
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.options.materialized import Materialized
 from millstream.topology.physical.topology import Topology
+from support.tasks.task_setup import app_config, start_task, task_services
 
 STORES = ("ids", "copies")
 INPUTS = ("in", "other")
@@ -34,11 +31,11 @@ EPOCH = 7
 
 
 class Log:
-    """A producer whose records are in their topics once it was flushed."""
+    """A producer that writes its records to their topics when it is flushed."""
 
     def __init__(self) -> None:
         self.on_wait: Callable[[], None] = lambda: None
-        self.held_back = 0
+        self.unflushed_records = 0
         self.sent: list[tuple[TopicPartition, bytes | None, bytes | None]] = []
         self.written: dict[TopicPartition, list[tuple[bytes | None, bytes | None]]]
         self.written = defaultdict(list)
@@ -63,17 +60,17 @@ class Log:
         timestamps: Sequence[int],
         headers: Sequence[Headers | None] | None = None,
     ) -> None:
-        given = partitions if isinstance(partitions, Sequence) else [partitions] * len(keys)
+        numbers = partitions if isinstance(partitions, Sequence) else [partitions] * len(keys)
         self.sent += [
             (TopicPartition(topic, number or 0), key, value)
-            for number, key, value in zip(given, keys, values, strict=True)
+            for number, key, value in zip(numbers, keys, values, strict=True)
         ]
 
-    def send_watched(self, *columns: Any) -> None:
-        """Nothing that is written here fails: like `send_many`, without who watches."""
+    def send_with_handler(self, *columns: Any) -> None:
+        """Like `send_many`: no write fails here, so the handler is ignored."""
         self.send_many(*columns[:-1])
 
-    def send_at_once(self) -> None: ...
+    def send_lingering(self) -> None: ...
 
     def flush(self, timeout_ms: int) -> None:
         for place, key, value in self.sent:
@@ -91,7 +88,7 @@ class Log:
 
 
 class Group:
-    """Takes offsets, and looks at the rest at that moment."""
+    """Stores committed offsets and calls `look` at each commit."""
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, CommitOffset] = {}
@@ -117,28 +114,23 @@ class Group:
 
 
 class Answer:
-    """What a group says to offsets; whoever does not want to wait hears of it when told."""
+    """The pending answer to an offset commit."""
 
-    def __init__(self, ask: Callable[[], None]) -> None:
-        self._ask = ask
-        self.is_there = False
+    def __init__(self, commit: Callable[[], None]) -> None:
+        self._commit = commit
+        self.is_done = False
         self.waited_ms: int | None = None
 
-    def take(self, within_ms: int | None = None) -> None:
+    def result(self, within_ms: int | None = None) -> None:
         self.waited_ms = within_ms
-        self._ask()
+        self._commit()
 
 
 class Bench:
-    """Two tasks of one thread; each collects its key's values in two stores, from two topics.
+    """Two tasks of one thread; each concatenates its key's values from two topics in two stores.
 
     Args:
-        folder: an empty one.
         logged: whether the stores have changelogs.
-        topology: makes another topology.
-        uncommitted: limits the writes that wait.
-        storages: opens what keeps the stores.
-        settings: more settings of the application.
     """
 
     def __init__(
@@ -157,20 +149,18 @@ class Bench:
         self.log = Log()
         self.group = Group()
         admin: Any = _Admin()
-        config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092", **settings)
-        collector = KafkaCollector(self.log, admin, self.clock, 60_000, 0)
-        self._services = TaskServices(
-            config=config,
-            clock=self.clock,
-            collector=collector,
-            changelog_writer=collector.changelog_writer,
-            directory=StateDirectory(folder, "app"),
-            budget=CacheBudget(1 << 20),
+        collector = KafkaRecordCollector(self.log, admin, self.clock, 60_000, 0)
+        self._services = task_services(
+            folder,
+            collector,
+            self.clock,
+            app_config(**settings),
+            1 << 20,
             uncommitted=uncommitted or UncommittedBudget(),
             storages=storages,
             write_check=check,
         )
-        self.commits = Commits(
+        self.commits = TaskCommitter(
             AtLeastOnce(self.log, self.group, self.clock, 0, 10_000, check.flushed),
             self.log,
             self.clock,
@@ -179,16 +169,13 @@ class Bench:
         self.tasks = [self.start(number) for number in (0, 1)]
 
     def start(self, number: int) -> StreamTask:
-        """A task that runs, with what is on disk."""
+        """Start a task with the state on disk."""
         (part,) = self._topology._subtopologies()
-        places = frozenset(TopicPartition(topic, number) for topic in INPUTS)
-        task = build_task(part, TaskId(0, number), places, self._services)
-        task.open_stores()
-        task.start({}, {topic: f"id of {topic}" for topic in INPUTS})
-        return task
+        ids = {topic: f"id of {topic}" for topic in INPUTS}
+        return start_task(part, self._services, number, topic_ids=ids)
 
     def feed(self, task: StreamTask, topic: str, *values: str) -> None:
-        """Let a task take records of one key."""
+        """Let a task process records of one key."""
         place = TopicPartition(topic, task.task_id.partition)
         start = self._ends[place]
         self._ends[place] += len(values)
@@ -209,31 +196,31 @@ class Bench:
         return self.commits.commit(self.tasks)
 
     def commit_soon(self) -> None:
-        """Commit without the group's answer."""
-        self.commits.commit(self.tasks, soon=True)
+        """Commit without waiting for the group's answer."""
+        self.commits.commit(self.tasks, asynchronous=True)
 
     def answer(self) -> None:
-        """Let the group answer, and the thread hear of it."""
+        """Let the group answer, and the thread complete the commit."""
         assert self.group.answer is not None
-        self.group.answer.is_there = True
-        self.commits.hear()
+        self.group.answer.is_done = True
+        self.commits.finish_pending()
 
     def written(self, number: int) -> list[bytes | None]:
-        """What was last written of a task's key: the output and the changelog of each store."""
+        """The last values written for a task's key: the output and the changelog of each store."""
         key = key_of(number)
         outputs = [self.log.last(TopicPartition(store, 0)).get(key) for store in STORES]
         return outputs + [self.log.last(changelog(store, number)).get(key) for store in STORES]
 
     def on_disk(self, number: int) -> list[tuple[str | None, int | None]]:
-        """What a process finds that comes after this one: each store's value and offset."""
+        """Each store's value and offset as found by the next process."""
         self.tasks[number].close(clean=False)
-        again = self.tasks[number] = self.start(number)
-        reached = again.stores.changelog_offsets()
+        restarted = self.tasks[number] = self.start(number)
+        reached = restarted.stores.changelog_offsets()
         found: list[tuple[str | None, int | None]] = []
         for store in STORES:
-            kept = again.stores.store(store).get(key_of(number).decode())
+            stored = restarted.stores.store(store).get(key_of(number).decode())
             place = changelog(store, number)
-            found.append((None if kept is None else kept.value, reached.get(place)))
+            found.append((None if stored is None else stored.value, reached.get(place)))
         return found
 
     def close(self) -> None:
@@ -247,7 +234,7 @@ class _Admin:
 
 
 def changelog(store: str, number: int) -> TopicPartition:
-    """Where a task logs the changes of a store."""
+    """The changelog partition of a store."""
     return TopicPartition(f"app-{store}-changelog", number)
 
 

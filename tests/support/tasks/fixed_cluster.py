@@ -1,20 +1,20 @@
-"""A cluster as the assignor sees it, in which nothing is in the way."""
+"""A healthy cluster as the assignor sees it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from millstream.assignment.topics import NewTopic
+from millstream.assignment.topic_metadata import NewTopic
 from millstream.record import TopicPartition
 
 
 @dataclass
 class FixedCluster:
-    """Topics with partition counts; every partition has the same end, and nothing is committed.
+    """Topics with partition counts; all partitions have the same end, and nothing is committed.
 
     Args:
-        counts: of the topics; those that are created come to them.
+        counts: of the topics; created topics are added.
         end: the offset after the last record of each partition.
     """
 

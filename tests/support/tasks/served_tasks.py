@@ -1,4 +1,4 @@
-"""An application for the HTTP server to serve: real tasks and stores, without Spark and Kafka."""
+"""An application for the HTTP server: real tasks and stores, without Spark and Kafka."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from millstream import (
     TimeWindows,
     Topology,
 )
-from millstream.application.view.stores import stores_of
+from millstream.application.console.topology_graph import stores_of
 from millstream.clock import ManualClock
 from millstream.errors import ConfigError, StreamsError, ThreadUnavailableError
 from millstream.kafka.cluster.admin import ClusterAdmin
-from millstream.query.asking import OwnThreads
-from millstream.query.cluster import Cluster
-from millstream.query.metadata import KeyQueryMetadata, LagInfo, StreamsMetadata
-from millstream.query.peers import Instances, answering
-from millstream.query.routing import Routing
+from millstream.query.key_routing import StoreRouting
+from millstream.query.local_threads import LocalThreads
+from millstream.query.partition_counts import ClusterInfo
+from millstream.query.remote_instances import RemoteInstances, query_responder
 from millstream.query.state_queries import StateQueries
-from millstream.query.store_types import QueryableStoreType, S
-from millstream.query.stores import KnownStores
-from millstream.runtime.queries.questions import AskStore, ThreadAnswer
-from millstream.runtime.queries.reach import upstream_of_stores
+from millstream.query.store_catalog import StoreCatalog
+from millstream.query.streams_metadata import KeyQueryMetadata, LagInfo, StreamsMetadata
+from millstream.query.views import QueryableStoreType, S
+from millstream.runtime.queries.query_messages import QueryStore, ThreadQueryResult
+from millstream.runtime.queries.store_positions import upstream_of_stores
 from millstream.runtime.queries.store_queries import StoreQueries
-from millstream.runtime.states import ClientState, OwnedTask, ThreadState
+from millstream.runtime.states.thread_states import ClientState, OwnedTask, ThreadState
 from millstream.serdes import JSON, LONG, STRING
-from millstream.server.served import Health
+from millstream.server.backend import Health
 from millstream.state.queries.codec import StoreCodec
 from millstream.testing.stepping import SteppingDriver
 
@@ -49,7 +49,7 @@ CONFIG = StreamsConfig(
 
 
 def shop() -> Topology:
-    """A store of each kind: of counts, carts, minutes, visits, prices, numbers and rates."""
+    """A store of each kind: counts, carts, minutes, visits, prices, numbers and rates."""
     builder = StreamsBuilder()
     clicks = builder.stream("clicks", key=STRING, value=STRING).group_by_key()
     clicks.count(store="counts")
@@ -66,17 +66,12 @@ def shop() -> Topology:
 
 
 class QueriedTask(SteppingDriver):
-    """A task that can be asked as a stream thread asks its own.
-
-    Args:
-        topology: what it computes.
-        config: settings.
-    """
+    """A task that answers queries like a task of a stream thread."""
 
     def __init__(self, topology: Topology, config: StreamsConfig = CONFIG) -> None:
         clock = ManualClock(0)
         super().__init__(topology, config, clock)
-        upstream = upstream_of_stores([self._whole], config.application_id)
+        upstream = upstream_of_stores([self._subtopology], config.application_id)
         self._answers = StoreQueries(upstream, lambda: [self._task], self._global.find, clock)
 
     def write(self, topic: str, key: bytes | None, value: bytes | None, time: int = 0) -> None:
@@ -87,7 +82,7 @@ class QueriedTask(SteppingDriver):
         self.deliver()
 
     def answer(self, question: Any) -> Any:
-        """What it has."""
+        """Answer a query; an error is raised."""
         answer = self._answers.answer(question)
         if isinstance(answer, StreamsError):
             raise answer
@@ -95,7 +90,7 @@ class QueriedTask(SteppingDriver):
 
 
 class _Admin:
-    """A cluster whose topics all have as many partitions."""
+    """A cluster whose topics all have the same number of partitions."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
@@ -107,31 +102,26 @@ class _Admin:
 
 
 class ServedTasks:
-    """Implements `server.served.Served`: an application of some partitions, one thread each.
+    """Implements `server.backend.ServerBackend` for `shop()`: one thread per partition."""
 
-    Args:
-        partitions: how many there are.
-        topology: what is computed; `shop()` by default.
-    """
-
-    def __init__(self, partitions: int = 1, topology: Topology | None = None) -> None:
-        self._topology = shop() if topology is None else topology
+    def __init__(self, partitions: int = 1) -> None:
+        self._topology = shop()
         self.tasks = [QueriedTask(self._topology) for _ in range(partitions)]
-        self.known = KnownStores(self._topology, CONFIG)
+        self.catalog = StoreCatalog(self._topology, CONFIG)
         self.state = ClientState.RUNNING
         self.is_live = True
-        #: What `properties` says, if this is a subscription.
-        self.given: dict[str, Any] | None = None
-        #: How many pairs of stores they have told.
-        self.told = 0
+        #: The properties, if this is a subscription.
+        self.property_values: dict[str, Any] | None = None
+        #: The number of key-value pairs that stores have returned.
+        self.pairs_read = 0
         self._turn = threading.Lock()
-        self._own = OwnThreads(self._threads, self._asked)
-        cluster = Cluster(CONFIG, lambda _: cast(ClusterAdmin, _Admin(partitions)))
-        self._routing = Routing(self.known, cluster, lambda: self.state, None)
+        self._local_threads = LocalThreads(self._threads, self._ask_thread)
+        cluster = ClusterInfo(CONFIG, lambda _: cast(ClusterAdmin, _Admin(partitions)))
+        self._routing = StoreRouting(self.catalog, cluster, lambda: self.state, None)
         self._queries = StateQueries(
-            self.known, self._own, self._routing, Instances(), lambda: self.state
+            self.catalog, self._local_threads, self._routing, RemoteInstances(), lambda: self.state
         )
-        self._answer = answering(self._own, self.known)
+        self._answer = query_responder(self._local_threads, self.catalog)
 
     def __enter__(self) -> Self:
         return self
@@ -141,7 +131,7 @@ class ServedTasks:
             task.close()
 
     def click(self, keys: Iterable[str], time: int = 0) -> None:
-        """Each key in the partition of its length."""
+        """Write each key to the partition given by its length."""
         for key in keys:
             task = self.tasks[len(key) % len(self.tasks)]
             task.write("clicks", key.encode(), b"click", time)
@@ -156,34 +146,35 @@ class ServedTasks:
             for number in range(len(self.tasks))
         }
 
-    def _asked(self, thread: str, question: Any) -> Future[Any]:
+    def _ask_thread(self, thread: str, question: Any) -> Future[Any]:
         reply: Future[Any] = Future()
         try:
-            reply.set_result(self._answered(thread, question))
+            reply.set_result(self._answer_for(thread, question))
         except StreamsError as error:
             reply.set_exception(error)
         return reply
 
-    def _answered(self, thread: str, question: Any) -> Any:
-        """Each task takes itself for partition 0."""
+    def _answer_for(self, thread: str, question: Any) -> Any:
+        """Answer for one thread; each task believes that it has partition 0."""
         number = int(thread)
         if not self.is_live:
             raise ThreadUnavailableError(f"{thread} is gone.")
-        if isinstance(question, AskStore) and question.partitions is not None:
-            own = frozenset({0}) if number in question.partitions else frozenset()
-            question = replace(question, partitions=own)
+        if isinstance(question, QueryStore) and question.partitions is not None:
+            assigned = frozenset({0}) if number in question.partitions else frozenset()
+            question = replace(question, partitions=assigned)
         with self._turn:
             answer = self.tasks[number].answer(question)
-        if isinstance(answer, ThreadAnswer):
+        if isinstance(answer, ThreadQueryResult):
             tasks = tuple(
                 each if each.role == "GLOBAL" else each._replace(partition=number)
                 for each in answer.tasks
             )
-            self.told += sum(len(each.page) for each in tasks)
+            self.pairs_read += sum(len(each.page) for each in tasks)
             return replace(answer, tasks=tasks)
         return answer
 
-    # --- as the server asks ----------------------------------------------------------------------
+    # --- interface of the server
+    # -------------------------------------------------------------------
 
     def health(self) -> Health:
         return Health(self.is_live, self.state is ClientState.RUNNING, self.state.name, "why not")
@@ -215,16 +206,16 @@ class ServedTasks:
         return [asdict(each) for each in stores_of(self._topology, CONFIG)]
 
     def codec_of(self, store: str) -> StoreCodec | None:
-        return self.known.find(store).codec
+        return self.catalog.find(store).codec
 
     def is_global(self, store: str) -> bool:
-        return self.known.find(store).is_global
+        return self.catalog.find(store).is_global
 
     def partitions_of(self, store: str) -> Sequence[int] | None:
         return None if self.is_global(store) else range(len(self.tasks))
 
-    def place_of(self, store: str, key: Any) -> KeyQueryMetadata | None:
-        return self._routing.of_key(store, key, None, None)
+    def locate_key(self, store: str, key: Any) -> KeyQueryMetadata | None:
+        return self._routing.key_metadata(store, key, None, None)
 
     def instances(self) -> Sequence[StreamsMetadata]:
         return self._routing.all_clients()
@@ -253,12 +244,12 @@ class ServedTasks:
         return self._queries.store(name, kind, partition, stale=stale, begin=begin)
 
     def properties(self) -> Mapping[str, Any] | None:
-        return self.given
+        return self.property_values
 
     def change_properties(self, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        if self.given is None:
+        if self.property_values is None:
             return None
-        if unknown := given.keys() - self.given.keys():
+        if unknown := given.keys() - self.property_values.keys():
             raise ConfigError(f"There is no property {sorted(unknown)[0]!r}.")
-        self.given |= given
-        return self.given
+        self.property_values |= given
+        return self.property_values

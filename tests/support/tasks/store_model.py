@@ -1,11 +1,11 @@
-"""A store, the plain data it should be like, and everything that can happen to its task.
+"""A store, the plain data that it must match, and all events in the life of its task.
 
-Shared by the state-machine tests of all types of stores. A type adds the rules of its own
-operations; here are those of life: commits, crashes, restarts, lost disks, standbys that
-follow the changelog, that fail over, that change places with the active task.
+Shared by the state-machine tests of all types of stores. A type adds rules for its own operations;
+this module has the common events: commits, crashes, restarts, lost disks, and standbys that follow
+the changelog, fail over, or swap roles with the active task.
 
-How much is tried depends on `MILLSTREAM_STEPS`: each test goes on until its machine has made at
-least so many steps (`make fuzz`); without it, it looks at a few examples.
+`MILLSTREAM_STEPS` sets the minimum number of steps of each test (`make fuzz`). Without it, each
+test runs a few examples.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from millstream.state.builders.store_builder import StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget, FlushedChanges
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.storage.iterators import KeyValueIterator
-from millstream.state.storage.uncommitted_budget import UncommittedBudget
+from millstream.state.storage.overlay import UncommittedBudget
 from millstream.state.storage.write_check import WriteCheck
 from millstream.state.task_stores import TaskStores
-from support.tasks.flushing import flush_caches
+from support.tasks.standalone_store import flush_caches
 
 logger = logging.getLogger(__name__)
 
@@ -50,20 +50,23 @@ TASK: Final = TaskId(0, 0)
 _STEPS: Final = int(os.environ.get("MILLSTREAM_STEPS", "0"))
 _STEPS_OF_AN_EXAMPLE: Final = 40
 
-#: Bytes of writes that may wait for a commit: few, so that commits are frequent; or all of them.
-LITTLE: Final = 60
-MUCH: Final = 1_000_000
+#: Limits for uncommitted writes in bytes: small, so that commits are frequent, or large.
+SMALL_BUDGET: Final = 60
+LARGE_BUDGET: Final = 1_000_000
 
 batches = st.integers(1, 6)
 
 
-def several(*parts: st.SearchStrategy[Any]) -> st.SearchStrategy[list[tuple[Any, ...]]]:
-    """The arguments of some calls in a row: with one a rule, stores would be empty most times."""
+def argument_lists(*parts: st.SearchStrategy[Any]) -> st.SearchStrategy[list[tuple[Any, ...]]]:
+    """The arguments of one to eight consecutive calls.
+
+    With one call per rule, stores would mostly be empty.
+    """
     return st.lists(st.tuples(*parts), min_size=1, max_size=8)
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedRecord:
     """A record of the changelog."""
 
     offset: int
@@ -73,25 +76,24 @@ class Logged:
 
 
 class Changelog:
-    """A changelog topic. Offsets have gaps where transactions end and where it was compacted.
+    """A changelog topic. Offsets have gaps at transaction markers and after compaction.
 
     Attributes:
-        history: what was written and not aborted.
-        topic: what of it is still there to be read.
-        end: the next offset.
-        committed: up to where it was written when the task committed last.
+        history: all records that were not aborted.
+        topic: the records left after compaction.
+        committed: the end at the last commit.
     """
 
     def __init__(self, *, transactional: bool) -> None:
-        self.history: list[Logged] = []
-        self.topic: list[Logged] = []
+        self.history: list[LoggedRecord] = []
+        self.topic: list[LoggedRecord] = []
         self.end = 0
         self.committed = 0
         self._transactional = transactional
 
     def append(self, keys: Iterable[bytes], values: Iterable[Any], times: Iterable[int]) -> None:
         for key, value, timestamp in zip(keys, values, times, strict=True):
-            record = Logged(self.end, key, value, timestamp)
+            record = LoggedRecord(self.end, key, value, timestamp)
             self.history.append(record)
             self.topic.append(record)
             self.end += 1
@@ -102,7 +104,7 @@ class Changelog:
 
     @property
     def readable(self) -> int:
-        """Up to where others can read."""
+        """The offset up to which read-committed consumers can read."""
         return self.committed if self._transactional else self.end
 
     def commit(self) -> None:
@@ -111,7 +113,7 @@ class Changelog:
         self.committed = self.end
 
     def abort(self) -> None:
-        """The writer is gone, and with it what it has not committed, under exactly-once."""
+        """Abort the uncommitted records of a failed writer, under exactly-once."""
         if self._transactional:
             self.history = [record for record in self.history if record.offset < self.committed]
             self.topic = [record for record in self.topic if record.offset < self.committed]
@@ -119,29 +121,29 @@ class Changelog:
             self.committed = self.end
 
     def compact(self) -> None:
-        """Drop what a later record of the same key makes meaningless, as far as it is readable."""
+        """Drop readable records that a later record of the same key replaces."""
         last = {record.key: record.offset for record in self.topic if record.offset < self.readable}
         self.topic = [
             record for record in self.topic if last.get(record.key, record.offset) <= record.offset
         ]
 
-    def before(self, offset: int) -> list[Logged]:
-        """All that a store must know which stands there."""
+    def before(self, offset: int) -> list[LoggedRecord]:
+        """The records that a store at this offset reflects."""
         return [record for record in self.history if record.offset < offset]
 
 
 class Copy:
-    """One copy of the store, on a disk of its own."""
+    """One copy of the store, on its own disk."""
 
     def __init__(self, path: Path, stores: TaskStores) -> None:
         self.path = path
         self.stores = stores
-        #: Whether it stands among records of which later ones have been compacted away before.
+        #: Whether it has read past records that were compacted away in favor of later ones.
         self.has_gaps = False
 
     @property
     def start(self) -> int:
-        """Where to go on reading the changelog."""
+        """The offset from which to continue reading the changelog."""
         (restorer,) = self.stores.restorers().values()
         return restorer.start_offset() or 0
 
@@ -156,16 +158,15 @@ class _Context:
 
 
 class StoreModel(RuleBasedStateMachine):
-    """What the tests of all types of stores have in common.
+    """The common part of the tests of all types of stores.
 
     Attributes:
-        model: what the store of the active task should be like, as `replay` makes it.
-        log: its changelog.
+        model: the expected content of the active task's store, as made by `replay`.
     """
 
-    #: Rules carried out so far, over all examples.
+    #: The number of executed rules over all examples.
     steps = 0
-    #: Whether records may be dropped from the changelog that later ones of their key replace.
+    #: Whether the changelog may be compacted.
     compacts = True
 
     def __init__(self) -> None:
@@ -178,37 +179,39 @@ class StoreModel(RuleBasedStateMachine):
         self.write_check.begin()
         self.iterators: list[tuple[Iterator[Any], Iterator[Any]]] = []
         self.disks = 0
-        # The last offset of a commit that has begun, in a list; none if there is no such commit.
+        # The last offset of the commit in progress, in a list; an empty list if there is none.
         self.begun: list[int | None] = []
         self.active: Copy | None = None
         self.standby: Copy | None = None
-        #: Disks with an old state, for a standby that comes back.
-        self.left: list[Copy] = []
+        #: Disks with an old state, for a standby that returns.
+        self.old_disks: list[Copy] = []
 
-    # --- what a type of stores adds --------------------------------------------------------------
+    # --- hooks of a type of stores
+    # -----------------------------------------------------------------
 
-    def replay(self, records: Sequence[Logged]) -> Any:
+    def replay(self, records: Sequence[LoggedRecord]) -> Any:
         """The model of a store that has read these records of its changelog."""
         raise NotImplementedError
 
-    def look(self, stores: TaskStores) -> Any:
-        """What is in a store, in a form that can be compared."""
+    def read_content(self, stores: TaskStores) -> Any:
+        """The content of a store in a form that can be compared."""
         raise NotImplementedError
 
-    def shown(self, model: Any) -> Any:
-        """What `look` should find in a store that is like this model."""
+    def expected_content(self, model: Any) -> Any:
+        """The content that `read_content` must return for a store with this model."""
         return model
 
-    def opened(self) -> None:
-        """The active task has another store object, or another model."""
+    def on_opened(self) -> None:
+        """The active task has a new store object or model."""
 
     def forward(self, changes: FlushedChanges | None) -> None:
-        """What leaves the cache goes downstream."""
+        """Forward records evicted from the cache."""
 
-    def flushed(self) -> None:
-        """Nothing is held back in a cache now."""
+    def on_flushed(self) -> None:
+        """The cache has been flushed."""
 
-    # --- for the rules of a type -----------------------------------------------------------------
+    # --- helpers for rules of a type
+    # ---------------------------------------------------------------
 
     @property
     def stores(self) -> TaskStores:
@@ -220,11 +223,14 @@ class StoreModel(RuleBasedStateMachine):
         builder: StoreBuilder,
         *,
         exactly_once: bool,
-        waiting_bytes: int = MUCH,
-        recent_bytes: int = MUCH,
+        waiting_bytes: int = LARGE_BUDGET,
+        recent_bytes: int = LARGE_BUDGET,
         cache_bytes: int = 0,
     ) -> None:
-        """Open the first store, which is empty. That is no step, but `counted` follows it."""
+        """Open the first store, which is empty.
+
+        This is not a step, although `counted` follows it.
+        """
         type(self).steps -= 1
         self.builder: Any = builder
         self.exactly_once = exactly_once
@@ -235,16 +241,16 @@ class StoreModel(RuleBasedStateMachine):
         self.active = self.new_copy()
         self.active.stores.open()
         self.model = self.replay(())
-        self.opened()
+        self.on_opened()
 
     def tick(self) -> int:
-        """The time of the next record."""
+        """Advance to the time of the next record, and return it."""
         self.context.timestamp += 1
         self.context.offset += 1
         return self.context.timestamp
 
     def keep_open(self, iterator: Iterator[Any], expected: Iterator[Any]) -> None:
-        """Look at an iterator again later, when the store has changed."""
+        """Continue an iterator later, when the store has changed."""
         self.iterators = [*self.iterators[-2:], (iterator, expected)]
 
     def log_many(
@@ -262,12 +268,13 @@ class StoreModel(RuleBasedStateMachine):
         assert store == "s"
         self.dropped += count
 
-    # --- rules -----------------------------------------------------------------------------------
+    # --- rules
+    # -------------------------------------------------------------------------------------
 
     @rule()
     def flush(self) -> None:
         flush_caches(self.stores, lambda name, changes: self.forward(changes))
-        self.flushed()
+        self.on_flushed()
 
     @rule()
     def commit(self) -> None:
@@ -283,7 +290,7 @@ class StoreModel(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: not self.exactly_once)
     def begin_commit(self) -> None:
-        """What is written from now on is not for this commit, and not for the disk."""
+        """Later writes do not belong to this commit and must not be on disk after it."""
         self.flush()
         self.stores.log_changes()
         self.deliver_and_begin()
@@ -292,14 +299,14 @@ class StoreModel(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.begun)
     def end_commit(self) -> None:
-        """The disk has what its offset says."""
+        """The disk contains the state at its offset."""
         last = self.begun.pop()
         self.stores.commit({} if last is None else {CHANGELOG: last})
 
     @rule(which=st.integers(0, 2), most=st.integers(1, 4))
     @precondition(lambda self: self.iterators)
     def iterate_on(self, which: int, most: int) -> None:
-        """Iterators that were opened before do not care what was written since."""
+        """Iterators do not see writes after they were opened."""
         iterator, expected = self.iterators[which % len(self.iterators)]
         for _ in range(most):
             assert next(iterator, None) == next(expected, None)
@@ -311,7 +318,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(batch=batches, interrupted=st.booleans())
     def crash(self, batch: int, interrupted: bool) -> None:
-        """Come back after a crash: what was logged is there, less what was aborted."""
+        """Recover from a crash: logged writes are restored, except for aborted ones."""
         assert self.active is not None
         self.close_active(clean=False)
         self.log.abort()
@@ -326,7 +333,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(batch=batches)
     def restart(self, batch: int) -> None:
-        """Come back after an orderly end: a store on disk has nothing to read."""
+        """Restart after a clean close: a persistent store has nothing to restore."""
         assert self.active is not None
         self.commit()
         self.close_active(clean=True)
@@ -339,31 +346,31 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(batch=batches, wiped=st.booleans())
     def lose_disk(self, batch: int, wiped: bool) -> None:
-        """The whole changelog is read, into nothing."""
+        """Restore the whole changelog into an empty store."""
         assert self.active is not None
         self.close_active(clean=False)
         self.log.abort()
         if wiped:
-            self.active.stores.distrust()
+            self.active.stores.mark_corrupted()
         else:
             shutil.rmtree(self.active.path, ignore_errors=True)
         self.active.stores.open()
         assert self.active.start == 0
-        assert self.look(self.active.stores) == self.shown(self.replay(()))
+        assert self.read_content(self.active.stores) == self.expected_content(self.replay(()))
         self.activate(self.active, batch)
 
-    @rule(anew=st.booleans())
+    @rule(empty_disk=st.booleans())
     @precondition(lambda self: self.standby is None)
-    def begin_to_follow(self, anew: bool) -> None:
-        """A standby starts on an empty disk, or on one that it left some time ago."""
-        copy = self.new_copy() if anew or not self.left else self.left.pop()
+    def start_standby(self, empty_disk: bool) -> None:
+        """A standby starts on an empty disk, or on one that it used before."""
+        copy = self.new_copy() if empty_disk or not self.old_disks else self.old_disks.pop()
         copy.stores.open()
         self.check_disk(copy)
         self.standby = copy
 
     @rule(batch=batches, most=st.integers(1, 30))
     @precondition(lambda self: self.standby is not None)
-    def follow(self, batch: int, most: int) -> None:
+    def read_changelog(self, batch: int, most: int) -> None:
         assert self.standby is not None
         self.read(self.standby, batch, min(self.log.readable, self.standby.start + most))
 
@@ -380,27 +387,27 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule()
     @precondition(lambda self: self.standby is not None)
-    def cease_to_follow(self) -> None:
+    def stop_standby(self) -> None:
         assert self.standby is not None
         self.close(self.standby, clean=True)
-        self.left, self.standby = [self.standby], None
+        self.old_disks, self.standby = [self.standby], None
 
     @rule(batch=batches)
     @precondition(lambda self: self.standby is not None)
     def fail_over(self, batch: int) -> None:
-        """The active task's host dies; the standby reads what it has not read, and takes over."""
+        """The active task's host dies; the standby catches up and takes over."""
         assert self.active is not None
         assert self.standby is not None
         self.close_active(clean=False)
         self.log.abort()
-        self.left = [self.active]
+        self.old_disks = [self.active]
         standby, self.standby = self.standby, None
         self.activate(standby, batch)
 
     @rule(batch=batches)
     @precondition(lambda self: self.standby is not None)
-    def change_places(self, batch: int) -> None:
-        """The active task becomes a standby with its stores left open, and the other way round."""
+    def swap_roles(self, batch: int) -> None:
+        """The active task and the standby swap roles; the active task's stores stay open."""
         assert self.active is not None
         assert self.standby is not None
         self.commit()
@@ -430,10 +437,11 @@ class StoreModel(RuleBasedStateMachine):
                 copy.stores.close(clean=False)
         shutil.rmtree(self.folder)
 
-    # --- parts -----------------------------------------------------------------------------------
+    # --- parts
+    # -------------------------------------------------------------------------------------
 
     def deliver_and_begin(self) -> None:
-        """The batch is over, everything that it has sent is acknowledged, and a commit begins."""
+        """End the batch, acknowledge its records and begin a commit."""
         self.write_check.end()
         self.write_check.flushed()
         self.stores.commit_begun()
@@ -477,16 +485,16 @@ class StoreModel(RuleBasedStateMachine):
         self.iterators = []
 
     def check_disk(self, copy: Copy) -> None:
-        """What is on disk is what the changelog says up to the offset that is kept with it."""
+        """Check that the disk contains the changelog up to its stored offset."""
         if copy.start == 0 or not copy.has_gaps:
-            assert self.look(copy.stores) == self.shown(self.on_disk(copy))
+            assert self.read_content(copy.stores) == self.expected_content(self.on_disk(copy))
 
     def on_disk(self, copy: Copy) -> Any:
         """The state of the model at the offset of a copy."""
         return self.replay(self.log.before(copy.start))
 
     def read(self, copy: Copy, batch: int, end: int) -> None:
-        """Let a copy read its changelog on to some offset."""
+        """Let a copy read its changelog up to an offset."""
         (restorer,) = copy.stores.restorers().values()
         start = copy.start
         records = [record for record in self.log.topic if start <= record.offset < end]
@@ -498,46 +506,46 @@ class StoreModel(RuleBasedStateMachine):
                 [record.timestamp for record in columns],
                 [record.offset for record in columns],
             )
-        copy.has_gaps = not self.is_seen_whole(copy.start)
+        copy.has_gaps = not self.is_complete(copy.start)
         self.check_disk(copy)
 
-    def is_seen_whole(self, offset: int) -> bool:
-        """Whether what is left of the changelog up to there says all: at its end it does."""
-        there = sum(record.offset < offset for record in self.log.topic)
-        return there in (len(self.log.before(offset)), len(self.log.topic))
+    def is_complete(self, offset: int) -> bool:
+        """Whether the changelog up to this offset is complete in spite of compaction: at its end
+        it is."""
+        present = sum(record.offset < offset for record in self.log.topic)
+        return present in (len(self.log.before(offset)), len(self.log.topic))
 
     def activate(self, copy: Copy, batch: int) -> None:
-        """Bring a copy up to date, and let its task process."""
+        """Bring a copy up to date and make it the active one."""
         self.read(copy, batch, self.log.end)
         self.active = copy
         self.model = self.replay(self.log.history)
-        self.opened()
+        self.on_opened()
 
 
 def run_model(model: type[StoreModel], *, examples: int, **attributes: Any) -> int:
-    """Try a machine: for some examples, or for the steps that are asked for.
+    """Run a state machine for some examples, or for the requested number of steps.
 
     Args:
-        model: the machine.
-        examples: how many runs of up to 40 steps there are without such a wish.
-        attributes: of the machine, which say what type of store it is to try.
+        examples: the number of runs of up to 40 steps, unless `MILLSTREAM_STEPS` is set.
+        attributes: of the machine: the variant of the store.
 
     Returns:
-        How many steps it made.
+        The number of steps.
     """
-    tried: Any = type(model.__name__, (model,), {**attributes, "steps": 0})
+    variant: Any = type(model.__name__, (model,), {**attributes, "steps": 0})
     chosen = settings(
         max_examples=100 if _STEPS else examples,
         stateful_step_count=_STEPS_OF_AN_EXAMPLE,
         deadline=None,
-        # Else it would be the same examples again and again where Hypothesis is made to repeat.
+        # Otherwise a derandomized Hypothesis would repeat the same examples.
         derandomize=settings().derandomize and not _STEPS,
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
     steps = -1
     while steps < _STEPS:
-        run_state_machine_as_test(tried, settings=chosen)
-        steps = tried.steps
+        run_state_machine_as_test(variant, settings=chosen)
+        steps = variant.steps
     logger.info("%s %s: %d steps", model.__name__, attributes, steps)
     return steps

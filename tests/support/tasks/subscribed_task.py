@@ -1,4 +1,4 @@
-"""One partition of a subscription as a task that does what it is told, without a broker."""
+"""One partition of a subscription as a task that a test controls, without a broker."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from millstream import StreamsConfig
 from millstream.clock import Clock, Deadline, SystemClock
 from millstream.parallel import Properties, Retry
-from millstream.parallel.subscription_topology import subscription_topology
-from millstream.record import Headers, TaskId, TopicPartition
-from millstream.runtime.task.build_task import TaskServices, build_task
-from millstream.runtime.task.stream_task import StreamTask
+from millstream.record import Headers, TopicPartition
 from millstream.serdes import STRING, Serde
-from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.state_directory import StateDirectory
-from millstream.subscriptions.plan import OnError, SubscriptionPlan
-from millstream.subscriptions.processors import Chain, ProcessorLike
-from millstream.subscriptions.share import SubscriptionShare
-from millstream.subscriptions.tasks.extraction import TaskReader
+from millstream.subscriptions.api.subscription import subscription_topology
+from millstream.subscriptions.subscription_plan import OnError, SubscriptionPlan
+from millstream.subscriptions.task_processors import ProcessorChain, ProcessorLike
+from millstream.subscriptions.tasks.task_extraction import TaskReader
+from millstream.subscriptions.thread_state import SubscriptionThreadState
 from millstream.subscriptions.tracing import Tracing
-from millstream.testing.driver_topics import Captured, CapturingCollector, RawColumns
+from millstream.testing.driver_topics import CapturedRecord, CapturingCollector, RawColumns
+from support.tasks.task_setup import app_config, commit_task, start_task, task_services
 
 TOPIC = "tasks"
 PLACE = TopicPartition(TOPIC, 0)
@@ -32,21 +28,11 @@ _WAIT_S = 10
 
 
 class SubscribedTask:
-    """A subscription's partition 0. Records are queued, taken, and committed when told.
+    """Partition 0 of a subscription. A test queues records, steps and commits.
 
     Args:
-        processor: the user's.
-        concurrency: `partition_concurrency`.
-        retry: the policy.
-        on_error: what becomes of tasks that fail.
-        tracing: is told of tasks.
-        value: decodes tasks.
-        clock: the time.
-        collector: what stands for Kafka.
-        settings: of the application.
-        cancel_running: whether coroutines are cancelled at the end.
+        collector: replaces the producer.
         shaping: the topic for tasks of keys above their quota.
-        properties: further properties.
     """
 
     def __init__(
@@ -68,7 +54,7 @@ class SubscribedTask:
         given = Properties(partition_concurrency=concurrency, **properties)
         plan = SubscriptionPlan(
             "sub",
-            Chain.of(processor),
+            ProcessorChain.of(processor),
             TaskReader(value),
             given,
             retry,
@@ -76,26 +62,21 @@ class SubscribedTask:
             tracing,
             cancel_running,
         )
-        config = StreamsConfig(
-            application_id="app", bootstrap_servers="unused:1", **(settings or {})
-        )
         self.clock = clock or SystemClock()
-        self.share = SubscriptionShare(given)
+        self.share = SubscriptionThreadState(given)
         self.collector: Any = collector or CapturingCollector()
         self._folder = tempfile.mkdtemp(prefix="millstream-subscribed-")
-        self._services = TaskServices(
-            config=config,
-            clock=self.clock,
-            collector=self.collector,
-            changelog_writer=self.collector.changelog_writer,
-            directory=StateDirectory(self._folder, "app"),
-            budget=CacheBudget(0),
-            share=self.share,
+        self._services = task_services(
+            self._folder,
+            self.collector,
+            self.clock,
+            app_config(**(settings or {})),
+            subscription_state=self.share,
         )
         parts = subscription_topology(plan, TOPIC, shaping)._subtopologies()
         self._parts = {next(iter(part.source_topics)): part for part in parts}
         self._offset = 0
-        self.task = self._task_of(TOPIC)
+        self.task = start_task(self._parts[TOPIC], self._services)
 
     def __enter__(self) -> Self:
         return self
@@ -104,66 +85,46 @@ class SubscribedTask:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.task.close(clean=True)
         self.share.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _task_of(self, topic: str) -> StreamTask:
-        part = self._parts[topic]
-        place = TopicPartition(topic, 0)
-        task = build_task(part, TaskId(part.id, 0), frozenset({place}), self._services)
-        task.open_stores()
-        task.start({})
-        return task
-
-    def begin_anew(self) -> None:
-        """Give the partition up without a commit, and take it again at its start."""
+    def restart(self) -> None:
+        """Close the partition without a commit, and start it at its beginning."""
         self.task.close(clean=False)
         self._offset = 0
-        self.task = self._task_of(TOPIC)
+        self.task = start_task(self._parts[TOPIC], self._services)
 
     def feed(self, *values: str, key: str | None = None, headers: Headers = ()) -> None:
-        """Queue tasks, each under its own value as the key unless one is given."""
-        count = len(values)
-        columns = RawColumns(
-            [(key or value).encode() for value in values],
-            [value.encode() for value in values],
-            [1_000] * count,
-            list(range(self._offset, self._offset + count)),
-            [headers] * count if headers else None,
-        )
-        self._offset += count
-        self.task.add_records(PLACE, columns)
+        """Queue tasks; each value is also the key unless a key is given."""
+        self._queue([(key or value).encode() for value in values], values, headers)
 
     def feed_keyless(self, *values: str) -> None:
         """Queue tasks without keys."""
-        count, first = len(values), self._offset
+        self._queue([None] * len(values), values, ())
+
+    def _queue(self, keys: list[bytes | None], values: Sequence[str], headers: Headers) -> None:
+        count = len(values)
+        offsets = list(range(self._offset, self._offset + count))
         self._offset += count
-        self.task.add_records(
-            PLACE,
-            RawColumns(
-                [None] * count,
-                [value.encode() for value in values],
-                [1_000] * count,
-                list(range(first, self._offset)),
-                None,
-            ),
-        )
+        data: list[bytes | None] = [value.encode() for value in values]
+        all_headers = [headers] * count if headers else None
+        self.task.add_records(PLACE, RawColumns(keys, data, [1_000] * count, offsets, all_headers))
 
     def step(self, limit: int = 1_000) -> int:
-        """Take what waits."""
+        """Process queued records."""
         if not self.task.is_processable(lambda _: True, 0):
             return 0
         return self.task.step(limit)
 
     def drain(self, within_ms: int = _WAIT_S * 1_000) -> bool:
-        """Wait for what is in flight."""
+        """Wait until nothing is in flight."""
         return self.task.drain(Deadline(SystemClock(), within_ms))
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Step until something is so."""
+        """Step until the condition is true."""
         deadline = time.monotonic() + _WAIT_S
         while not condition():
             self.step()
@@ -171,28 +132,26 @@ class SubscribedTask:
             time.sleep(0.001)
 
     def commit(self) -> int:
-        """What a thread does, with a producer that answers at once; up to where it is committed."""
+        """Commit as a thread does, with a producer that acknowledges at once; return the offset."""
         if not self.task.commit_needed:
             return self.task.committed.get(PLACE, 0)
-        assert self.task.may_commit()
+        assert self.task.can_commit()
         self.task.prepare_commit()
-        if self.task.awaits_sent:
-            self.task.sent()
-        offsets = self.task.offsets_to_commit()
-        self.task.commit_begun()
-        self.task.post_commit(offsets, {})
+        if self.task.awaits_delivery:
+            self.task.on_delivered()
+        offsets = commit_task(self.task)
         return offsets[PLACE].offset if PLACE in offsets else 0
 
     @property
     def committable(self) -> int:
-        """Up to where the topic may be committed."""
+        """The committable offset."""
         offsets = self.task.offsets_to_commit()
         return offsets[PLACE].offset if PLACE in offsets else 0
 
-    def written(self, topic: str) -> list[Captured]:
-        """What was written to a topic since the last time."""
+    def written(self, topic: str) -> list[CapturedRecord]:
+        """The records written to a topic since the last call."""
         return [record for record in self.collector.take() if record.topic == topic]
 
     def counted(self, name: str) -> float:
-        """The value of a metric, of all labels together."""
+        """The sum of a metric over all labels."""
         return sum(value for (known, _), value in self.share.metrics.all().items() if known == name)

@@ -1,4 +1,4 @@
-"""The tasks of a stream thread, with real stores on real disks, above a Kafka of lists."""
+"""The tasks of a stream thread, with real stores on real disks and an in-memory Kafka."""
 
 from __future__ import annotations
 
@@ -9,33 +9,30 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from millstream.clock import ManualClock
-from millstream.config import StreamsConfig
 from millstream.errors import BrokerUnavailableError, OffsetOutOfRangeError
-from millstream.kafka.data.consumer import OFFSET_BEGINNING
-from millstream.kafka.data.record_columns import RecordColumns
-from millstream.kafka.member.events import CommitOffset
+from millstream.kafka.clients.record_columns import RecordColumns
+from millstream.kafka.clients.record_consumer import OFFSET_BEGINNING
+from millstream.kafka.membership.member_events import CommitOffset
 from millstream.record import Headers, TaskId, TopicPartition
-from millstream.runtime.control import RestoreEvent
-from millstream.runtime.ownership.offset_sums import OffsetSums
-from millstream.runtime.ownership.restoration import Restoration
-from millstream.runtime.ownership.tasks import Tasks
-from millstream.runtime.task.build_task import TaskServices, build_task
+from millstream.runtime.task.build_task import build_task
 from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.task_management.restoration import StateRestorer
+from millstream.runtime.task_management.task_manager import OffsetSums, TaskManager
+from millstream.runtime.thread_control import RestoreEvent
 from millstream.serdes import STRING
-from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.state_directory import StateDirectory
 from millstream.testing.driver_topics import RawColumns
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.dsl.streams_and_tables import KStream
 from millstream.topology.options.materialized import Materialized
-from support.tasks.held_calls import HeldCalls
+from support.tasks.concurrent_calls import ManualCalls
+from support.tasks.task_setup import commit_task, task_services
 
 STORE: Final = "counts"
 
 
 @dataclass
 class Topic:
-    """One partition; what was deleted or compacted away is missing."""
+    """One partition; deleted and compacted records are missing."""
 
     records: list[tuple[int, bytes, bytes | None, int]] = field(default_factory=list)
     first: int = 0
@@ -46,7 +43,7 @@ class Topic:
         self.end += 1
 
     def truncate(self, first: int) -> None:
-        """Retention takes what lies before."""
+        """Delete the records before an offset, as retention does."""
         self.first = first
         self.records = [record for record in self.records if record[0] >= first]
 
@@ -63,7 +60,7 @@ class Cluster:
         self.positions: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
         self.is_down = False
-        #: Records of a partition in one poll.
+        #: Records of a partition per poll.
         self.batch = 2
 
     def topic(self, place: TopicPartition) -> Topic:
@@ -118,7 +115,7 @@ class Cluster:
 
 
 class _Main:
-    """The main consumer, of which only assignments count here, and the group's offsets."""
+    """The main consumer, reduced to its assignment, and the group's offsets."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -174,13 +171,13 @@ class _Main:
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
 
-    def expect(self, partitions: Collection[TopicPartition]) -> None:
+    def note_end_offsets(self, partitions: Collection[TopicPartition]) -> None:
         self._cluster.answer()
         self.expected.append(frozenset(partitions))
 
 
 class _Changelogs:
-    """Where a task's stores log."""
+    """The changelogs of a task's stores."""
 
     def __init__(self, bench: TaskBench, task_id: TaskId, topics: Mapping[str, str]) -> None:
         self._bench = bench
@@ -203,23 +200,21 @@ class _Changelogs:
 
 
 class _NoOutputs:
-    """Takes outputs, of which there are none."""
+    """A collector for tasks without output."""
 
     def partition_count(self, topic: str) -> int:
         return 1
 
     def send_many(self, *arguments: Any) -> None: ...
-    def send_watched(self, *arguments: Any) -> None: ...
+    def send_with_handler(self, *arguments: Any) -> None: ...
 
 
 class TaskBench:
     """A thread's tasks that count the records of each key.
 
     Args:
-        folder: where state is.
-        cluster: shared by several such threads; else it is a new one.
-        kind: where they count.
-        build: something else that they do with the topic.
+        cluster: shared by several such threads; a new one by default.
+        build: adds other operations on the topic.
     """
 
     def __init__(
@@ -229,18 +224,16 @@ class TaskBench:
         kind: Literal["rocksdb", "in_memory"] = "rocksdb",
         build: Callable[[KStream[str, str]], object] | None = None,
     ) -> None:
-        #: Calls beside the loop of all tasks.
-        self.held = HeldCalls()
+        #: Concurrent calls of all tasks.
+        self.held = ManualCalls()
         self.clock = ManualClock(1_000)
         self.cluster = cluster or Cluster()
         self.main = _Main(self.cluster)
         self.acked: dict[TopicPartition, int] = {}
         self.events: list[RestoreEvent] = []
         self.made: list[StreamTask] = []
-        self.directory = StateDirectory(folder, "app")
-        #: How far topics may be read that serve as changelogs.
+        #: The restore limits of source topics that serve as changelogs.
         self.limits: dict[TopicPartition, int] = {}
-        config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
         builder = StreamsBuilder()
         stream = builder.stream("in", key=STRING, value=STRING)
         if build is None:
@@ -248,7 +241,15 @@ class TaskBench:
         else:
             build(stream)
         (part,) = builder.build()._subtopologies()
-        services = _services(self, config)
+        services = task_services(
+            folder,
+            _NoOutputs(),
+            self.clock,
+            changelog_writer=lambda task_id, topics: _Changelogs(self, task_id, topics),
+            make_runners=lambda: self.held,
+        )
+
+        self.directory = services.directory
 
         def create(task_id: TaskId, partitions: frozenset[TopicPartition]) -> StreamTask:
             self.made.append(build_task(part, task_id, partitions, services))
@@ -256,9 +257,9 @@ class TaskBench:
 
         kafka: Any = self.cluster
         main: Any = self.main
-        self.tasks = Tasks(
+        self.tasks = TaskManager(
             create,
-            Restoration(
+            StateRestorer(
                 kafka, kafka, self.clock, 10_000, self.events.append, lambda places: self.limits
             ),
             main,
@@ -270,7 +271,7 @@ class TaskBench:
         )
 
     def assign(self, active: Sequence[int] = (), standby: Sequence[int] = ()) -> None:
-        """Own the tasks of these partitions."""
+        """Assign the tasks of these partitions."""
         self.tasks.assign(
             {TaskId(0, n): frozenset({source(n)}) for n in active},
             {TaskId(0, n): frozenset({source(n)}) for n in standby},
@@ -290,10 +291,10 @@ class TaskBench:
                 return
             self.advance()
             self.clock.advance(100)
-        raise AssertionError("this takes too long")
+        raise AssertionError("not done after 100 rounds")
 
     def run_all(self) -> None:
-        """Until all active tasks run."""
+        """Advance until all active tasks are running."""
         self.advance_until(lambda: self.tasks.all_running)
 
     def feed(self, *keys: str, partition: int = 0, commit: bool = True) -> None:
@@ -314,43 +315,27 @@ class TaskBench:
     def commit(self) -> None:
         for task in self.tasks.running:
             task.prepare_commit()
-            offsets = task.offsets_to_commit()
-            self.main.group |= offsets
-            task.commit_begun()
-            task.post_commit(offsets, self.acked)
+            self.main.group |= commit_task(task, self.acked)
 
     def counts(self, partition: int = 0) -> dict[str, int]:
-        """What the store of a task holds, running or standby."""
+        """The content of a task's store, active or standby."""
         store = self.task(partition).stores.store(STORE)
         return {key: value.value for key, value in store.all()}
 
     def reached(self, partition: int = 0) -> int | None:
-        """The last offset of the changelog that the store of a task reflects."""
+        """The last changelog offset that a task's store reflects."""
         return self.task(partition).stores.changelog_offsets()[changelog(partition)]
 
-    def told(self) -> list[str]:
-        """The kinds of the restore events so far, other than those of batches."""
+    def restore_steps(self) -> list[str]:
+        """The kinds of the restore events so far, except for those of batches."""
         return [event.step.value for event in self.events if not event.step.value.endswith("batch")]
 
 
 def source(partition: int = 0) -> TopicPartition:
-    """A partition that is counted."""
+    """A source partition."""
     return TopicPartition("in", partition)
 
 
 def changelog(partition: int = 0) -> TopicPartition:
-    """Where its counts are logged."""
+    """The changelog partition of its counts."""
     return TopicPartition(f"app-{STORE}-changelog", partition)
-
-
-def _services(bench: TaskBench, config: StreamsConfig) -> TaskServices:
-    outputs: Any = _NoOutputs()
-    return TaskServices(
-        config=config,
-        clock=bench.clock,
-        collector=outputs,
-        changelog_writer=lambda task_id, topics: _Changelogs(bench, task_id, topics),
-        directory=bench.directory,
-        budget=CacheBudget(0),
-        make_apart=lambda: bench.held,
-    )

@@ -1,19 +1,18 @@
-"""A stream thread whose parts note what it does to them."""
+"""A stream thread whose components record the calls it makes."""
 
 from __future__ import annotations
 
 from typing import Any
 from unittest.mock import Mock
 
-from millstream.clock import ManualClock
-from millstream.runtime.control import Asked, Close, Command, ThreadOutcome
-from millstream.runtime.loop.overdue_commits import UncommittedWork
+from millstream.clock import ManualClock, Waker
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.loop.thread_settings import ThreadSettings
+from millstream.runtime.loop.uncommitted_work import UncommittedWork
 from millstream.runtime.task.time_limits import TimeLimits
-from millstream.subscriptions.share import SubscriptionShare
-from millstream.waker import Waker
+from millstream.runtime.thread_control import Close, Command, ReceivedCommand, ThreadOutcome
+from millstream.subscriptions.thread_state import SubscriptionThreadState
 
 SETTINGS = ThreadSettings(
     name="thread",
@@ -26,26 +25,25 @@ SETTINGS = ThreadSettings(
 
 
 class Parts:
-    """Parts of a thread that note their calls.
+    """Components of a thread that record their calls.
 
     Args:
-        rounds: what the global stores do in each round: raise that error, or nothing.
-        running: whether a task runs.
-        commands: what the driver says before the first round.
+        rounds: for each iteration, the error that the global stores raise, or None.
+        commands: the driver's commands before the first iteration.
     """
 
     def __init__(
         self, *rounds: Exception | None, running: bool = True, commands: tuple[Command, ...] = ()
     ) -> None:
         self.all = Mock()
-        self.all.rebalances.next_change.return_value = None
-        self.all.rebalances.has_news.return_value = False
-        self.all.rebalances.under_way = False
-        self.all.rebalances.forbids_work = False
+        self.all.rebalances.handle_next_event.return_value = None
+        self.all.rebalances.has_event.return_value = False
+        self.all.rebalances.is_rebalancing = False
+        self.all.rebalances.blocks_processing = False
         self.all.tasks.running = [Mock(commit_needed=False, partitions=())] if running else []
         self.all.tasks.all = self.all.tasks.standby = ()
-        self.all.tasks.processable.return_value = []
-        self.all.tasks.input_room = SETTINGS.max_poll_records
+        self.all.tasks.inputs.processable.return_value = []
+        self.all.tasks.inputs.remaining_capacity = SETTINGS.max_poll_records
         self.all.tasks.next_wall_clock_ms.return_value = None
         self.all.commits.commit.return_value = {}
         self.all.commits.total = self.all.tasks.rebuilt_total = 0
@@ -54,7 +52,7 @@ class Parts:
         self.all.updates.step.side_effect = [*rounds, None]
         self.all.updates.is_reading = False
         self.clock = ManualClock()
-        #: What answers questions, and what wakes the thread.
+        #: Answers queries; wakes the thread.
         self.queries = Mock()
         self.waker = Waker()
         #: The connection to the driver.
@@ -63,21 +61,21 @@ class Parts:
         self._commands = commands
 
     def commands(self) -> list[Any]:
-        """What the driver says: in the end to close."""
+        """The driver's commands: the last one is to close."""
         self._left -= 1
         self.clock.advance(SETTINGS.commit_interval_ms)
-        said, self._commands = self._commands, ()
-        return [Asked(command) for command in ((Close(),) if self._left < 0 else said)]
+        pending, self._commands = self._commands, ()
+        return [ReceivedCommand(command) for command in ((Close(),) if self._left < 0 else pending)]
 
     def run(self) -> list[str]:
-        """Run a thread to its end; what it did to its parts. It must not fail."""
+        """Run a thread to its end, which must not fail, and return the names of its calls."""
         outcome = self.outcome()
         assert outcome.error is None
         assert outcome.close_error is None
         return [call[0] for call in self.all.mock_calls]
 
     def outcome(self) -> ThreadOutcome:
-        """Run a thread to its end; how it ended."""
+        """Run a thread to its end and return the outcome."""
         parts: Any = self.all
         thread = StreamThread(
             SETTINGS,
@@ -85,14 +83,14 @@ class Parts:
             rebalances=parts.rebalances,
             tasks=parts.tasks,
             limits=TimeLimits(self.clock),
-            commits=parts.commits,
+            committer=parts.commits,
             uncommitted=UncommittedWork(self.clock, None),
             consumer=parts.consumer,
             producer=parts.producer,
             global_updates=parts.updates,
             incarnations=Mock(outdated=Mock(return_value=[])),
             meters=ThreadMeters("thread", self.clock),
-            share=SubscriptionShare(),
+            share=SubscriptionThreadState(),
             purge=Mock(),
             cleanup=Mock(),
             queries=self.queries,

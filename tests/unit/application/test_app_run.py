@@ -1,4 +1,4 @@
-"""A script's signals: heeded wherever they come, and each further one says it more urgently."""
+"""A script's signals are handled at any time, and each further signal is more forceful."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-#: An application that runs at once, on no Spark and no broker: what is left is `run`.
+#: An application that runs immediately, without Spark and a broker: only `run` is real.
 APPLICATION = """
 import os, signal, sys, threading, time
 from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
@@ -23,14 +23,15 @@ CONFIG = StreamsConfig(
 
 def application():
     streams = KafkaStreams(builder.build(), CONFIG)
-    streams._supervisor.start = lambda: streams._states.become(KafkaStreams.State.RUNNING, "test")
+    running = KafkaStreams.State.RUNNING
+    streams._supervisor.start = lambda: streams._states.try_transition(running, "test")
     return streams
 """
 
-EVERYWHERE = """
-from millstream.application import run
+SIGNAL_AT_EACH_LINE = """
+from millstream.application import run_application
 
-run._LOOK_S = 0.002
+run_application._POLL_INTERVAL_S = 0.002
 
 def stopped_at_line(number):
     # Runs the application, with SIGINT before the given line of Python that the main thread
@@ -40,8 +41,8 @@ def stopped_at_line(number):
 
     def trace(frame, event, argument):
         nonlocal left
-        heeded = getattr(signal.getsignal(signal.SIGINT), "__name__", "") == "on_signal"
-        if event == "line" and heeded:
+        is_installed = getattr(signal.getsignal(signal.SIGINT), "__name__", "") == "on_signal"
+        if event == "line" and is_installed:
             left -= 1
             if left == 0:
                 signal.raise_signal(signal.SIGINT)
@@ -59,8 +60,8 @@ for number in range(1, 500):
 print("all ended")
 """
 
-URGENT = """
-asked = []
+REPEATED_SIGNALS = """
+forced = []
 
 def close(timeout_ms, leave_group):
     hurried.wait(30)
@@ -70,9 +71,9 @@ streams = application()
 hurried = threading.Event()
 streams._supervisor.close = close
 if sys.argv[2] == "second":
-    streams._supervisor.hurry = hurried.set
+    streams._supervisor.force_close = hurried.set
 else:
-    streams._supervisor.hurry = lambda: asked.append(True)
+    streams._supervisor.force_close = lambda: forced.append(True)
 
 def send(number):
     os.kill(os.getpid(), number)
@@ -86,7 +87,7 @@ def press():
     assert not hurried.is_set()
     send(signal.SIGTERM)
     if sys.argv[2] == "third":
-        assert asked and not hurried.is_set()
+        assert forced and not hurried.is_set()
         send(signal.SIGINT)
 
 threading.Thread(target=press, daemon=True).start()
@@ -110,26 +111,26 @@ def run(text: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess
     )
 
 
-def test_a_signal_is_heeded_wherever_it_comes(tmp_path: Path) -> None:
-    """Goal: the handler never waits for a lock that the code it interrupts holds.
+def test_a_signal_is_handled_wherever_it_arrives(tmp_path: Path) -> None:
+    """Goal: the handler never waits for a lock held by interrupted code.
 
     Method: a signal at each of the first lines that Python executes, the standard library's
     included; a lock that both take would end in a deadlock.
     """
-    ended = run(EVERYWHERE, tmp_path)
+    ended = run(SIGNAL_AT_EACH_LINE, tmp_path)
     assert ended.stdout == "all ended\n", ended.stderr[-4_000:]
 
 
 @pytest.mark.parametrize("which", ["second", "third"])
-def test_further_signals_are_more_urgent(tmp_path: Path, which: str) -> None:
+def test_further_signals_are_more_forceful(tmp_path: Path, which: str) -> None:
     """Goal: the second one kills threads that have not closed, the third one ends the script."""
-    ended = run(URGENT, tmp_path, which)
+    ended = run(REPEATED_SIGNALS, tmp_path, which)
     lines = ended.stdout.splitlines()
     if which == "second":
         assert ended.returncode == 3, ended.stderr
         assert lines == ["ended NOT_RUNNING"]
-        assert "shop stopped, not in order" in ended.stderr
+        assert "shop stopped, after threads were killed" in ended.stderr
     else:
         assert ended.returncode == 0, ended.stderr
         assert lines == ["interrupted", "ended PENDING_SHUTDOWN"]
-    assert "SIGINT: shop closes; once more ends it at once" in ended.stderr
+    assert "SIGINT: closing shop; repeat to kill its threads" in ended.stderr

@@ -1,4 +1,4 @@
-"""Bars are drawn for long restorations on a terminal, and only there."""
+"""Progress bars are shown only for long restorations on a terminal."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import io
 
 import pytest
 
-from millstream.application.restore_bars import RestoreBars
+from millstream.application.listeners import RestoreBars
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.control import RestoreEvent, RestoreStep
+from millstream.runtime.thread_control import RestoreEvent, RestoreStep
 
 
 class Screen(io.StringIO):
@@ -25,7 +25,7 @@ def event(kind: str, offset: int, *, end: int = 1_000_000) -> RestoreEvent:
     return RestoreEvent(RestoreStep(kind), place, "counts", offset, end, 0, TaskId(1, 3))
 
 
-def test_a_long_restoration_gets_a_bar_that_goes_when_it_is_over() -> None:
+def test_a_long_restoration_shows_a_bar_until_its_end() -> None:
     screen = Screen(terminal=True)
     bars = RestoreBars(screen)
     assert bars.may_show
@@ -34,7 +34,7 @@ def test_a_long_restoration_gets_a_bar_that_goes_when_it_is_over() -> None:
     assert bars._progress is not None
     (bar,) = bars._progress.tasks
     assert (bar.description, bar.percentage) == ("restoring counts 3", 50)
-    # The thread was killed, and its successor begins anew.
+    # The thread was killed, and its successor starts again.
     bars.show(event("start", 500_000))
     bars.show(event("end", 1_000_000))
     assert bars._progress is None
@@ -42,7 +42,7 @@ def test_a_long_restoration_gets_a_bar_that_goes_when_it_is_over() -> None:
 
 
 @pytest.mark.parametrize(("terminal", "end"), [(False, 1_000_000), (True, 1_000)])
-def test_nothing_is_drawn_elsewhere_or_for_little(terminal: bool, end: int) -> None:
+def test_no_bar_without_a_terminal_or_for_short_restorations(terminal: bool, end: int) -> None:
     screen = Screen(terminal=terminal)
     bars = RestoreBars(screen)
     for kind, offset in (("start", -2), ("batch", 500), ("end", end)):

@@ -1,4 +1,4 @@
-"""An application that serves, without its threads: where, for whom, and what is left at the end."""
+"""An application with a server but without threads: addresses, tokens, and cleanup."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def streams(tmp_path: Path) -> Iterator[KafkaStreams]:
 
 
 def listening(port: int) -> set[str]:
-    """The addresses on which this machine listens at a port, as the system writes them."""
+    """The local addresses of sockets that listen on a port, in the kernel's notation."""
     rows = [
         line.split()
         for table in ("tcp", "tcp6")
@@ -59,22 +59,22 @@ def listening(port: int) -> set[str]:
     return {address for address, number in ends if int(number, 16) == port}
 
 
-def test_nothing_listens_unasked(streams: KafkaStreams) -> None:
-    """Not at all, and then on this machine's own address alone."""
+def test_no_server_listens_by_default(streams: KafkaStreams) -> None:
+    """By default there is no server; if there is one, it listens only on the loopback address."""
     assert streams.server_address is None
     port = int(streams.serve().url.rpartition(":")[2])
     assert listening(port) == {"0100007F"}
 
 
-def test_other_addresses_are_for_who_asks(streams: KafkaStreams) -> None:
-    """What listens everywhere is announced by the machine's name."""
+def test_a_server_listens_on_other_addresses_on_request(streams: KafkaStreams) -> None:
+    """A server that listens on all addresses is announced by the machine's name."""
     address = streams.serve(host="0.0.0.0")
     assert listening(int(address.url.rpartition(":")[2])) == {"00000000"}
     assert address.url.startswith(f"http://{socket.gethostname()}:")
 
 
 @pytest.mark.parametrize(
-    ("host", "given", "announced"),
+    ("host", "configured", "announced"),
     [
         ("127.0.0.1", "", None),
         ("localhost", "", None),
@@ -82,31 +82,31 @@ def test_other_addresses_are_for_who_asks(streams: KafkaStreams) -> None:
         ("127.0.0.1", "127.0.0.1:8080", "127.0.0.1"),
     ],
 )
-def test_other_machines_are_not_told_of_this_ones_own_address(
-    tmp_path: Path, host: str, given: str, announced: str | None
+def test_a_loopback_address_is_not_announced_to_other_machines(
+    tmp_path: Path, host: str, configured: str, announced: str | None
 ) -> None:
-    """Hunts instances that take each other's partitions for their own, and ask whoever listens at
-    that port of their own machine, with the token."""
-    streams = KafkaStreams(topology(), config(tmp_path, application_server=given))
+    """Detects instances that mistake each other's partitions for their own, and send requests with
+    the token to any program that listens on that port of their own machine."""
+    streams = KafkaStreams(topology(), config(tmp_path, application_server=configured))
     streams.serve(host=host)
-    own = streams._asked.routing.own
-    told = streams._supervisor._config.application_server
+    own = streams._query_client.routing.own
+    announced_server = streams._supervisor._config.application_server
     streams.close()
     assert (own and own.host) == announced
-    assert told.rpartition(":")[0] == (announced or "")
+    assert announced_server.rpartition(":")[0] == (announced or "")
 
 
-def test_a_token_that_travels_in_plain_text_is_warned_of(
+def test_an_unencrypted_token_is_warned_about(
     streams: KafkaStreams, caplog: pytest.LogCaptureFixture
 ) -> None:
     streams.serve(host="0.0.0.0")
     assert "without TLS" in caplog.text
 
 
-def test_a_token_is_made_up_and_told_once(
+def test_a_generated_token_is_logged_once(
     streams: KafkaStreams, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the log, and in a file that nobody else can read, as long as it is served."""
+    """In the log, and in a file that only its owner can read, for as long as the server runs."""
     with caplog.at_level(logging.INFO):
         address = streams.serve()
     assert address.url.startswith("http://127.0.0.1:")
@@ -117,19 +117,19 @@ def test_a_token_is_made_up_and_told_once(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert read_address(tmp_path / "shop") == address
     client = HttpClient(address)
-    assert client.ask("/health/live")[0] == 200
-    assert client.ask("/health/ready")[0] == 503
+    assert client.request("/health/live")[0] == 200
+    assert client.request("/health/ready")[0] == 503
     assert client.get("console", "state")["application"]["state"] == "CREATED"
-    assert client.ask("/stores/counts/keys/a")[1]["error"]["code"] == "NOT_STARTED"
+    assert client.request("/stores/counts/keys/a")[1]["error"]["code"] == "NOT_STARTED"
     streams.close()
     assert not file.exists()
     assert streams.server_address is None
     with pytest.raises(OSError, match="refused"):
-        client.ask("/health/live")
+        client.request("/health/live")
 
 
-def test_a_given_token_stays_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is neither logged nor written, nor shown with the settings."""
+def test_a_configured_stays_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is not logged, not written, and not shown with the settings."""
     secret = "one-that-is-used-elsewhere"
     settings = config(tmp_path, server_token=secret)
     assert secret not in repr(settings)
@@ -145,20 +145,20 @@ def test_a_given_token_stays_a_secret(tmp_path: Path, caplog: pytest.LogCaptureF
 @pytest.mark.parametrize(
     "token", ["", "short", "with spaces in it", "tökens-are-ascii", "new\nlines"]
 )
-def test_weak_and_odd_tokens_are_refused(streams: KafkaStreams, token: str) -> None:
+def test_weak_and_malformed_tokens_are_rejected(streams: KafkaStreams, token: str) -> None:
     with pytest.raises(ConfigError, match="server_token"):
         streams.serve(token=token)
     assert streams.server_address is None
 
 
-def test_one_server_is_enough(streams: KafkaStreams) -> None:
+def test_a_second_server_is_rejected(streams: KafkaStreams) -> None:
     address = streams.serve()
     with pytest.raises(IllegalStateError, match="already"):
         streams.serve()
     assert streams.server_address == address
 
 
-def test_a_port_that_is_taken(streams: KafkaStreams) -> None:
+def test_a_port_in_use(streams: KafkaStreams) -> None:
     """The error names it, and another one can be tried."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -170,7 +170,7 @@ def test_a_port_that_is_taken(streams: KafkaStreams) -> None:
 
 
 def test_a_start_that_fails_leaves_no_server(tmp_path: Path) -> None:
-    """The server is there before the threads, which are told where it is."""
+    """The server starts before the threads, because they announce its address."""
     busy = KafkaStreams(topology(), config(tmp_path, server_port=0, task_timeout_ms=0))
     with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
         busy.start()
@@ -179,8 +179,11 @@ def test_a_start_that_fails_leaves_no_server(tmp_path: Path) -> None:
     assert not (tmp_path / "shop" / "server.json").exists()
 
 
-def test_who_is_refused_takes_nothing_from_who_runs(streams: KafkaStreams, tmp_path: Path) -> None:
-    """The same program started twice: the second server ends, and the first is still found."""
+def test_a_rejected_second_server_leaves_the_first_one_intact(
+    streams: KafkaStreams, tmp_path: Path
+) -> None:
+    """The same program started twice: the second server ends, and the first one can still be
+    found."""
     address = streams.serve()
     directory = StateDirectory(str(tmp_path), "shop")
     directory.lock_application()
@@ -194,20 +197,20 @@ def test_who_is_refused_takes_nothing_from_who_runs(streams: KafkaStreams, tmp_p
         directory.unlock_application()
 
 
-def test_a_file_that_a_crash_has_left_is_written_anew(tmp_path: Path) -> None:
-    """Whatever process id is in it: that may be anybody's by now."""
+def test_a_file_left_by_a_crash_is_overwritten(tmp_path: Path) -> None:
+    """Regardless of its process id, which may belong to another process now."""
     (tmp_path / "server.json").write_text(
         json.dumps({"url": "http://127.0.0.1:1", "token": "x", "pid": os.getppid()})
     )
     address = ServerAddress("http://127.0.0.1:2", "a-token-for-tests")
     file = write_address(tmp_path, address, with_token=True)
     assert read_address(tmp_path) == address
-    file.forget()
+    file.remove()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_cannot_be_written_leaves_no_token(tmp_path: Path) -> None:
-    """Hunts a token beside the place where it belongs, of which nobody knows."""
+    """Detects a temporary file with the token that is left behind."""
     (tmp_path / "server.json").mkdir()
     address = ServerAddress("http://127.0.0.1:2", "a-token-for-tests")
     with pytest.raises(IsADirectoryError):
@@ -215,8 +218,8 @@ def test_a_file_that_cannot_be_written_leaves_no_token(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["server.json"]
 
 
-def test_a_file_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
-    """Hunts a token that is sent wherever a file says."""
+def test_a_file_of_another_user_is_not_trusted(tmp_path: Path) -> None:
+    """Detects a token that is sent to an address from a forged file."""
     address = ServerAddress("http://127.0.0.1:1", "a-token-for-tests")
     file = write_address(tmp_path, address, with_token=True)
     path = tmp_path / "server.json"
@@ -226,12 +229,12 @@ def test_a_file_of_somebody_else_is_not_believed(tmp_path: Path) -> None:
         assert read_address(tmp_path) is None
     path.unlink()
     path.write_text(json.dumps({"url": "http://127.0.0.1:2", "token": "x", "pid": 1}))
-    file.forget()
-    assert path.exists(), "another process serves by now"
+    file.remove()
+    assert path.exists(), "another process has announced its server"
 
 
 def test_properties_of_a_subscription_change(tmp_path: Path) -> None:
-    """What is changed over HTTP is what the subscription works by."""
+    """Properties set over HTTP take effect in the subscription."""
     subscription = ProcessorSubscription(
         "mailer",
         topics="emails",
@@ -244,7 +247,7 @@ def test_properties_of_a_subscription_change(tmp_path: Path) -> None:
     try:
         assert client.get("subscription", "properties")["partition_concurrency"] == 3
         body = b'{"partition_concurrency": 20, "ignore_keys": ["a"]}'
-        status, changed = client.ask(path, method="PUT", body=body)
+        status, changed = client.request(path, method="PUT", body=body)
         assert (status, changed["partition_concurrency"]) == (200, 20)
         assert subscription.properties.partition_concurrency == 20
         assert subscription.properties.ignore_keys == ("a",)
@@ -255,7 +258,7 @@ def test_properties_of_a_subscription_change(tmp_path: Path) -> None:
             b'{"properties": {}}',
             b'{"per_key_quota_processing_rate": 5}',
         ):
-            status, refused = client.ask(path, method="PUT", body=wrong)
+            status, refused = client.request(path, method="PUT", body=wrong)
             assert (status, refused["error"]["code"]) == (400, "INVALID_PROPERTIES")
         assert subscription.properties.partition_concurrency == 20
     finally:
@@ -263,7 +266,8 @@ def test_properties_of_a_subscription_change(tmp_path: Path) -> None:
 
 
 def test_a_server_that_cannot_be_announced_is_closed(tmp_path: Path) -> None:
-    """Hunts a server that listens on, with the token, and that nobody can close any more."""
+    """Detects a server that continues to listen, with the token, and that cannot be closed any
+    more."""
     streams = KafkaStreams(topology(), config(tmp_path))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -275,7 +279,7 @@ def test_a_server_that_cannot_be_announced_is_closed(tmp_path: Path) -> None:
         raise RuntimeError("the disk is gone")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("millstream.application.serving.write_address", fail)
+        patch.setattr("millstream.application.served_application.write_address", fail)
         with pytest.raises(RuntimeError, match="the disk is gone"):
             streams.serve(port=port)
     assert not listening(port)

@@ -1,4 +1,4 @@
-"""Partition counts of internal topics, co-partitioning, and which topics are created."""
+"""Partition counts of internal topics, copartitioning, and topics to create."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from millstream.assignment.internal_topics import (
     changelog_counts,
     missing_source_topics,
     repartition_counts,
+    tasks_of,
     topics_to_create,
 )
-from millstream.assignment.partitions import tasks_of
-from millstream.assignment.topics import (
+from millstream.assignment.topic_metadata import (
     ChangelogSpec,
     NewTopic,
     RepartitionSpec,
@@ -38,7 +38,7 @@ def _reads(
     )
 
 
-def test_repartition_topic_takes_the_largest_count_of_its_writers_sources() -> None:
+def test_a_repartition_topic_has_the_largest_count_of_the_sources_of_its_writers() -> None:
     topics = TopologyTopics(
         (_reads(0, "a", "b", to=("r1", "out")), _reads(1, "c", to=("r1",)), _reads(2, "r1"))
     )
@@ -46,8 +46,8 @@ def test_repartition_topic_takes_the_largest_count_of_its_writers_sources() -> N
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-def test_counts_pass_through_chains(backwards: bool) -> None:
-    """Aim: a chain resolves in whatever order the sub-topologies are listed."""
+def test_counts_are_propagated_through_chains(backwards: bool) -> None:
+    """In any order of the sub-topologies."""
     chain = [
         _reads(0, "a", to=("r1",)),
         _reads(1, "r1", to=("r2",)),
@@ -58,15 +58,15 @@ def test_counts_pass_through_chains(backwards: bool) -> None:
     assert repartition_counts(topics, {"a": 4, "b": 6}) == {"r1": 4, "r2": 4, "r3": 6}
 
 
-def test_a_count_the_user_gave_is_kept_and_passed_on() -> None:
+def test_an_explicit_count_is_kept_and_propagated() -> None:
     topics = TopologyTopics(
         (_reads(0, "a", to=("r1",)), _reads(1, "r1", to=("r2",), r1=7), _reads(2, "r2"))
     )
     assert repartition_counts(topics, {"a": 4}) == {"r1": 7, "r2": 7}
 
 
-def test_a_cycle_takes_what_is_known_of_it() -> None:
-    """Aim: sub-topologies that feed each other are resolved and do not loop for ever."""
+def test_a_cycle_uses_the_known_counts() -> None:
+    """Sub-topologies that feed each other are resolved without an endless loop."""
     topics = TopologyTopics((_reads(0, "a", "r2", to=("r1",)), _reads(1, "r1", to=("r2",))))
     assert repartition_counts(topics, {"a": 3}) == {"r1": 3, "r2": 3}
 
@@ -79,12 +79,12 @@ def test_a_cycle_takes_what_is_known_of_it() -> None:
         (_reads(0, "r1"),),
     ],
 )
-def test_a_count_that_follows_from_nothing_is_an_error(groups: tuple[TopicGroup, ...]) -> None:
+def test_an_undefined_count_is_an_error(groups: tuple[TopicGroup, ...]) -> None:
     with pytest.raises(TaskAssignmentError, match=r"\['r1'\] is not set"):
         repartition_counts(TopologyTopics(groups), {})
 
 
-def test_a_repartition_topic_takes_the_count_of_what_it_is_joined_with() -> None:
+def test_a_repartition_topic_has_the_count_of_the_topic_that_it_is_joined_with() -> None:
     topics = TopologyTopics(
         (_reads(0, "a", to=("r1",)), _reads(1, "r1", "b", to=("r2",)), _reads(2, "r2")),
         (frozenset({"r1", "b"}),),
@@ -92,7 +92,7 @@ def test_a_repartition_topic_takes_the_count_of_what_it_is_joined_with() -> None
     assert repartition_counts(topics, {"a": 8, "b": 3}) == {"r1": 3, "r2": 8}
 
 
-def test_joined_repartition_topics_take_the_largest_of_their_counts() -> None:
+def test_joined_repartition_topics_have_the_largest_of_their_counts() -> None:
     topics = TopologyTopics(
         (_reads(0, "a", to=("r1",)), _reads(1, "b", to=("r2",)), _reads(2, "r1", "r2")),
         (frozenset({"r1", "r2"}),),
@@ -100,7 +100,7 @@ def test_joined_repartition_topics_take_the_largest_of_their_counts() -> None:
     assert repartition_counts(topics, {"a": 2, "b": 6}) == {"r1": 6, "r2": 6}
 
 
-def test_joined_repartition_topics_take_the_count_given_to_one() -> None:
+def test_joined_repartition_topics_have_the_explicit_count_of_one() -> None:
     topics = TopologyTopics(
         (_reads(0, "a", to=("r1",)), _reads(1, "b", to=("r2",)), _reads(2, "r1", "r2", r1=3)),
         (frozenset({"r1", "r2"}),),
@@ -109,7 +109,7 @@ def test_joined_repartition_topics_take_the_count_given_to_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "counts", "why"),
+    ("group", "counts", "message"),
     [
         (
             _reads(0, "a", "b"),
@@ -119,7 +119,7 @@ def test_joined_repartition_topics_take_the_count_given_to_one() -> None:
         (
             _reads(0, "a", "r1", r1=5),
             {"a": 4},
-            "'a' has 4, repartition topic 'r1' 5 partitions.*Leave the partitions=",
+            "'a' has 4, repartition topic 'r1' 5 partitions.*Omit partitions=",
         ),
         (
             _reads(0, "r1", "r2", r1=5, r2=6),
@@ -128,24 +128,24 @@ def test_joined_repartition_topics_take_the_count_given_to_one() -> None:
         ),
     ],
 )
-def test_topics_that_are_not_copartitioned_are_refused(
-    group: TopicGroup, counts: dict[str, int], why: str
+def test_topics_that_are_not_copartitioned_are_rejected(
+    group: TopicGroup, counts: dict[str, int], message: str
 ) -> None:
-    """Aim: the error tells the count of each topic and what to do."""
+    """The error contains the count of each topic and advice."""
     topics = TopologyTopics((group,), (frozenset(group.source_topics),))
-    pattern = re.compile(why.replace("(", r"\(").replace(")", r"\)"))
+    pattern = re.compile(message.replace("(", r"\(").replace(")", r"\)"))
     with pytest.raises(CopartitionError) as caught:
         repartition_counts(topics, counts)
     assert pattern.search(str(caught.value))
 
 
-def test_external_topics_must_be_there() -> None:
+def test_external_topics_must_exist() -> None:
     topics = TopologyTopics((_reads(0, "b", "a", to=("r1",)), _reads(1, "r1", "c")))
     assert missing_source_topics(topics, {"a": 1}) == ["b", "c"]
 
 
-def test_tasks_read_their_partition_of_every_topic_that_has_it() -> None:
-    """Aim: without a join, topics of one sub-topology may differ in their counts (merge)."""
+def test_a_task_reads_its_partition_of_every_topic_that_has_it() -> None:
+    """Without a join, topics of a sub-topology may have different counts (merge)."""
     tasks = tasks_of((_reads(1, "x"), _reads(0, "a", "b"), _reads(2)), {"a": 2, "b": 1, "x": 1})
     assert tasks == {
         TaskId(0, 0): {TopicPartition("a", 0), TopicPartition("b", 0)},
@@ -155,7 +155,7 @@ def test_tasks_read_their_partition_of_every_topic_that_has_it() -> None:
     assert list(tasks) == sorted(tasks)
 
 
-def test_a_topic_read_twice_or_gone_makes_no_tasks() -> None:
+def test_a_topic_that_is_read_twice_or_missing_is_an_error() -> None:
     with pytest.raises(TaskAssignmentError, match="sub-topologies 0 and 1"):
         tasks_of((_reads(0, "a"), _reads(1, "a")), {"a": 1})
     with pytest.raises(TaskAssignmentError, match="'a' is not known"):
@@ -177,7 +177,7 @@ def test_a_changelog_has_a_partition_for_each_task() -> None:
     assert changelog_counts((group, idle), tasks) == {"s-changelog": (4, config)}
 
 
-def test_only_topics_that_are_not_there_are_created() -> None:
+def test_only_missing_topics_are_created() -> None:
     expected = {"r2": (3, {"x": "y"}), "r1": (2, {}), "c": (1, {})}
     assert topics_to_create(expected, {"r1": 2}) == [
         NewTopic("c", 1, {}),
@@ -185,13 +185,13 @@ def test_only_topics_that_are_not_there_are_created() -> None:
     ]
 
 
-def test_an_internal_topic_with_another_count_is_refused() -> None:
+def test_an_internal_topic_with_another_count_is_rejected() -> None:
     with pytest.raises(TopologyError, match="expected 3, actual 2") as caught:
         topics_to_create({"r1": (3, {})}, {"r1": 2})
     assert caught.value.topic == "r1"
 
 
-def test_patterns_take_the_topics_that_match_whole() -> None:
+def test_patterns_match_whole_topic_names() -> None:
     topics = TopologyTopics(
         (
             TopicGroup(0, ("log-a",), source_patterns=(re.compile("log-.*"),)),
@@ -202,7 +202,7 @@ def test_patterns_take_the_topics_that_match_whole() -> None:
     assert [group.source_topics for group in found.groups] == [("log-a", "log-b"), ("metric",)]
 
 
-def test_a_topic_that_matches_two_patterns_is_refused() -> None:
+def test_a_topic_that_matches_two_patterns_is_rejected() -> None:
     topics = TopologyTopics(
         (
             TopicGroup(0, source_patterns=(re.compile("a.*"),)),

@@ -1,5 +1,4 @@
-"""With many processes and tasks, only those are looked at that matter: what is counted here grows
-with the tasks, not with tasks times processes."""
+"""The work of an assignment grows with the number of tasks, not with tasks times processes."""
 
 from __future__ import annotations
 
@@ -24,17 +23,15 @@ from millstream.assignment import (
     assign_sticky,
 )
 from millstream.assignment.leader_assignor import LeaderAssignor
-from millstream.assignment.placing.client_load import ClientLoad
-from millstream.assignment.placing.lags import TaskLags
-from millstream.assignment.placing.least_loaded import LeastLoaded
-from millstream.assignment.placing.state_at_hand import StateAtHand
+from millstream.assignment.placement.client_load import ClientLoad, LeastLoaded
+from millstream.assignment.placement.high_availability import CaughtUpClients
+from millstream.assignment.placement.task_lags import TaskLags
 from millstream.assignment.racks import rack_aware
-from millstream.assignment.racks.rack_flow import exchange_between_racks, sorted_racks
+from millstream.assignment.racks.rack_aware import exchange_between_racks, sorted_racks
 from millstream.assignment.task_assignor import check_assignment
-from millstream.assignment.topics import TopicGroup, TopologyTopics
-from millstream.assignment.wire.protocol import LATEST_OFFSET
-from millstream.assignment.wire.subscription_info import SubscriptionInfo
-from millstream.kafka.member.member_assignor import MemberSubscription
+from millstream.assignment.topic_metadata import TopicGroup, TopologyTopics
+from millstream.assignment.wire_format import LATEST_OFFSET, SubscriptionInfo
+from millstream.kafka.membership.member_assignor import MemberSubscription
 from millstream.record import TaskId, TopicPartition
 
 TASKS = [TaskId(0, partition) for partition in range(600)]
@@ -42,31 +39,31 @@ ENDS = dict.fromkeys(TASKS, 50_000)
 
 
 class CountedLags(TaskLags):
-    """Counts how often it is looked at."""
+    """Counts its lookups."""
 
-    looks = 0
+    lookups = 0
 
     def __getitem__(self, task_id: TaskId) -> int:
-        CountedLags.looks += 1
+        CountedLags.lookups += 1
         return super().__getitem__(task_id)
 
     def get(self, task_id: TaskId, default: Any = None) -> Any:
-        CountedLags.looks += 1
+        CountedLags.lookups += 1
         return super().get(task_id, default)
 
 
 class CountedThreads(int):
-    """A number of threads that counts how often a load is made of it."""
+    """A number of threads that counts how often a load is computed from it."""
 
-    looks = 0
+    lookups = 0
 
     def __rtruediv__(self, count: int) -> float:
-        CountedThreads.looks += 1
+        CountedThreads.lookups += 1
         return count / int(self)
 
 
 def state(processes: int, threads: int = 1) -> ApplicationState:
-    """Each process runs its tasks, and one has just come: some are to move there."""
+    """All processes run tasks, and a new one has joined, so that some tasks must move."""
     owners = [uuid.UUID(int=number + 1) for number in range(processes)]
     running: dict[uuid.UUID, dict[TaskId, int]] = {owner: {} for owner in owners}
     for number, task_id in enumerate(TASKS):
@@ -89,31 +86,31 @@ def state(processes: int, threads: int = 1) -> ApplicationState:
 
 
 @pytest.mark.parametrize("assign", [assign_high_availability, assign_sticky])
-def test_ten_times_the_processes_are_not_ten_times_the_work(assign: TaskAssignor) -> None:
-    looks: list[int] = []
+def test_ten_times_the_processes_do_not_cause_ten_times_the_work(assign: TaskAssignor) -> None:
+    lookups: list[int] = []
     for processes in (20, 200):
-        CountedLags.looks = CountedThreads.looks = 0
+        CountedLags.lookups = CountedThreads.lookups = 0
         given = assign(state(processes))
-        looks.append(CountedLags.looks + CountedThreads.looks)
+        lookups.append(CountedLags.lookups + CountedThreads.lookups)
         assert sum(len(each.active) for each in given.values()) == len(TASKS)
         assert sum(len(each.standby) for each in given.values()) >= len(TASKS)
-    assert looks[1] < 3 * looks[0], looks
+    assert lookups[1] < 3 * lookups[0], lookups
 
 
-def test_the_least_loaded_is_the_one_that_looking_through_all_would_find() -> None:
-    choose = random.Random(4)
-    loads = {name: choose.randrange(5) for name in range(40)}
+def test_the_least_loaded_equals_that_of_a_full_scan() -> None:
+    chance = random.Random(4)
+    loads = {name: chance.randrange(5) for name in range(40)}
     by_load = LeastLoaded(enumerate(loads), lambda name: loads[name])
     for _ in range(500):
-        barred = set(choose.sample(sorted(loads), choose.choice((0, 3, 20, 40))))
+        barred = set(chance.sample(sorted(loads), chance.choice((0, 3, 20, 40))))
         fitting = [name for name in loads if name not in barred]
         expected = min(fitting, key=lambda name: loads[name], default=None)
         assert by_load.first(lambda name: name not in barred) == expected  # noqa: B023
         if expected is not None:
-            loads[expected] += choose.randrange(3)
+            loads[expected] += chance.randrange(3)
 
 
-def test_a_mapping_of_lags_is_what_a_full_one_would_be() -> None:
+def test_task_lags_behave_like_a_full_mapping() -> None:
     one, two, three = TASKS[:3]
     lags = TaskLags(
         {one: LATEST_OFFSET, two: 49_000, TaskId(9, 9): 5}, {one: 5, two: 50_000, three: 7}
@@ -124,8 +121,8 @@ def test_a_mapping_of_lags_is_what_a_full_one_would_be() -> None:
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_who_is_ahead_is_found_in_the_order_of_lags(is_full: bool) -> None:
-    """Whether processes say something of a few tasks or of all makes no difference."""
+def test_caught_up_clients_are_found_in_the_order_of_lags(is_full: bool) -> None:
+    """Whether processes report a few tasks or all."""
     task_id = TASKS[0]
     reported: list[dict[TaskId, int]] = [
         {},
@@ -140,27 +137,25 @@ def test_who_is_ahead_is_found_in_the_order_of_lags(is_full: bool) -> None:
         ClientLoad(uuid.UUID(int=n), ProcessState(1, lags=dict(each) if is_full else each))
         for n, each in enumerate(lags)
     ]
-    at_hand = StateAtHand(clients, 10_000)
+    at_hand = CaughtUpClients(clients, 10_000)
     assert at_hand.caught_up(task_id) == [clients[1], clients[5]]
-    assert at_hand.least_lag(task_id) == LATEST_OFFSET
+    assert at_hand.min_lag(task_id) == LATEST_OFFSET
     in_order = sorted(clients, key=lambda client: client.lag(task_id))
     for client in clients:
         ahead = in_order[: in_order.index(client)]
         assert list(at_hand.ahead_of(client, task_id)) == ahead
 
 
-def test_exchanges_between_racks_cost_as_little_as_any() -> None:
-    """Goal: what is found by looking at racks alone is as cheap as what looking at all would find.
-
-    Method: small random groups, and all ways to deal their tasks out.
-    """
-    choose = random.Random(7)
+def test_exchanges_between_racks_have_the_minimum_cost() -> None:
+    """An exchange that only considers racks is as cheap as the best of all assignments, for small
+    random groups."""
+    chance = random.Random(7)
     for _ in range(60):
-        racks = [choose.choice("abc") for _ in range(choose.randrange(1, 5))]
-        owners = [choose.randrange(len(racks)) for _ in range(choose.randrange(1, 7))]
+        racks = [chance.choice("abc") for _ in range(chance.randrange(1, 5))]
+        owners = [chance.randrange(len(racks)) for _ in range(chance.randrange(1, 7))]
         order = sorted_racks(racks)
-        costs = [tuple(choose.choice((0, 10, 20)) for _ in order) for _ in owners]
-        overlap = choose.choice((0, 1, 15))
+        costs = [tuple(chance.choice((0, 10, 20)) for _ in order) for _ in owners]
+        overlap = chance.choice((0, 1, 15))
 
         def total(new: Sequence[int]) -> int:
             return sum(
@@ -169,14 +164,14 @@ def test_exchanges_between_racks_cost_as_little_as_any() -> None:
             )
 
         found, left = exchange_between_racks(owners, racks, costs, overlap, 1_000_000)
-        assert sorted(found) == sorted(owners), "each has as many as before"
+        assert sorted(found) == sorted(owners), "each process keeps its number of tasks"
         assert total(found) == min(map(total, set(permutations(owners))))
         assert left
 
 
 @pytest.mark.parametrize("strategy", ["min_traffic", "balance_subtopology"])
-def test_a_group_too_large_for_a_search_among_processes_is_near_its_racks(strategy: str) -> None:
-    """Each task has its replicas in one rack, in which there is a place for each of them."""
+def test_tasks_of_a_group_too_large_for_a_full_search_are_in_their_racks(strategy: str) -> None:
+    """Each task has its replicas in one rack, and the rack has enough space for all its tasks."""
     racks = "abc"
     plain = state(201)
     owners = list(plain.processes)
@@ -201,15 +196,15 @@ def test_a_group_too_large_for_a_search_among_processes_is_near_its_racks(strate
         for task_id in tasks.active
         if rack_of[owner] not in large.replica_racks[TopicPartition("in", task_id.partition)]
     ]
-    assert len(away) <= 3, "of 600, where the racks do not have quite equally many places"
+    assert len(away) <= 3, "of 600; the racks do not have quite equal capacity"
     assert {len(tasks.active) for tasks in given.values()} <= {2, 3}
 
 
-def test_standbys_of_large_processes_are_near_their_racks(
+def test_standbys_of_large_processes_are_in_their_racks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two processes with a hundred standbys each exchange them at once; a search among them finds
-    nothing cheaper, and takes a hundred times as long for a thousand."""
+    """Two processes with a hundred standbys each exchange them at once. A full search finds nothing
+    cheaper, and takes a hundred times as long for a thousand."""
     racks = "abc"
     owners = [uuid.UUID(int=number + 1) for number in range(6)]
     rack_of = {owner: racks[number % 3] for number, owner in enumerate(owners)}
@@ -242,16 +237,16 @@ def test_standbys_of_large_processes_are_near_their_racks(
     without = replace(group, config=AssignmentConfig(num_standby_replicas=1))
     exchanged = assign_high_availability(group)
     check_assignment(group, exchanged)
-    monkeypatch.setattr(rack_aware, "_EFFORT_OF", {"active": 10**9, "standby": 10**9})
+    monkeypatch.setattr(rack_aware, "_MAX_ARCS_BY_ROLE", {"active": 10**9, "standby": 10**9})
     searched = assign_high_availability(group)
     assert away(exchanged) == away(searched) < away(assign_high_availability(without))
 
 
-def test_the_leader_warns_before_the_broker_refuses_the_group(
+def test_the_leader_warns_before_the_broker_rejects_the_group(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A group of 40 processes that tell of each other's 4,000 partitions is too large; without
-    addresses it is not."""
+    """With addresses, the metadata of 40 processes with 4,000 partitions is too large for the
+    group's topic; without them, it is not."""
     topics = TopologyTopics((TopicGroup(0, ("in",)),))
     for end_point, warnings in (("", 0), ("a-host:80{}", 1)):
         caplog.clear()
@@ -267,5 +262,5 @@ def test_the_leader_warns_before_the_broker_refuses_the_group(
         }
         given = LeaderAssignor(topics, FixedCluster({"in": 4_000}, 0)).assign(members)
         assert sum(len(each.partitions) for each in given.values()) == 4_000
-        said = [record.getMessage() for record in caplog.records if "message.max" in record.msg]
-        assert len(said) == warnings, said
+        messages = [record.getMessage() for record in caplog.records if "message.max" in record.msg]
+        assert len(messages) == warnings, messages

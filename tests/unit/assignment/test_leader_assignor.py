@@ -1,33 +1,37 @@
-"""The leader's work from subscriptions to assignments, and each member's reading of its own."""
+"""The leader's way from subscriptions to assignments, and the decoding of assignments by
+members."""
 
 from __future__ import annotations
 
 import dataclasses
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from millstream.assignment.clients import read_group
-from millstream.assignment.leader_assignor import ConsumerAssignment, LeaderAssignor
+from millstream.assignment.client_members import decode_members
+from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
 from millstream.assignment.task_assignor import (
     ApplicationState,
     AssignmentConfig,
     ProcessAssignment,
 )
-from millstream.assignment.topics import (
+from millstream.assignment.topic_metadata import (
     ChangelogSpec,
     NewTopic,
     RepartitionSpec,
     TopicGroup,
     TopologyTopics,
 )
-from millstream.assignment.wire.assignment_info import AssignmentInfo, HostInfo
-from millstream.assignment.wire.protocol import LATEST_OFFSET, AssignorError
-from millstream.assignment.wire.subscription_info import SubscriptionInfo
+from millstream.assignment.wire_format import (
+    LATEST_OFFSET,
+    AssignmentInfo,
+    AssignorError,
+    HostInfo,
+    SubscriptionInfo,
+)
 from millstream.errors import (
     BrokerUnavailableError,
     CopartitionError,
@@ -35,27 +39,28 @@ from millstream.errors import (
     TaskAssignmentError,
     TopologyError,
 )
+from millstream.kafka.membership.member_assignor import MemberAssignment, MemberSubscription
 from millstream.record import TaskId, TopicPartition
 
 P1, P2 = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
 class FakeCluster:
-    """A cluster as the assignor sees it: topics and their partition counts."""
+    """A cluster as seen by the assignor: topics and partition counts."""
 
     def __init__(self, **counts: int) -> None:
         self.counts = counts
         self.created: list[NewTopic] = []
         self.ends: dict[TopicPartition, int] = {}
-        #: The rack of each partition's only replica; with None the cluster does not answer.
+        #: The rack of each partition's only replica. If None, requests fail.
         self.racks: dict[TopicPartition, str] | None = {}
-        self.asked_for_racks: list[set[str]] = []
+        self.rack_requests: list[set[str]] = []
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         return {topic: self.counts[topic] for topic in topics if topic in self.counts}
 
     def replica_racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
-        self.asked_for_racks.append(set(topics))
+        self.rack_requests.append(set(topics))
         if self.racks is None:
             raise BrokerUnavailableError("no broker answered")
         return {place: frozenset([rack]) for place, rack in self.racks.items()}
@@ -73,24 +78,20 @@ class FakeCluster:
         self.counts |= {topic.name: topic.partitions for topic in topics}
 
 
-@dataclass(frozen=True)
-class Member:
-    info: SubscriptionInfo
-    owned_partitions: tuple[TopicPartition, ...] = ()
-    topics: tuple[str, ...] = ()
-    rack_id: str | None = None
-
-    @property
-    def user_data(self) -> bytes:
-        return self.info.encode()
+def _subscription(
+    info: SubscriptionInfo, owned: tuple[TopicPartition, ...] = ()
+) -> MemberSubscription:
+    return MemberSubscription((), info.encode(), owned, None, None)
 
 
-def _member(process: uuid.UUID, *owned: str, end_point: str = "", **sums: int) -> Member:
+def _member(
+    process: uuid.UUID, *owned: str, end_point: str = "", **sums: int
+) -> MemberSubscription:
     """`owned` are partitions like `in-0`, `sums` offset sums like `t0_1=5`."""
     info = SubscriptionInfo(
         process, end_point, {TaskId.parse(name[1:]): total for name, total in sums.items()}
     )
-    return Member(info, tuple(map(_partition, owned)))
+    return _subscription(info, tuple(map(_partition, owned)))
 
 
 def _partition(text: str) -> TopicPartition:
@@ -102,7 +103,7 @@ def _partitions(*texts: str) -> frozenset[TopicPartition]:
     return frozenset(map(_partition, texts))
 
 
-def _read(given: ConsumerAssignment) -> TaskAssignment:
+def _read(given: MemberAssignment) -> TaskAssignment:
     return decode_assignment(given.partitions, given.user_data)
 
 
@@ -135,8 +136,8 @@ def test_internal_topics_are_created_once() -> None:
     assert len(cluster.created) == 2
 
 
-def test_tasks_are_spread_over_threads_of_processes() -> None:
-    """Aim: every task once, each thread its share, partitions and tasks in the same order."""
+def test_tasks_are_distributed_over_the_threads_of_processes() -> None:
+    """Each task once, evenly over threads, with partitions and tasks in the same order."""
     members = {"m1": _member(P1), "m2": _member(P1), "m3": _member(P2), "m4": _member(P2)}
     given = LeaderAssignor(_COUNT, FakeCluster(**{"in": 4})).assign(members)
     tasks = {name: _read(assignment).active for name, assignment in given.items()}
@@ -147,7 +148,7 @@ def test_tasks_are_spread_over_threads_of_processes() -> None:
     }
 
 
-def test_a_task_of_several_partitions_is_named_for_each() -> None:
+def test_a_task_is_listed_for_each_of_its_partitions() -> None:
     topics = TopologyTopics((TopicGroup(0, ("b", "a")),), (frozenset({"a", "b"}),))
     given = LeaderAssignor(topics, FakeCluster(a=2, b=2)).assign({"m": _member(P1)})["m"]
     assert given.partitions == tuple(map(_partition, ("a-0", "a-1", "b-0", "b-1")))
@@ -160,9 +161,9 @@ def test_a_task_of_several_partitions_is_named_for_each() -> None:
     assert _read(given).next_rebalance_ms is None
 
 
-def test_a_moving_task_is_withheld_until_it_is_given_up() -> None:
-    """Aim: KIP-429. First round: gone from the old owner, not told to the new one, who is told to
-    rebalance at once; second round: it is the new owner's."""
+def test_a_moving_task_is_withheld_until_it_is_revoked() -> None:
+    """As in KIP-429. In the first round, the old owner loses it, and the new owner only gets an
+    immediate follow-up rebalance. In the second round, the new owner gets it."""
     assignor = LeaderAssignor(_STATEFUL, FakeCluster(**{"in": 2}))
     old = _member(P1, "in-0", "in-1", t0_0=LATEST_OFFSET, t0_1=LATEST_OFFSET)
     first = assignor.assign({"old": old, "new": _member(P2)})
@@ -180,7 +181,7 @@ def test_a_moving_task_is_withheld_until_it_is_given_up() -> None:
     assert _read(second["new"]).next_rebalance_ms is None
 
 
-def test_a_withheld_task_stays_a_standby_where_it_was_one() -> None:
+def test_a_withheld_task_remains_a_standby() -> None:
     assignor = LeaderAssignor(_STATEFUL, FakeCluster(**{"in": 2}))
     given = assignor.assign(
         {
@@ -192,7 +193,7 @@ def test_a_withheld_task_stays_a_standby_where_it_was_one() -> None:
     assert _read(given["new"]).standby == {TaskId(0, 1): _partitions("in-1")}
 
 
-def test_a_task_of_which_one_partition_is_still_owned_is_withheld_whole() -> None:
+def test_a_task_is_withheld_while_any_of_its_partitions_is_owned() -> None:
     topics = TopologyTopics((TopicGroup(0, ("a", "b")),))
     members = {
         "m1": _member(P1, "a-0"),
@@ -203,7 +204,7 @@ def test_a_task_of_which_one_partition_is_still_owned_is_withheld_whole() -> Non
     assert sorted(str(_read(given[name]).next_rebalance_ms) for name in members) == ["0", "None"]
 
 
-def test_a_task_that_moves_between_threads_of_one_process_is_withheld_too() -> None:
+def test_a_task_that_moves_between_threads_of_a_process_is_withheld() -> None:
     assignor = LeaderAssignor(_STATELESS, FakeCluster(**{"in": 2}))
     given = assignor.assign({"m1": _member(P1, "in-0", "in-1"), "m2": _member(P1)})
     assert _read(given["m1"]).active == {TaskId(0, 0): _partitions("in-0")}
@@ -223,8 +224,8 @@ def test_threads_keep_their_stateful_tasks() -> None:
     assert all(_read(assignment).next_rebalance_ms is None for assignment in given.values())
 
 
-def test_everyone_learns_where_tasks_are() -> None:
-    """Aim: the host map tells where tasks will be, those included that are still withheld."""
+def test_all_members_get_the_hosts_of_tasks() -> None:
+    """The host map contains the future locations, including those of withheld tasks."""
     assignor = LeaderAssignor(_STATELESS, FakeCluster(**{"in": 2}))
     members = {
         "m1": _member(P1, "in-0", "in-1", end_point="one:1"),
@@ -243,9 +244,9 @@ def test_everyone_learns_where_tasks_are() -> None:
         }
 
 
-def test_the_hosts_of_one_instance_are_one_place_to_ask() -> None:
-    """Aim: an instance has one address, however many clients its hosts are: what all of them have
-    is found there, a task as well as its copy on another of its hosts."""
+def test_the_hosts_of_an_instance_share_one_address() -> None:
+    """An instance has one address for all clients on its hosts. It has the tasks and standbys of
+    all of them."""
     cluster = FakeCluster(**{"in": 3, "log": 3})
     assignor = LeaderAssignor(_STATEFUL, cluster, config=AssignmentConfig(num_standby_replicas=1))
     members = {
@@ -253,18 +254,18 @@ def test_the_hosts_of_one_instance_are_one_place_to_ask() -> None:
     }
     given = {name: _read(each) for name, each in assignor.assign(members).items()}
     everything = _partitions("in-0", "in-1", "in-2")
-    for told in given.values():
-        assert told.partitions_by_host == {HostInfo("one", 1): everything}
-        assert told.standby_partitions_by_host == {HostInfo("one", 1): everything}
-        assert not told.active.keys() & told.standby.keys()
-        # Who does not find its own address there asks for another rebalance.
-        assert told.next_rebalance_ms is None
-    assert sum(len(told.active) for told in given.values()) == 3
+    for assignment in given.values():
+        assert assignment.partitions_by_host == {HostInfo("one", 1): everything}
+        assert assignment.standby_partitions_by_host == {HostInfo("one", 1): everything}
+        assert not assignment.active.keys() & assignment.standby.keys()
+        # A member that does not find its own address there requests another rebalance.
+        assert assignment.next_rebalance_ms is None
+    assert sum(len(assignment.active) for assignment in given.values()) == 3
 
 
-def test_standbys_and_follow_up_rebalances_of_another_task_assignor() -> None:
-    """Aim: the task assignor can be swapped, and all it says reaches the threads: the follow-up
-    rebalance one thread of the process."""
+def test_standbys_and_follow_up_rebalances_of_a_custom_task_assignor() -> None:
+    """The results of a custom task assignor reach the threads; one thread per process gets the
+    follow-up rebalance."""
 
     def assign(state: ApplicationState) -> dict[uuid.UUID, ProcessAssignment]:
         assert [process.threads for process in state.processes.values()] == [2, 1]
@@ -281,8 +282,8 @@ def test_standbys_and_follow_up_rebalances_of_another_task_assignor() -> None:
     assert [read[name].next_rebalance_ms for name in ("m1", "m2", "m3")] == [5_000, None, None]
 
 
-def test_a_withheld_task_takes_the_place_of_a_later_follow_up() -> None:
-    """Aim: a rebalance at once makes one that is due later needless."""
+def test_a_withheld_task_replaces_a_later_follow_up() -> None:
+    """An immediate rebalance makes a later one unnecessary."""
 
     def assign(state: ApplicationState) -> dict[uuid.UUID, ProcessAssignment]:
         return {
@@ -298,12 +299,14 @@ def test_a_withheld_task_takes_the_place_of_a_later_follow_up() -> None:
     assert _read(given["m2"]).next_rebalance_ms is None
 
 
-def _errors(given: Mapping[str, ConsumerAssignment]) -> set[AssignorError]:
+def _errors(given: Mapping[str, MemberAssignment]) -> set[AssignorError]:
     assert all(assignment.partitions == () for assignment in given.values())
     return {_read(assignment).error for assignment in given.values()}
 
 
-def test_a_missing_source_topic_is_told_to_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_all_members_get_the_error_of_a_missing_source_topic(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     cluster = FakeCluster(other=1)
     given = LeaderAssignor(_COUNT, cluster).assign({"m1": _member(P1), "m2": _member(P2)})
     assert _errors(given) == {AssignorError.INCOMPLETE_SOURCE_TOPIC_METADATA}
@@ -313,22 +316,21 @@ def test_a_missing_source_topic_is_told_to_all(caplog: pytest.LogCaptureFixture)
         _read(given["m1"]).raise_for_error()
 
 
-def test_a_request_to_shut_down_is_told_to_all() -> None:
+def test_all_members_get_a_shutdown_request() -> None:
     info = SubscriptionInfo(P2, error_code=AssignorError.SHUTDOWN_REQUESTED)
-    given = LeaderAssignor(_COUNT, FakeCluster()).assign({"m1": _member(P1), "m2": Member(info)})
+    given = LeaderAssignor(_COUNT, FakeCluster()).assign(
+        {"m1": _member(P1), "m2": _subscription(info)}
+    )
     assert _errors(given) == {AssignorError.SHUTDOWN_REQUESTED}
     assert _read(given["m1"]).shutdown_requested
-    assert _read(given["m1"]).asked_by == ("m2",)
+    assert _read(given["m1"]).requested_by == ("m2",)
     _read(given["m1"]).raise_for_error()
 
 
-def test_bytes_that_cannot_be_read_end_in_an_error_for_all(
+def test_all_members_get_an_error_for_unreadable_bytes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Garbage(Member):
-        user_data = b"\x00"
-
-    broken = Garbage(SubscriptionInfo(P2))
+    broken = dataclasses.replace(_member(P2), user_data=b"\x00")
     given = LeaderAssignor(_COUNT, FakeCluster(**{"in": 1})).assign(
         {"m1": _member(P1), "m2": broken}
     )
@@ -338,13 +340,13 @@ def test_bytes_that_cannot_be_read_end_in_an_error_for_all(
         _read(given["m1"]).raise_for_error()
 
 
-def test_a_task_assignor_with_an_error_ends_in_an_error_for_all() -> None:
+def test_all_members_get_an_error_for_an_invalid_assignment() -> None:
     assignor = LeaderAssignor(_COUNT, FakeCluster(**{"in": 1}), lambda state: {})
     assert _errors(assignor.assign({"m1": _member(P1)})) == {AssignorError.ASSIGNMENT_ERROR}
 
 
-def test_what_only_a_change_of_the_program_can_mend_is_raised() -> None:
-    """Aim: as in Kafka Streams, the leader fails with the real story."""
+def test_errors_of_the_program_are_raised() -> None:
+    """As in Kafka Streams, the leader fails with the actual error."""
     joined = TopologyTopics((TopicGroup(0, ("a", "b")),), (frozenset({"a", "b"}),))
     with pytest.raises(CopartitionError):
         LeaderAssignor(joined, FakeCluster(a=1, b=2)).assign({"m1": _member(P1)})
@@ -352,50 +354,47 @@ def test_what_only_a_change_of_the_program_can_mend_is_raised() -> None:
         LeaderAssignor(_COUNT, FakeCluster(**{"in": 2, "app-r": 3})).assign({"m1": _member(P1)})
 
 
-def test_a_group_with_an_older_member_speaks_its_version() -> None:
-    """Aim: a rolling upgrade. The newer member gets the older version, and steps down to it."""
-    old = Member(SubscriptionInfo(P1, version=9, latest_version=9))
+def test_a_group_with_an_older_member_uses_its_version() -> None:
+    """In a rolling upgrade, newer members get the older version and downgrade to it."""
+    old = SubscriptionInfo(P1, version=9, latest_version=9)
     given = LeaderAssignor(_STATELESS, FakeCluster(**{"in": 2})).assign(
-        {"old": old, "new": _member(P2)}
+        {"old": _subscription(old), "new": _member(P2)}
     )
     for assignment in given.values():
         info = AssignmentInfo.decode(assignment.user_data)
         assert (info.version, info.common_version) == (9, 9)
     read = _read(given["new"])
     assert (read.subscription_version, read.next_rebalance_ms) == (9, 0)
-    # The upgrade is over: the version goes up again, once more with a rebalance.
-    upgraded = dataclasses.replace(old.info, latest_version=11)
-    given = LeaderAssignor(_STATELESS, FakeCluster(**{"in": 2})).assign({"m1": Member(upgraded)})
-    last = decode_assignment(*given["m1"], subscription_version=9)
+    # After the upgrade, the version increases again, with another rebalance.
+    upgraded = _subscription(dataclasses.replace(old, latest_version=11))
+    given = LeaderAssignor(_STATELESS, FakeCluster(**{"in": 2})).assign({"m1": upgraded})
+    last = decode_assignment(given["m1"].partitions, given["m1"].user_data, subscription_version=9)
     assert (last.subscription_version, last.next_rebalance_ms) == (11, 0)
 
 
-def test_a_member_of_a_future_version_gets_tasks_in_ours() -> None:
-    """Aim: follows Kafka Streams: it reads our version, then comes back with it."""
-
-    class Future(Member):
-        user_data = bytes.fromhex("0000000c0000000d")
-
+def test_a_member_of_a_future_version_gets_tasks_in_our_version() -> None:
+    """As in Kafka Streams, the member reads our version and rejoins with it."""
+    future = dataclasses.replace(_member(P2), user_data=bytes.fromhex("0000000c0000000d"))
     given = LeaderAssignor(_STATELESS, FakeCluster(**{"in": 2})).assign(
-        {"m1": _member(P1), "future": Future(SubscriptionInfo(P2))}
+        {"m1": _member(P1), "future": future}
     )
     info = AssignmentInfo.decode(given["future"].user_data)
     assert (info.version, info.common_version) == (11, 11)
     assert len(given["future"].partitions) == 1
 
 
-def test_a_member_reads_only_what_fits() -> None:
+def test_a_member_rejects_inconsistent_assignments() -> None:
     data = AssignmentInfo((TaskId(0, 0),)).encode()
     with pytest.raises(TaskAssignmentError, match="assigned 2 partitions but tasks for 1"):
         decode_assignment(_partitions("in-0", "in-1"), data)
     with pytest.raises(TaskAssignmentError, match="sent a subscription of version 10"):
         decode_assignment(_partitions("in-0"), data, subscription_version=10)
-    with pytest.raises(TaskAssignmentError, match="all understand 12"):
+    with pytest.raises(TaskAssignmentError, match="all support 12"):
         decode_assignment((), AssignmentInfo(common_version=12).encode())
 
 
 def test_a_member_sorts_its_partitions() -> None:
-    """Aim: tasks are found by the order of the partitions, whatever order those came in."""
+    """Tasks belong to partitions in sorted order, independent of the order in the assignment."""
     data = AssignmentInfo((TaskId(0, 0), TaskId(1, 0), TaskId(2, 0))).encode()
     for texts in (("a-10", "b-0", "a-2"), ("b-0", "a-2", "a-10")):
         assert decode_assignment(map(_partition, texts), data).active == {
@@ -405,10 +404,10 @@ def test_a_member_sorts_its_partitions() -> None:
         }
 
 
-def test_what_a_process_had() -> None:
-    """Aim: a task is active where its partition is owned or its state is in use, else a standby;
-    never both, whatever two threads report of it."""
-    client = read_group(
+def test_the_previous_tasks_of_a_process() -> None:
+    """A task is active if its partition is owned or its state is in use, otherwise a standby. Never
+    both, whatever two threads report about it."""
+    client = decode_members(
         {
             "m2": _member(P1, t0_0=7, t0_2=LATEST_OFFSET, t0_3=3, t0_1=4),
             "m1": _member(P1, "in-0", "gone-5", t0_0=LATEST_OFFSET, t0_2=9),
@@ -425,7 +424,7 @@ def test_what_a_process_had() -> None:
     }
 
 
-def test_an_unknown_error_is_an_error() -> None:
+def test_an_unknown_error_code_is_an_assignment_error() -> None:
     read = decode_assignment((), AssignmentInfo(error_code=77).encode())
     assert read.error == AssignorError.ASSIGNMENT_ERROR
 
@@ -441,24 +440,30 @@ def test_an_unknown_error_is_an_error() -> None:
         (0, "one:1", 0),
     ],
 )
-def test_when_to_rebalance_again(encoded_ms: int, end_point: str, expected: int | None) -> None:
-    """Aim: at once if the others do not know this process' address, else as the leader says."""
+def test_the_time_of_the_next_rebalance(
+    encoded_ms: int, end_point: str, expected: int | None
+) -> None:
+    """Immediately if the other members do not have the process' address, otherwise the leader's
+    time."""
     info = AssignmentInfo(
         partitions_by_host={HostInfo("one", 1): frozenset()}, next_rebalance_ms=encoded_ms
     )
     assert decode_assignment((), info.encode(), end_point=end_point).next_rebalance_ms == expected
 
 
-def test_a_partition_that_two_members_claim_goes_to_one_of_them() -> None:
-    """Aim: conflicting claims, left by a member that was out for a while, settle at once."""
+def test_a_partition_claimed_by_two_members_is_assigned_to_one() -> None:
+    """Conflicting claims of a member that was temporarily out of the group are resolved
+    immediately."""
     assignor = LeaderAssignor(_STATELESS, FakeCluster(**{"in": 1}))
     given = assignor.assign({"m1": _member(P1, "in-0"), "m2": _member(P2, "in-0")})
     assert [len(given[name].partitions) for name in ("m1", "m2")] == [1, 0]
 
 
 def _in_racks(cluster: FakeCluster, *racks: str | None, **config: Any) -> list[set[TaskId]]:
-    """The tasks of two processes in racks, the first of which has two threads if three are given;
-    what they read from is in the rack of the other one than they would be given it."""
+    """The tasks of two processes in racks; with three racks, the first process has two threads.
+
+    The partitions are in the racks opposite to the default assignment.
+    """
     cluster.counts = {"in": 2}
     if cluster.racks is not None:
         cluster.racks = {_partition("in-0"): "b", _partition("in-1"): "a"}
@@ -474,42 +479,42 @@ def _in_racks(cluster: FakeCluster, *racks: str | None, **config: Any) -> list[s
     return tasks if len(tasks) == 2 else [tasks[0] | tasks[1], tasks[2]]
 
 
-_NEAR = [{TaskId(0, 1)}, {TaskId(0, 0)}]
-_AS_DEALT_OUT = [{TaskId(0, 0)}, {TaskId(0, 1)}]
+_BY_RACK = [{TaskId(0, 1)}, {TaskId(0, 0)}]
+_IN_TURN = [{TaskId(0, 0)}, {TaskId(0, 1)}]
 
 
-def test_members_get_tasks_whose_partitions_are_in_their_rack() -> None:
+def test_members_get_tasks_with_partitions_in_their_rack() -> None:
     cluster = FakeCluster()
-    assert _in_racks(cluster, "a", "b") == _NEAR
-    assert cluster.asked_for_racks == [{"in"}]
-    assert _in_racks(cluster, "a", "b", num_standby_replicas=1) == _NEAR
-    assert cluster.asked_for_racks[1:] == [{"in", "log"}]
+    assert _in_racks(cluster, "a", "b") == _BY_RACK
+    assert cluster.rack_requests == [{"in"}]
+    assert _in_racks(cluster, "a", "b", num_standby_replicas=1) == _BY_RACK
+    assert cluster.rack_requests[1:] == [{"in", "log"}]
 
 
 @pytest.mark.parametrize("racks", [("a", None), ("a", ""), ("a", "b", "b")])
-def test_the_cluster_is_not_asked_for_racks_if_those_of_the_members_are_not_known(
+def test_racks_are_not_requested_if_racks_of_members_are_unknown(
     racks: tuple[str | None, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One has none, or two threads of a process disagree."""
+    """A member has no rack, or two threads of a process disagree."""
     cluster = FakeCluster()
     given = _in_racks(cluster, *racks)
-    assert cluster.asked_for_racks == []
+    assert cluster.rack_requests == []
     assert "has no client.rack" in caplog.text
     if len(racks) == 2:
-        assert given == _AS_DEALT_OUT
+        assert given == _IN_TURN
 
 
-def test_racks_are_left_aside_if_the_cluster_does_not_answer(
+def test_racks_are_ignored_if_the_cluster_is_unavailable(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     cluster = FakeCluster()
     cluster.racks = None
-    assert _in_racks(cluster, "a", "b") == _AS_DEALT_OUT
-    assert "without regard to racks: no broker answered" in caplog.text
+    assert _in_racks(cluster, "a", "b") == _IN_TURN
+    assert "ignoring racks in the assignment: no broker answered" in caplog.text
 
 
-def test_nobody_is_asked_for_racks_without_a_strategy() -> None:
+def test_racks_are_not_requested_without_a_strategy() -> None:
     cluster = FakeCluster(**{"in": 2})
     members = {"m1": dataclasses.replace(_member(P1), rack_id="a")}
     LeaderAssignor(_STATEFUL, cluster).assign(members)
-    assert cluster.asked_for_racks == []
+    assert cluster.rack_requests == []

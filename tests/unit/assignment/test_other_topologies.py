@@ -1,4 +1,4 @@
-"""Two topologies under one application id: whoever does not fit is told which topics differ."""
+"""Two topologies under one application id: the error names the differing topics."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from millstream.assignment.leader_assignor import LeaderAssignor
 from millstream.assignment.other_topologies import check_same_topology
 from millstream.assignment.task_assignment import TaskAssignment, decode_assignment
-from millstream.assignment.topics import NewTopic, TopicGroup, TopologyTopics
-from millstream.assignment.wire.subscription_info import SubscriptionInfo
+from millstream.assignment.topic_metadata import NewTopic, TopicGroup, TopologyTopics
+from millstream.assignment.wire_format import SubscriptionInfo
 from millstream.errors import TopologyError
-from millstream.kafka.member.member_assignor import MemberSubscription
+from millstream.kafka.membership.member_assignor import MemberSubscription
 from millstream.record import TaskId, TopicPartition
 
 ORDERS = TopologyTopics((TopicGroup(0, source_topics=("orders",)),))
@@ -52,7 +52,9 @@ def member(process: int, *topics: str) -> MemberSubscription:
     )
 
 
-def given_to(leader: TopologyTopics, **members: MemberSubscription) -> dict[str, TaskAssignment]:
+def assignments_of(
+    leader: TopologyTopics, **members: MemberSubscription
+) -> dict[str, TaskAssignment]:
     assigned = LeaderAssignor(leader, TwoPartitions()).assign(members)
     return {
         name: decode_assignment(given.partitions, given.user_data)
@@ -60,23 +62,23 @@ def given_to(leader: TopologyTopics, **members: MemberSubscription) -> dict[str,
     }
 
 
-def test_a_stranger_is_told_by_a_leader_that_goes_on() -> None:
-    """Goal: the group with the first topology works on; the newcomer alone ends, and knows why."""
-    given = given_to(ORDERS, a=member(1, "orders"), b=member(2, "clicks", "views"))
+def test_a_member_with_another_topology_gets_an_error() -> None:
+    """The group with the first topology continues; only the new member fails."""
+    given = assignments_of(ORDERS, a=member(1, "orders"), b=member(2, "clicks", "views"))
     assert list(given["a"].active) == [TaskId(0, 0), TaskId(0, 1)]
     check_same_topology(ORDERS, given["a"], "shop")
     with pytest.raises(TopologyError) as raised:
         check_same_topology(CLICKS, given["b"], "shop")
     text = str(raised.value)
     assert "under the application id 'shop'" in text
-    assert "they alone read 'orders' and this one alone reads 'clicks', 'views'" in text
-    assert "an application_id of its own" in text
+    assert "only they read 'orders' and only this instance reads 'clicks', 'views'" in text
+    assert "a separate application_id" in text
 
 
-def test_a_leader_that_checks_nothing_is_found_out() -> None:
-    """Goal: tasks that do not exist here are no defect of ours, whatever made the leader give them.
+def test_tasks_of_another_topology_are_rejected() -> None:
+    """From any leader.
 
-    Kafka Streams, for example, hands them out without a look at who subscribes to what.
+    Kafka Streams, for example, assigns tasks without checking subscriptions.
     """
     for task_id, topic in ((TaskId(0, 1), "orders"), (TaskId(2, 1), "clicks")):
         place = frozenset({TopicPartition(topic, 1)})
@@ -96,10 +98,10 @@ def test_a_leader_that_checks_nothing_is_found_out() -> None:
     )
 
 
-def test_what_patterns_match_is_nobodys_mistake() -> None:
-    """Goal: members find new topics at different times, and subscribe to what they have found."""
+def test_different_matches_of_a_pattern_are_accepted() -> None:
+    """Members find new topics at different times, and subscribe to the topics found."""
     pattern = TopologyTopics((TopicGroup(0, source_patterns=(re.compile("in-.*"),)),))
-    given = given_to(pattern, a=member(1, "in-1"), b=member(2, "in-1", "in-2"))
+    given = assignments_of(pattern, a=member(1, "in-1"), b=member(2, "in-1", "in-2"))
     for each in given.values():
         check_same_topology(pattern, each, "shop")
     assert sum(len(each.active) for each in given.values()) == 2

@@ -1,8 +1,8 @@
-"""Tasks are placed near their partitions as Kafka Streams 4.3.1's own assignor was seen to do it.
+"""Rack-aware assignments equal recorded ones of Kafka Streams 4.3.1.
 
-The recorded cases are random groups with random racks, costs, lags and tags. Those of the kind `ha`
-were run through `HighAvailabilityTaskAssignor`; in those of the kinds `active` and `standby`
-`RackAwareTaskAssignor` improved what was dealt out at random.
+The recorded cases are random groups with random racks, costs, lags and tags. Cases of the kind `ha`
+were run through `HighAvailabilityTaskAssignor`; in those of the kinds `active` and `standby`,
+`RackAwareTaskAssignor` improved a random assignment.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.broker.recorded_groups import recorded, shown
+from support.broker.recorded_groups import as_recorded, recorded
 
-from millstream.assignment.placing.client_load import ClientLoad
-from millstream.assignment.placing.high_availability import assign_high_availability
-from millstream.assignment.placing.sticky import assign_sticky
+from millstream.assignment.placement.client_load import ClientLoad
+from millstream.assignment.placement.high_availability import assign_high_availability
+from millstream.assignment.placement.sticky import assign_sticky
 from millstream.assignment.racks import rack_aware
 from millstream.assignment.racks.rack_aware import Costs, rack_awareness
 from millstream.assignment.task_assignor import (
@@ -77,7 +77,7 @@ def state_of(case: Mapping[str, Any]) -> ApplicationState:
 
 
 def improved(case: Mapping[str, Any], state: ApplicationState) -> dict[uuid.UUID, Any]:
-    """What was dealt out at random, after the racks were taken into account."""
+    """The random assignment, improved by racks."""
     loads = [ClientLoad(process_id, state.processes[process_id]) for process_id in state.order]
     for load in loads:
         before = case["before"][str(load.process_id)]
@@ -92,21 +92,21 @@ def improved(case: Mapping[str, Any], state: ApplicationState) -> dict[uuid.UUID
             racks.optimize_active(map(TaskId.parse, case["some"]), loads, costs)
         else:
             racks.optimize_standby(loads, costs)
-    return {load.process_id: load.given for load in loads}
+    return {load.process_id: load.assignment for load in loads}
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_decides_as_kafka_streams(number: int) -> None:
+def test_decisions_equal_those_of_kafka_streams(number: int) -> None:
     case = CASES[number]
     state = state_of(case)
     given = assign_high_availability(state) if case["mode"] == "ha" else improved(case, state)
     if case["mode"] == "ha":
         check_assignment(state, given)
-    assert shown(given) == case["result"]
+    assert as_recorded(given) == case["result"]
 
 
 def crossed(**config: Any) -> ApplicationState:
-    """Two processes, and two tasks that go to the wrong ones as long as racks are left aside."""
+    """Two processes, and two tasks that are assigned to the wrong rack if racks are ignored."""
     config = {"rack_aware_assignment_strategy": "min_traffic", **config}
     sources = [TopicPartition("in", number) for number in range(2)]
     logs = [TopicPartition("log", number) for number in range(2)]
@@ -129,7 +129,7 @@ def crossed(**config: Any) -> ApplicationState:
 
 
 @pytest.mark.parametrize("strategy", ["min_traffic", "balance_subtopology"])
-def test_tasks_go_where_replicas_of_their_partitions_are(strategy: str) -> None:
+def test_tasks_are_assigned_to_racks_of_their_partitions(strategy: str) -> None:
     given = assign_high_availability(crossed(rack_aware_assignment_strategy=strategy))
     assert given[ONE].active == {TaskId(0, 1)}
     assert given[TWO].active == {TaskId(0, 0)}
@@ -137,7 +137,7 @@ def test_tasks_go_where_replicas_of_their_partitions_are(strategy: str) -> None:
     assert given[ONE].active == {TaskId(0, 0)}
 
 
-def test_standbys_go_where_replicas_of_their_changelogs_are() -> None:
+def test_standbys_are_assigned_to_racks_of_their_changelogs() -> None:
     state = crossed(num_standby_replicas=1)
     three, four = (uuid.UUID(int=number) for number in (3, 4))
     more = {three: ProcessState(1, rack="b"), four: ProcessState(1, rack="a")}
@@ -155,7 +155,7 @@ def test_the_sticky_assignor_takes_racks_into_account_if_both_costs_are_set(
     state = crossed(rack_aware_traffic_cost=10, rack_aware_non_overlap_cost=1)
     assert assign_sticky(state)[ONE].active == {TaskId(0, 1)}
     assert not caplog.records
-    # What is dear to move stays where it was.
+    # Tasks that are expensive to move stay.
     state = crossed(rack_aware_traffic_cost=1, rack_aware_non_overlap_cost=10)
     assert assign_sticky(state)[ONE].active == {TaskId(0, 0)}
     state = crossed(rack_aware_traffic_cost=10)
@@ -173,35 +173,35 @@ def without_racks_of(topic: str, state: ApplicationState) -> ApplicationState:
 
 
 @pytest.mark.parametrize(
-    ("state", "why"),
+    ("state", "message"),
     [
         (without_client_rack(crossed()), f"process {TWO} has no client.rack"),
-        (without_racks_of("in", crossed()), "the racks of the replicas of in-0, of task 0_0"),
+        (without_racks_of("in", crossed()), "the racks of the replicas of in-0 (task 0_0)"),
         (
             without_racks_of("log", crossed(num_standby_replicas=1)),
-            "the racks of the replicas of log-0, of task 0_0",
+            "the racks of the replicas of log-0 (task 0_0)",
         ),
     ],
 )
-def test_where_racks_are_not_known_they_are_left_aside_and_the_log_says_so(
-    state: ApplicationState, why: str, caplog: pytest.LogCaptureFixture
+def test_unknown_racks_are_ignored_and_logged(
+    state: ApplicationState, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = assign_high_availability(state)
     assert given[ONE].active == {TaskId(0, 0)}
     (line,) = (record for record in caplog.records if record.levelno == logging.ERROR)
-    assert why in line.getMessage()
+    assert message in line.getMessage()
 
 
-def test_changelogs_do_not_matter_without_standbys() -> None:
+def test_changelogs_are_ignored_without_standbys() -> None:
     given = assign_high_availability(without_racks_of("log", crossed()))
     assert given[ONE].active == {TaskId(0, 1)}
 
 
 @pytest.mark.parametrize("strategy", ["min_traffic", "balance_subtopology"])
-def test_too_large_a_group_is_left_as_good_as_it_got(
+def test_the_search_ends_early_for_large_groups(
     strategy: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(rack_aware, "_EFFORT", 1)
+    monkeypatch.setattr(rack_aware, "_MAX_ARCS", 1)
     state = crossed(rack_aware_assignment_strategy=strategy)
     given = assign_high_availability(state)
     check_assignment(state, given)

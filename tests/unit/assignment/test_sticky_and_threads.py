@@ -1,4 +1,4 @@
-"""Which process, and which of its threads, gets a task."""
+"""The process and the thread that get a task."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from millstream.assignment.placing.sticky import assign_sticky
-from millstream.assignment.placing.thread_shares import spread_over_threads
+from millstream.assignment.leader_assignor import spread_over_threads
+from millstream.assignment.placement.sticky import assign_sticky
 from millstream.assignment.task_assignor import (
     ApplicationState,
     AssignmentConfig,
@@ -45,27 +45,27 @@ def _assign(tasks: Iterable[str], **processes: ProcessState) -> dict[str, list[s
 @pytest.mark.parametrize(
     ("tasks", "processes", "expected"),
     [
-        # Nobody had anything: in turn, by the fewest tasks per thread.
+        # No previous tasks: in turn, by the fewest tasks per thread.
         ("0_0 0_1 0_2", {"a": _had(), "b": _had()}, {"a": "0_0 0_2", "b": "0_1"}),
-        # A newcomer gets a share; the others lose no more than that.
+        # A new process gets a share; the others lose no more than that.
         (
             "0_0 0_1 0_2 0_3",
             {"a": _had("0_0", "0_1", "0_2", "0_3"), "b": _had()},
             {"a": "0_0 0_1", "b": "0_2 0_3"},
         ),
-        # Above the quota, but nobody is less busy: nothing moves.
+        # Above the quota, but no process is less busy: nothing moves.
         (
             "0_0 0_1 0_2",
             {"a": _had("0_0", "0_2"), "b": _had("0_1")},
             {"a": "0_0 0_2", "b": "0_1"},
         ),
-        # The owner of two tasks left: who has the state gets them.
+        # The owner of two tasks has left: the processes with the state get them.
         (
             "0_0 0_1 0_2 0_3",
             {"a": _had("0_0", standby=["0_3"]), "b": _had("0_1", standby=["0_2"])},
             {"a": "0_0 0_3", "b": "0_1 0_2"},
         ),
-        # State counts more than taking turns.
+        # State has priority over taking turns.
         ("0_0 0_1", {"a": _had(standby=["0_1"]), "b": _had()}, {"a": "0_1", "b": "0_0"}),
         # Threads are in balance although processes are not quite: nothing moves.
         (
@@ -85,12 +85,14 @@ def _assign(tasks: Iterable[str], **processes: ProcessState) -> dict[str, list[s
             {"a": _had("0_0", "0_1", threads=2), "b": _had(threads=2)},
             {"a": "0_0 0_1", "b": ""},
         ),
-        # Tasks that are no more are forgotten.
+        # Removed tasks are ignored.
         ("0_0", {"a": _had("0_7", "0_8"), "b": _had("0_0")}, {"a": "", "b": "0_0"}),
         ("", {"a": _had("0_0")}, {"a": ""}),
     ],
 )
-def test_sticky(tasks: str, processes: dict[str, ProcessState], expected: dict[str, str]) -> None:
+def test_sticky_assignment(
+    tasks: str, processes: dict[str, ProcessState], expected: dict[str, str]
+) -> None:
     given = _assign(tasks.split(), **processes)
     assert given == {name: texts.split() for name, texts in expected.items()}
 
@@ -100,7 +102,7 @@ def test_sticky(tasks: str, processes: dict[str, ProcessState], expected: dict[s
 def test_no_two_processes_have_the_same_tasks(
     processes: int, tasks: int, replicas: int, threads: int
 ) -> None:
-    """Two that mirror each other fail together: the active tasks and the copies of each."""
+    """Processes with the same active tasks and standbys would fail together."""
     state = ApplicationState(
         {TaskId(0, number): TaskInfo(frozenset(), True) for number in range(tasks)},
         {uuid.UUID(int=1 + number): ProcessState(threads) for number in range(processes)},
@@ -112,7 +114,7 @@ def test_no_two_processes_have_the_same_tasks(
     assert sum(len(each.standby) for each in given.values()) == tasks * replicas
 
 
-def test_copies_that_are_there_stay_although_two_processes_mirror_each_other() -> None:
+def test_existing_standbys_stay_even_if_two_processes_have_the_same_tasks() -> None:
     had = {A: _had("0_0", standby=["0_1"]), B: _had("0_1", standby=["0_0"]), C: _had("0_2")}
     state = ApplicationState(
         {task_id: TaskInfo(frozenset(), True) for task_id in sorted(_ids("0_0", "0_1", "0_2"))},
@@ -157,10 +159,10 @@ def test_copies_that_are_there_stay_although_two_processes_mirror_each_other() -
         ({A: ProcessAssignment(_ids("0_0")), B: ProcessAssignment()}, "UNASSIGNED_ACTIVE_TASK"),
     ],
 )
-def test_an_invalid_assignment_is_refused(
+def test_an_invalid_assignment_is_rejected(
     given: dict[uuid.UUID, ProcessAssignment], rule: str
 ) -> None:
-    """Aim: a task assignor with an error stops the rebalance. 0_0 is stateful, 0_1 is not."""
+    """A faulty task assignor stops the rebalance. 0_0 is stateful, 0_1 is not."""
     state = ApplicationState(
         {
             TaskId(0, 0): TaskInfo(frozenset(), True),
@@ -191,7 +193,7 @@ def test_threads_are_filled_in_turn() -> None:
     assert _spread("0_0 0_1 0_2 0_3 0_4", {}) == {"x": "0_0 0_3", "y": "0_1 0_4", "z": "0_2"}
 
 
-def test_threads_keep_what_they_had_up_to_their_share() -> None:
+def test_threads_keep_previous_tasks_up_to_their_share() -> None:
     assert _spread("0_0 0_1 0_2 1_0 1_1 1_2", {"x": "0_0 0_1 0_2 1_1", "z": "1_0"}) == {
         "x": "0_0 0_1",
         "y": "0_2 1_2",
@@ -199,7 +201,7 @@ def test_threads_keep_what_they_had_up_to_their_share() -> None:
     }
 
 
-def test_what_is_left_over_rather_stays_where_it_was() -> None:
+def test_remaining_tasks_stay_with_their_previous_thread() -> None:
     assert _spread("0_0 0_1 0_2 0_3", {"z": "0_1 0_2", "x": "0_0", "y": "0_3"}) == {
         "x": "0_0",
         "y": "0_3",
@@ -207,7 +209,7 @@ def test_what_is_left_over_rather_stays_where_it_was() -> None:
     }
 
 
-def test_earlier_kinds_of_tasks_count() -> None:
+def test_tasks_of_earlier_kinds_count_as_load() -> None:
     loads = {"x": 2, "y": 1, "z": 1}
     assert _spread("2_0 2_1 2_2", {}, loads) == {"x": "2_2", "y": "2_0", "z": "2_1"}
     assert loads == {"x": 3, "y": 2, "z": 2}

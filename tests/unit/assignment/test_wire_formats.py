@@ -1,6 +1,6 @@
-"""The bytes of the assignment protocol are those of Kafka Streams 4.3.1.
+"""The bytes of the assignment protocol equal those of Kafka Streams 4.3.1.
 
-The golden bytes were printed by the encoders of kafka-streams 4.3.1 themselves, see the file.
+The expected bytes were printed by the encoders of kafka-streams 4.3.1, see the file.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from typing import Final
 
 import pytest
 
-from millstream.assignment.wire.assignment_info import AssignmentInfo, HostInfo
-from millstream.assignment.wire.protocol import LATEST_OFFSET, AssignorError
-from millstream.assignment.wire.subscription_info import SubscriptionInfo
+from millstream.assignment.wire_format import (
+    LATEST_OFFSET,
+    AssignmentInfo,
+    AssignorError,
+    HostInfo,
+    SubscriptionInfo,
+)
 from millstream.errors import TaskAssignmentError
 from millstream.record import TaskId, TopicPartition
 
@@ -73,26 +77,26 @@ def _assignment(name: str) -> bytes:
         ),
     ],
 )
-def test_subscription_bytes_are_those_of_java(name: str, info: SubscriptionInfo) -> None:
-    """Aim: Java and Python members of one group understand each other, in both directions."""
+def test_subscription_bytes_equal_those_of_java(name: str, info: SubscriptionInfo) -> None:
+    """Groups can have Java and Python members."""
     assert info.encode() == _subscription(name)
     assert SubscriptionInfo.decode(_subscription(name)) == info
 
 
-def test_what_an_old_version_lacks_is_left_out() -> None:
-    """Aim: downgrading needs no other care than setting the version."""
+def test_fields_of_newer_versions_are_omitted() -> None:
+    """A downgrade only needs to set the version."""
     old = dataclasses.replace(_FULL_SUBSCRIPTION, version=7)
     assert old.encode() == _subscription("full, version 7")
 
 
-def test_unique_field_wraps_around() -> None:
-    """Aim: a thread may rejoin more often than a byte can count."""
+def test_the_unique_field_wraps_around() -> None:
+    """A thread may rejoin more often than fits into a byte."""
     data = SubscriptionInfo(_PROCESS, unique_field=300).encode()
     assert SubscriptionInfo.decode(data).unique_field == 300 - 256
 
 
-def test_of_a_future_subscription_only_versions_are_read() -> None:
-    """Aim: a newer member can join; what follows its versions is unknown, or not even there."""
+def test_only_the_versions_of_a_future_subscription_are_read() -> None:
+    """A newer member can join. The fields after its versions are unknown, or missing."""
     data = bytes.fromhex("0000000c0000000d") + b"\xff" * 5
     info = SubscriptionInfo.decode(data)
     assert (info.version, info.latest_version, info.is_future) == (12, 13, True)
@@ -120,43 +124,46 @@ def test_of_a_future_subscription_only_versions_are_read() -> None:
         ),
     ],
 )
-def test_assignment_bytes_are_those_of_java(name: str, info: AssignmentInfo) -> None:
-    """Aim: a Java member reads what a Python leader wrote, and the reverse."""
+def test_assignment_bytes_equal_those_of_java(name: str, info: AssignmentInfo) -> None:
+    """Leaders and members can be Java or Python."""
     assert info.encode() == _assignment(name)
     assert AssignmentInfo.decode(_assignment(name)) == info
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "message"),
     [
         (_subscription("named topology"), "named topology"),
         (_subscription("version 6"), "version 6, but the oldest supported is 7"),
-        (_subscription("full, version 11")[:-1], "announced at position"),
-        (b"", "announced at position"),
-        (b"\x00\x00\x00\x0b\x00\x00\x00\x0b" + b"\x00" * 16 + b"\x7f\xff\xff\xff", "announced"),
+        (_subscription("full, version 11")[:-1], "a field at position"),
+        (b"", "a field at position"),
+        (
+            b"\x00\x00\x00\x0b\x00\x00\x00\x0b" + b"\x00" * 16 + b"\x7f\xff\xff\xff",
+            "a field at position",
+        ),
     ],
 )
-def test_a_subscription_that_cannot_be_read_is_refused(data: bytes, why: str) -> None:
-    with pytest.raises(TaskAssignmentError, match=why):
+def test_unreadable_subscriptions_are_rejected(data: bytes, message: str) -> None:
+    with pytest.raises(TaskAssignmentError, match=message):
         SubscriptionInfo.decode(data)
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "message"),
     [
         (_assignment("named topology"), "named topology"),
         (_assignment("version 6"), "version 6, but only versions 7 to 11"),
         (bytes.fromhex("0000000c0000000c"), "version 12"),
-        (_assignment("full, version 11")[:-1], "announced at position"),
-        (b"", "announced at position"),
+        (_assignment("full, version 11")[:-1], "a field at position"),
+        (b"", "a field at position"),
     ],
 )
-def test_an_assignment_that_cannot_be_read_is_refused(data: bytes, why: str) -> None:
-    with pytest.raises(TaskAssignmentError, match=why):
+def test_unreadable_assignments_are_rejected(data: bytes, message: str) -> None:
+    with pytest.raises(TaskAssignmentError, match=message):
         AssignmentInfo.decode(data)
 
 
-def test_versions_that_are_not_written_are_refused() -> None:
+def test_unsupported_versions_are_not_written() -> None:
     with pytest.raises(TaskAssignmentError, match="version 12"):
         SubscriptionInfo(_PROCESS, version=12).encode()
     with pytest.raises(TaskAssignmentError, match="version 6"):
@@ -173,11 +180,11 @@ def test_versions_that_are_not_written_are_refused() -> None:
         ("[::1]:9092", HostInfo("::1", 9092)),
     ],
 )
-def test_end_points_are_read_as_java_does(end_point: str, expected: HostInfo | None) -> None:
+def test_endpoints_are_parsed_as_in_java(end_point: str, expected: HostInfo | None) -> None:
     assert HostInfo.parse(end_point) == expected
 
 
 @pytest.mark.parametrize("end_point", ["host", "host:", ":80", "host:port", "a b:1"])
-def test_an_end_point_of_another_form_is_refused(end_point: str) -> None:
+def test_invalid_endpoints_are_rejected(end_point: str) -> None:
     with pytest.raises(TaskAssignmentError, match=r"application\.server"):
         HostInfo.parse(end_point)

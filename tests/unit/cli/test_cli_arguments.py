@@ -1,4 +1,4 @@
-"""The command line's words: what they mean, and what is said about wrong ones."""
+"""The command line's arguments: their meaning, and messages about invalid ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.embedded import java
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """--version prints the installed version and ends with success."""
+    """--version prints the installed version and exits successfully."""
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"millstream {version('millstream')}\n"
 
@@ -24,7 +24,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_overview_lists_every_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--help shows each subcommand once, under a heading, with the whole first line of its help."""
+    """--help shows each subcommand once, under a heading, with the complete first line of its
+    help."""
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["--help"]) == 0
     overview = capsys.readouterr().out
@@ -40,24 +41,24 @@ def test_the_overview_lists_every_command(
 
 @pytest.mark.parametrize("name", sorted(millstream.commands))
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What it does and what each option means can be read without the source."""
+    """It describes the command and each option."""
     assert main([name, "--help"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith(f"Usage: millstream {name} ")
+    help_text = capsys.readouterr().out
+    assert help_text.startswith(f"Usage: millstream {name} ")
     for parameter in millstream.commands[name].params:
         if parameter.param_type_name == "option":
             assert getattr(parameter, "help", None), f"{name} {parameter.name}"
 
 
 def test_a_misspelt_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """The nearest one is named; nothing goes to stdout."""
+    """The most similar command is suggested; stdout stays empty."""
     assert main(["descibe"]) == 2
-    said = capsys.readouterr()
-    assert "There is no command 'descibe'. Did you mean 'describe'?" in said.err
-    assert said.out == ""
+    captured = capsys.readouterr()
+    assert "There is no command 'descibe'. Did you mean 'describe'?" in captured.err
+    assert captured.out == ""
 
 
-def test_good_words() -> None:
+def test_valid_arguments() -> None:
     """Topics with and without partitions; settings whose value contains the separator."""
     context = millstream.commands["broker"].make_context(
         "broker",
@@ -69,7 +70,7 @@ def test_good_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--topic", "clicks:"], "'clicks:' is not a topic"),
         (["--topic", "clicks:0"], "'clicks:0' is not a topic"),
@@ -78,25 +79,27 @@ def test_good_words() -> None:
         (["--port", "70000"], "70000 is not in the range"),
     ],
 )
-def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The wrong word is quoted, with what would be right."""
+def test_invalid_arguments(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message quotes the invalid argument and explains the valid form."""
     assert main(["broker", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_an_error_is_one_message_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
-    """What goes wrong in a command is printed without a traceback."""
-    # Any free port: a developer's machine may have a broker at the usual one.
+    """Errors of commands are printed without a traceback."""
+    # Any free port: a developer's machine may have a broker on the default port.
     assert main(["broker", "--port", "0", "--property", "node.id=7"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("millstream: EmbeddedKafka sets node.id itself")
     assert "Traceback" not in error
 
 
-def test_doctor_finds_what_is_missing(
+def test_doctor_finds_missing_prerequisites(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without Java and with a package missing: both are named, and the exit code is 1."""
+    """Without Java and with a missing package: both are named, and the exit code is 1."""
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(java, "bundled_java", lambda: None)
@@ -110,10 +113,10 @@ def test_doctor_finds_what_is_missing(
     assert lines[3].startswith("MISSING no-such-package is not installed")
 
 
-def test_doctor_tells_of_a_java_home_that_spark_cannot_use(
+def test_doctor_reports_an_unsuitable_java_home(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Spark starts the Java of JAVA_HOME, however good the one on the PATH is."""
+    """Spark starts the Java of JAVA_HOME, even if the one on the PATH is suitable."""
     for place, version_text in (("bin", "21.0.1"), ("old/bin", "1.8.0_402")):
         program = tmp_path / place / "java"
         program.parent.mkdir(parents=True)
@@ -124,23 +127,26 @@ def test_doctor_tells_of_a_java_home_that_spark_cannot_use(
     for home in ("nowhere", "old"):
         monkeypatch.setenv("JAVA_HOME", str(tmp_path / home))
         assert main(["doctor"]) == 1
-        said = capsys.readouterr().out.splitlines()[1]
-        assert said.startswith(f"MISSING JAVA_HOME is {tmp_path / home}, where there is no Java 17")
-        assert f"Java 21.0.1 at {tmp_path / 'bin' / 'java'}" in said
+        line = capsys.readouterr().out.splitlines()[1]
+        assert line.startswith(f"MISSING JAVA_HOME is {tmp_path / home}, which has no Java 17")
+        assert f"Java 21.0.1 at {tmp_path / 'bin' / 'java'}" in line
     for home in ("", str(tmp_path)):
         monkeypatch.setenv("JAVA_HOME", home)
         main(["doctor"])
         assert capsys.readouterr().out.splitlines()[1].startswith("ok      Java 21.0.1")
 
 
-def test_help_of_describe_names_all_that_it_looks_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """What it does by itself must not have to be found in the source."""
+def test_help_of_describe_names_the_default_objects(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its default behavior must be documented outside of the source."""
     assert main(["describe", "--help"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "by default what is called topology, build or build_topology, or the only one" in told
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert (
+        "by default the object called topology, build or build_topology, or the only one"
+        in help_text
+    )
 
 
-def test_the_package_can_be_run() -> None:
+def test_the_package_is_executable() -> None:
     """`python -m millstream` is the command line, too."""
     ended = subprocess.run(
         [sys.executable, "-m", "millstream", "--version"], capture_output=True, text=True

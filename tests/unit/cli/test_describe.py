@@ -1,4 +1,4 @@
-"""`millstream describe`: finding a program's topology, printing it, and what goes wrong."""
+"""`millstream describe`: finding a program's topology, printing it, and errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from millstream.cli import main
-from millstream.cli.programs.topologies import topology_of
+from millstream.cli.programs.topologies import topology_in
 
 _BUILD = """
 from millstream import StreamsBuilder, Topology
@@ -23,7 +23,7 @@ def made():
 
 
 def program(folder: Path, text: str, name: str = "app.py") -> str:
-    """A user's file below the folder."""
+    """Write a user's file below the folder."""
     file = folder / name
     file.write_text(_BUILD + text)
     return str(file)
@@ -37,7 +37,7 @@ def program(folder: Path, text: str, name: str = "app.py") -> str:
         ("def topology(): return made().build()", ""),
         ("def topology(name='x'): return made()", ""),
         ("anything = made()", ""),
-        # A builder and what it has built are one topology.
+        # A builder and its topology are one topology.
         ("b = made()\nt = b.build()", ""),
         ("one = made()\nother = made()", ":other"),
         ("def shop(n: int = 1) -> Topology: return made().build()", ""),
@@ -46,9 +46,9 @@ def program(folder: Path, text: str, name: str = "app.py") -> str:
         ("if __name__ == '__main__':\n    raise AssertionError\nt = made()", ""),
     ],
 )
-def test_where_a_topology_is_found(text: str, suffix: str, tmp_path: Path) -> None:
-    """By the usual names, as the only one, or under the name given; main code is not run."""
-    topology = topology_of(program(tmp_path, text) + suffix)
+def test_finding_a_topology(text: str, suffix: str, tmp_path: Path) -> None:
+    """By the usual names, as the only one, or by the given name; the main part is not executed."""
+    topology = topology_in(program(tmp_path, text) + suffix)
     assert list(topology.nodes) == ["KSTREAM-SOURCE-0000000000", "KSTREAM-SINK-0000000001"]
 
 
@@ -72,22 +72,22 @@ def config() -> StreamsConfig:
 @pytest.mark.parametrize(
     "words", [["describe", "--json"], ["describe", "--facts"], ["topics", "--offline", "--json"]]
 )
-def test_what_a_program_prints_is_not_in_the_document(
+def test_output_of_a_program_is_not_in_the_document(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Stdout is the command's: what stands outside of the main part prints to stderr."""
+    """Stdout is the command's: module-level output of the program goes to stderr."""
     assert main([*words, program(tmp_path, _LOUD)]) == 0
-    said = capsys.readouterr()
-    json.loads(said.out)
-    # The text of a topology needs no settings.
+    captured = capsys.readouterr()
+    json.loads(captured.out)
+    # The text form of a topology needs no settings.
     configuring = [] if words == ["describe", "--json"] else ["configuring"]
-    assert said.err.split() == ["loading", "building", *configuring]
+    assert captured.err.split() == ["loading", "building", *configuring]
 
 
 def test_the_three_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Kafka Streams' text, a Mermaid flowchart, JSON."""
     path = program(tmp_path, "topology = made().build()")
-    description = topology_of(path).describe()
+    description = topology_in(path).describe()
     assert main(["describe", path]) == 0
     assert capsys.readouterr().out == str(description)
     assert main(["describe", "--mermaid", path]) == 0
@@ -97,28 +97,28 @@ def test_the_three_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_program_imports_its_neighbours(tmp_path: Path) -> None:
-    """As `python app.py` lets it; the search path is as before afterwards."""
+    """As with `python app.py`; the search path is restored afterwards."""
     (tmp_path / "shop_names.py").write_text("TOPIC = 'orders'\n")
     path = program(tmp_path, "import shop_names\nt = made()\nt.stream(shop_names.TOPIC)")
     before = list(sys.path)
-    assert "KSTREAM-SOURCE-0000000002" in topology_of(path).nodes
+    assert "KSTREAM-SOURCE-0000000002" in topology_in(path).nodes
     assert sys.path == before
 
 
-def test_a_program_is_no_module_of_that_name(tmp_path: Path) -> None:
-    """A file called like a module does not take its place."""
-    topology_of(program(tmp_path, "t = made()", "json.py"))
+def test_a_program_does_not_replace_a_module_of_its_name(tmp_path: Path) -> None:
+    """A file with the name of a module does not replace the module."""
+    topology_in(program(tmp_path, "t = made()", "json.py"))
     assert sys.modules["json"] is json
 
 
 @pytest.mark.parametrize(
-    ("text", "suffix", "said"),
+    ("text", "suffix", "message"),
     [
         ("1 / 0", "", "could not be loaded (line 9): ZeroDivisionError: division by zero"),
         ("def f(:", "", "could not be loaded (line 9): SyntaxError"),
         ("import sys\nsys.exit(3)", "", "ended the process while it was loaded (exit code 3)"),
         ("", "", "has no topology"),
-        ("a = made()\nb = made()", "", "has several topologies: a, b. Name one"),
+        ("a = made()\nb = made()", "", "has several topologies: a, b. Choose one"),
         ("orders = made()", ":order", "There is no 'order' in"),
         ("orders = made()", ":order", "orders"),
         ("topology = 7", "", "topology in"),
@@ -130,14 +130,14 @@ def test_a_program_is_no_module_of_that_name(tmp_path: Path) -> None:
         ("t = made()\nt.stream([])", "", "stream() needs at least one topic"),
     ],
 )
-def test_what_goes_wrong(
-    text: str, suffix: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_errors(
+    text: str, suffix: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One message that names the file, and the line where the program itself failed."""
+    """One message that names the file, and the line of the program's error."""
     path = program(tmp_path, "\n" + text)
     assert main(["describe", path + suffix]) == 1
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.startswith("millstream: ")
     assert "app.py" in error
     assert "Traceback" not in error
@@ -145,7 +145,7 @@ def test_what_goes_wrong(
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package of the user's in the working directory; its modules are forgotten at the end."""
+    """A user's package in the working directory; its modules are unloaded at the end."""
     folder = tmp_path / "a_shop"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
@@ -158,19 +158,19 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("suffix", ["", ":build_topology", ":made"])
 def test_a_program_may_be_a_module(package: Path, suffix: str) -> None:
-    """As `python -m` takes it, with imports relative to its package."""
+    """As with `python -m`, with imports relative to its package."""
     program(package, "from .names import TOPIC\ndef build_topology(): return made()")
     before = list(sys.path)
-    assert len(topology_of(f"a_shop.app{suffix}").nodes) == 2
+    assert len(topology_in(f"a_shop.app{suffix}").nodes) == 2
     assert sys.path == before
 
 
-def test_modules_that_are_none(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A module that is not there is not confused with one that it misses itself."""
+def test_invalid_modules(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A missing module is distinguished from a missing import of an existing module."""
     program(package, "import no_such_module_of_the_shop")
     (package / "empty.py").write_text("")
     (package.parent / "plain").mkdir()
-    for name, said in [
+    for name, message in [
         ("a_shop.nothing", "There is no file and no module a_shop.nothing: No module named"),
         ("no_shop.app:build", "There is no file and no module no_shop.app: No module named"),
         ("a_shop.app", "could not be loaded (line 8): ModuleNotFoundError: No module named 'no_s"),
@@ -180,20 +180,20 @@ def test_modules_that_are_none(package: Path, capsys: pytest.CaptureFixture[str]
     ]:
         assert main(["describe", name]) == 1
         error = capsys.readouterr().err
-        assert said in error
+        assert message in error
         assert "Traceback" not in error
 
 
-def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A path that leads nowhere, to a directory, or to something else than Python."""
+def test_invalid_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A path that does not exist, of a directory, or of a file other than Python."""
     (tmp_path / "notes.txt").write_text("")
-    for name, said in [
+    for name, message in [
         ("nowhere.py", "There is no file"),
         (".", "It is a directory"),
         ("notes.txt", "must end in .py"),
     ]:
         assert main(["describe", str(tmp_path / name)]) == 1
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["describe", "run"])
@@ -201,7 +201,7 @@ def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ("program", "name"),
     [("fleet", "fleet.__main__"), ("fleet/", "fleet.__main__"), ("fleet/app.py", "fleet.app")],
 )
-def test_a_package_is_called_by_a_module_in_it(
+def test_a_package_is_run_by_one_of_its_modules(
     command: str,
     program: str,
     name: str,
@@ -209,7 +209,7 @@ def test_a_package_is_called_by_a_module_in_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The error names the folder and the words to type, and these work."""
+    """The error names the folder and the command, and that command works."""
     package = tmp_path / "fleet"
     package.mkdir()
     package.joinpath("__init__.py").write_text("")
@@ -222,14 +222,14 @@ def test_a_package_is_called_by_a_module_in_it(
         package.joinpath(file).write_text("from .parts import builder\n")
     monkeypatch.chdir(tmp_path)
     assert main([command, program]) == 1
-    told = " ".join(capsys.readouterr().err.split())
-    assert f"in the folder {tmp_path}, give {name} instead." in told.replace("In the", "in the")
+    errors = " ".join(capsys.readouterr().err.split())
+    assert f"in the folder {tmp_path}, use {name} instead." in errors.replace("In the", "in the")
     assert main(["describe", name]) == 0
     assert "in" in capsys.readouterr().out
 
 
 def test_a_package_may_be_a_program_beside_its_main_module(package: Path) -> None:
-    """A topology in `__init__.py` is found, also if the package has a `__main__.py`."""
+    """A topology in `__init__.py` is found, even if the package has a `__main__.py`."""
     (package / "parts.py").write_text(
         "from millstream import StreamsBuilder\n"
         "builder = StreamsBuilder()\n"
@@ -238,4 +238,4 @@ def test_a_package_may_be_a_program_beside_its_main_module(package: Path) -> Non
     (package / "__init__.py").write_text('"""A shop."""\nfrom .parts import builder\n')
     (package / "__main__.py").write_text("print('not this one')\n")
     for name in ("a_shop", "a_shop:builder"):
-        assert len(topology_of(name).nodes) == 2
+        assert len(topology_in(name).nodes) == 2

@@ -1,4 +1,4 @@
-"""What `millstream init` writes, and the shop of `millstream demo`."""
+"""The projects that `millstream init` creates, and the shop of `millstream demo`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from millstream.cli import main
 from millstream.cli.demo.shop import ORDERS, REVENUE, Totals, add, orders, revenue
-from millstream.cli.programs.topologies import found_in
+from millstream.cli.programs.topologies import load_program
 from millstream.serdes import JSON, STRING
 from millstream.testing import TopologyTestDriver
 
@@ -18,13 +18,14 @@ from millstream.testing import TopologyTestDriver
 def test_a_project_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every placeholder is filled, every program compiles, settings are where commands look."""
+    """Every placeholder is replaced, every program compiles, settings are where commands look
+    for them."""
     monkeypatch.chdir(tmp_path)
     assert main(["init", "shop-orders", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)
     folder = tmp_path / "shop-orders"
-    assert told["folder"] == str(folder)
-    assert sorted(told["files"]) == sorted(path.name for path in folder.iterdir())
+    assert report["folder"] == str(folder)
+    assert sorted(report["files"]) == sorted(path.name for path in folder.iterdir())
     for path in folder.iterdir():
         text = path.read_text()
         assert "{{" not in text, path
@@ -33,21 +34,21 @@ def test_a_project_is_complete(
     assert (
         tomllib.loads((folder / "pyproject.toml").read_text())["project"]["name"] == "shop-orders"
     )
-    found = found_in(str(folder / "app.py"))
+    found = load_program(str(folder / "app.py"))
     assert found.config is not None
     assert found.config.application_id == "shop-orders"
-    # Nothing has a name that the next operator would change.
+    # No internal name would change with a new operator.
     found.topology.check_explicit_names()
 
 
-def test_what_it_refuses(
+def test_invalid_projects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Names that topics or containers cannot have, and folders in which something is."""
+    """Names that topics or containers cannot have, and folders that are not empty."""
     monkeypatch.chdir(tmp_path)
     for name in ("Shop", "9shop", "shop orders", "../shop", "shop-"):
         assert main(["init", name]) == 1
-        assert "cannot name an application" in capsys.readouterr().err
+        assert "is not a valid application name" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "mine.txt").write_text("")
@@ -61,8 +62,8 @@ def test_what_it_refuses(
     assert "cd " not in capsys.readouterr().out
 
 
-def test_the_demo_adds_up_as_it_checks() -> None:
-    """Its orders are the same each time; the application and the check come to the same totals."""
+def test_the_demo_and_its_check_compute_the_same_totals() -> None:
+    """Its orders are deterministic; the application and the check compute the same totals."""
     placed = list(orders(200))
     assert placed == list(orders(200))
     expected: dict[str, Totals] = {}

@@ -1,4 +1,4 @@
-"""`millstream run`: what is run, how files are watched, and how settings are found."""
+"""`millstream run`: running programs, watching files, and finding settings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from millstream import KafkaStreams, StreamsConfig
 from millstream.cli import main
-from millstream.cli.cluster import Given, read_properties, settings_from
-from millstream.cli.programs.changes import broken, changed, snapshot
-from millstream.cli.programs.elsewhere import facts_elsewhere
-from millstream.cli.programs.scripts import command_for, is_script
+from millstream.cli.cluster_options import ClusterOptions, read_properties, settings_from
+from millstream.cli.programs.facts_subprocess import facts_in_subprocess
+from millstream.cli.programs.load import command_for, is_script
+from millstream.cli.programs.supervised_program import changed, snapshot, syntax_error
 from millstream.errors import ConfigError, StreamsError
 
 _PROGRAM = """
@@ -41,7 +41,7 @@ def program(folder: Path, text: str = "", name: str = "app.py") -> str:
 
 
 def test_a_script_is_run_as_python_runs_it(tmp_path: Path) -> None:
-    """By the guard at its end, however it is written; the arguments are the script's."""
+    """By any form of guard at its end; the arguments are the script's."""
     for guard in ("if __name__ == '__main__':", 'if "__main__" == __name__:'):
         path = program(tmp_path, f"{guard}\n    pass")
         assert command_for(path, ["-n", "4"]) == [sys.executable, path, "-n", "4"]
@@ -58,7 +58,7 @@ def test_a_script_is_run_as_python_runs_it(tmp_path: Path) -> None:
     ],
     ids=["in a function", "caught", "for types"],
 )
-def test_relative_imports_that_need_not_be_executed(tmp_path: Path, text: str) -> None:
+def test_relative_imports_are_detected_without_execution(tmp_path: Path, text: str) -> None:
     path = program(tmp_path, f"{text}\nif __name__ == '__main__':\n    pass")
     assert command_for(path, []) == [sys.executable, path]
     path = program(tmp_path, "from .names import TOPIC")
@@ -67,7 +67,7 @@ def test_relative_imports_that_need_not_be_executed(tmp_path: Path, text: str) -
 
 
 def test_a_program_that_only_defines_an_application(tmp_path: Path) -> None:
-    """It is loaded and run by this command, which has no arguments to pass on."""
+    """The command loads and runs it; it takes no arguments."""
     path = program(tmp_path)
     expected = [sys.executable, "-m", "millstream", "run", path]
     assert command_for(path, []) == expected
@@ -79,12 +79,12 @@ def test_a_program_that_only_defines_an_application(tmp_path: Path) -> None:
         command_for("no_such.module", [])
 
 
-def test_a_package_that_fails(
+def test_a_failing_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """To find a module its package is imported, whose failure is told as that of a program."""
+    """Finding a module imports its package, whose errors are reported like a program's."""
     monkeypatch.chdir(tmp_path)
-    for package, text, said in (
+    for package, text, message in (
         ("failing_package", "raise ValueError('no')", "could not be loaded: ValueError: no"),
         ("ending_package", "raise SystemExit(3)", "ended the process while it was loaded"),
         ("missing_package", "import no_such_neighbour", "No module named 'no_such_neighbour'"),
@@ -94,12 +94,12 @@ def test_a_package_that_fails(
         program(tmp_path / package)
         before = list(sys.path)
         assert main(["run", f"{package}.app"]) == 1
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
         assert sys.path == before
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "said"),
+    ("text", "name", "application_id"),
     [
         ("", "", "shop"),
         ("streams = KafkaStreams(build(), config)", "", "shop"),
@@ -107,27 +107,27 @@ def test_a_package_that_fails(
         ("def app() -> KafkaStreams: return KafkaStreams(build(), config)", "", "shop"),
     ],
 )
-def test_which_application_is_run(
-    text: str, name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_finding_the_application(
+    text: str, name: str, application_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one it makes, or the one that its topology and its settings make."""
+    """The program's application, or one made of its topology and settings."""
     ran: list[str] = []
     monkeypatch.setattr(KafkaStreams, "run", lambda self: ran.append(repr(self)))
     assert main(["run", program(tmp_path, text) + name]) == 0
     assert len(ran) == 1
-    assert f"KafkaStreams {said!r}" in ran[0]
+    assert f"KafkaStreams {application_id!r}" in ran[0]
 
 
 def test_nothing_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is said what was looked for."""
+    """The message names the default objects."""
     file = tmp_path / "app.py"
     file.write_text("x = 1\n")
     assert main(["run", str(file)]) == 1
     assert "has no application" in capsys.readouterr().err
 
 
-def test_what_counts_as_a_change(tmp_path: Path) -> None:
-    """New, gone and other files of a program; nothing that is written while it runs."""
+def test_detecting_changes(tmp_path: Path) -> None:
+    """New, removed and changed files of a program; not files that it writes while running."""
     (tmp_path / "app.py").write_text("a = 1\n")
     (tmp_path / "old.py").write_text("")
     before = snapshot(tmp_path)
@@ -145,18 +145,18 @@ def test_what_counts_as_a_change(tmp_path: Path) -> None:
     assert names == ["app.py", "new.toml", "old.py"]
 
 
-def test_what_is_no_python_is_noticed_before_anything_is_stopped(tmp_path: Path) -> None:
-    """A file that was saved half-way must not end what runs."""
+def test_invalid_python_is_detected_before_anything_is_stopped(tmp_path: Path) -> None:
+    """A half-saved file must not stop the running program."""
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text("a = 1\n")
     bad.write_text("a = 1\ndef f(:\n")
     gone = str(tmp_path / "gone.py")
-    assert broken([str(good), gone, str(tmp_path / "x.toml")]) is None
-    assert f"{bad}, line 2" in (broken([str(good), str(bad)]) or "")
+    assert syntax_error([str(good), gone, str(tmp_path / "x.toml")]) is None
+    assert f"{bad}, line 2" in (syntax_error([str(good), str(bad)]) or "")
 
 
-def test_two_versions_are_loaded_apart(tmp_path: Path) -> None:
-    """Each finds its own neighbour, although both are called the same; prints do no harm."""
+def test_two_versions_are_loaded_separately(tmp_path: Path) -> None:
+    """Each imports its own neighbor, although both have the same name; output is harmless."""
     for version in ("old", "new"):
         folder = tmp_path / version
         folder.mkdir()
@@ -166,18 +166,18 @@ def test_two_versions_are_loaded_apart(tmp_path: Path) -> None:
             "from their_names import TOPIC\nprint('hello')\n"
             "def build():\n    b = StreamsBuilder()\n    b.stream(TOPIC).to('out')\n    return b",
         )
-        facts = facts_elsewhere(str(folder / "app.py"))
+        facts = facts_in_subprocess(str(folder / "app.py"))
         assert facts.subtopologies[0].sources == (f"orders-{version}",)
         assert facts.application_id == "shop"
     with pytest.raises(StreamsError, match="There is no file"):
-        facts_elsewhere(str(tmp_path / "app.py"))
+        facts_in_subprocess(str(tmp_path / "app.py"))
     crashing = program(tmp_path, "import os\nos._exit(7)")
     with pytest.raises(StreamsError, match="exit code 7"):
-        facts_elsewhere(crashing)
+        facts_in_subprocess(crashing)
 
 
 def test_a_file_of_properties(tmp_path: Path) -> None:
-    """As Java reads it: comments, both separators, lines that go on, values with separators."""
+    """Java's format: comments, both separators, continuation lines, values with separators."""
     file = tmp_path / "client.properties"
     file.write_text(
         "# a comment\n! another\n\nsecurity.protocol = SASL_SSL\nsasl.mechanism:PLAIN\n"
@@ -194,33 +194,33 @@ def test_a_file_of_properties(tmp_path: Path) -> None:
         read_properties(file)
 
 
-def test_where_settings_come_from(tmp_path: Path) -> None:
-    """Options win over the file, the file over the program."""
+def test_precedence_of_settings(tmp_path: Path) -> None:
+    """Options take precedence over the file, the file over the program."""
     known = StreamsConfig(
         application_id="shop", bootstrap_servers="program:1", num_stream_threads=3
     )
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=file:1\nsecurity.protocol=SSL\n")
 
-    def found(given: Given, config: StreamsConfig | None = known) -> tuple[str, str, str]:
+    def found(given: ClusterOptions, config: StreamsConfig | None = known) -> tuple[str, str, str]:
         settings = settings_from(given, config)
         return settings.application_id, settings.bootstrap_servers, settings.security_protocol
 
-    assert found(Given(None, None)) == ("shop", "program:1", "PLAINTEXT")
-    assert found(Given("option:1", None, "mail")) == ("mail", "option:1", "PLAINTEXT")
-    assert found(Given(None, str(file))) == ("shop", "file:1", "SSL")
-    assert found(Given("option:1", str(file), "mail"), None) == ("mail", "option:1", "SSL")
-    for given, said in [
-        (Given(None, None, "shop"), "Which cluster?"),
-        (Given("x:1", None), "Which application?"),
+    assert found(ClusterOptions(None, None)) == ("shop", "program:1", "PLAINTEXT")
+    assert found(ClusterOptions("option:1", None, "mail")) == ("mail", "option:1", "PLAINTEXT")
+    assert found(ClusterOptions(None, str(file))) == ("shop", "file:1", "SSL")
+    assert found(ClusterOptions("option:1", str(file), "mail"), None) == ("mail", "option:1", "SSL")
+    for given, message in [
+        (ClusterOptions(None, None, "shop"), "No cluster is given"),
+        (ClusterOptions("x:1", None), "No application is given"),
     ]:
-        with pytest.raises(ConfigError, match=said.replace("?", r"\?")):
+        with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
             settings_from(given, None)
 
 
-def test_a_file_says_how_to_connect_and_the_program_all_else(tmp_path: Path) -> None:
-    """Hunts a reset that looks for the state, or for a server, where the program has none; and a
-    login that is half the program's."""
+def test_a_file_has_the_connection_and_the_program_everything_else(tmp_path: Path) -> None:
+    """Detects a reset that uses another state directory or server than the program, and mixed
+    credentials."""
     known = StreamsConfig(
         application_id="shop",
         bootstrap_servers="program:1",
@@ -231,7 +231,7 @@ def test_a_file_says_how_to_connect_and_the_program_all_else(tmp_path: Path) -> 
     )
     file = tmp_path / "client.properties"
     file.write_text("ssl.truststore.type=PEM\nnum.stream.threads=2\n")
-    found = settings_from(Given(None, str(file)), known)
+    found = settings_from(ClusterOptions(None, str(file)), known)
     assert (found.bootstrap_servers, found.application_id) == ("program:1", "shop")
     assert (found.state_dir, found.num_stream_threads) == (str(tmp_path), 2)
     assert found.errors_dead_letter_queue_topic_name == "dead"
@@ -239,17 +239,19 @@ def test_a_file_says_how_to_connect_and_the_program_all_else(tmp_path: Path) -> 
     assert found.clients == {"ssl.truststore.type": "PEM"}
 
 
-def test_an_application_that_only_the_file_names(tmp_path: Path) -> None:
-    """What stands for the application where nobody names one does not win over the file."""
+def test_an_application_named_only_by_the_file(tmp_path: Path) -> None:
+    """A default application id does not take precedence over the file."""
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=file:1\n")
-    assert settings_from(Given(None, str(file)), None, "made-up").application_id == "made-up"
+    assert (
+        settings_from(ClusterOptions(None, str(file)), None, "made-up").application_id == "made-up"
+    )
     file.write_text("bootstrap.servers=file:1\napplication.id=mail\n")
-    assert settings_from(Given(None, str(file)), None, "made-up").application_id == "mail"
+    assert settings_from(ClusterOptions(None, str(file)), None, "made-up").application_id == "mail"
 
 
 def test_completion(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts for three shells, and what they get when they ask."""
+    """Scripts for three shells, and their completions."""
     for shell in ("bash", "zsh", "fish"):
         assert main(["completion", shell]) == 0
         assert f"_MILLSTREAM_COMPLETE={shell}_complete" in capsys.readouterr().out
@@ -261,7 +263,7 @@ def test_completion(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
     assert capsys.readouterr().out == "plain,--to-datetime\n"
 
 
-def test_whoever_reads_may_stop_reading(
+def test_the_reader_of_the_output_may_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """As in `millstream describe app.py | head -1`: no traceback, exit code 1."""

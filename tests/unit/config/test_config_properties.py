@@ -1,4 +1,4 @@
-"""StreamsConfig.from_properties: a Java application's settings, read."""
+"""`StreamsConfig.from_properties` with the settings of a Java application."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ConfigError
 
 BASE = {"application.id": "shop", "bootstrap.servers": "localhost:9092"}
@@ -22,8 +22,8 @@ def read(properties: dict[str, Any]) -> StreamsConfig:
     return StreamsConfig.from_properties({**BASE, **properties})
 
 
-def test_strings_are_read_in_the_type_of_the_setting() -> None:
-    """Properties files hold nothing but strings."""
+def test_strings_are_converted_to_the_type_of_the_setting() -> None:
+    """Properties files only contain strings."""
     config = read(
         {
             "num.stream.threads": "4",
@@ -50,14 +50,14 @@ def test_strings_are_read_in_the_type_of_the_setting() -> None:
         ("consumer.max.poll.recors", "5", "Did you mean 'max.poll.records'"),
     ],
 )
-def test_values_that_cannot_be_read_are_refused(key: str, value: str, message: str) -> None:
+def test_invalid_values_are_rejected(key: str, value: str, message: str) -> None:
     """The error names the property."""
     with pytest.raises(ConfigError, match=message):
         read({key: value})
 
 
-def test_prefixes_sort_client_settings() -> None:
-    """The most specific value of each wins: main.consumer over consumer over none."""
+def test_prefixes_select_client_settings() -> None:
+    """The most specific prefix wins: `main.consumer`, then `consumer`, then none."""
     config = read(
         {
             "max.poll.records": "1",
@@ -87,24 +87,24 @@ def test_prefixes_sort_client_settings() -> None:
     assert config.client_tags == {"zone": "a"}
 
 
-def test_settings_of_the_application_reach_clients_only_when_given() -> None:
-    """Follows Kafka Streams: its defaults are not pressed on the clients."""
+def test_settings_of_the_application_only_reach_clients_when_given() -> None:
+    """As in Kafka Streams, its defaults do not override those of the clients."""
     assert "request.timeout.ms" not in read({}).client_settings("producer")
     given = read({"request.timeout.ms": "7000", "consumer.request.timeout.ms": "8000"})
     assert given.client_settings("producer")["request.timeout.ms"] == 7000
     assert given.client_settings("main_consumer")["request.timeout.ms"] == 8000
 
 
-def test_newer_names_win_over_older_ones() -> None:
-    """Follows Kafka Streams, whatever the order."""
+def test_newer_names_override_older_ones() -> None:
+    """As in Kafka Streams, in any order."""
     assert read({"cache.max.bytes.buffering": "1"}).statestore_cache_max_bytes == 1
     both = {"statestore.cache.max.bytes": "2", "cache.max.bytes.buffering": "1"}
     assert read(both).statestore_cache_max_bytes == 2
     assert read(dict(reversed(both.items()))).statestore_cache_max_bytes == 2
 
 
-def test_python_objects_and_classes_are_taken() -> None:
-    """Serdes, handlers and extractors are objects here."""
+def test_python_objects_and_classes_are_accepted() -> None:
+    """Serdes, handlers and extractors are Python objects."""
     serde = object()
 
     def extractor(record: object, partition_time: int) -> int:
@@ -122,8 +122,8 @@ def test_python_objects_and_classes_are_taken() -> None:
     assert isinstance(config.deserialization_exception_handler, Handler)
 
 
-def test_java_classes_are_explained() -> None:
-    """The error names what to write instead; Java's own defaults need nothing."""
+def test_java_class_names_are_rejected_with_advice() -> None:
+    """The error names the replacement. Java's own defaults are accepted."""
     with pytest.raises(ConfigError, match=r"millstream\.serdes\.LONG"):
         read({"default.key.serde": "org.apache.kafka.common.serialization.Serdes$LongSerde"})
     with pytest.raises(ConfigError, match="an object that does the same"):
@@ -139,8 +139,8 @@ def test_java_classes_are_explained() -> None:
     assert config.deserialization_exception_handler is None
 
 
-def test_unknown_keys_are_kept(caplog: pytest.LogCaptureFixture) -> None:
-    """With a warning and a hint; internal flags silently."""
+def test_unknown_settings_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """With a warning and a suggestion; internal flags without a warning."""
     flag = "__emit.interval.ms.kstreams.windowed.aggregation__"
     with caplog.at_level(logging.WARNING):
         config = read({"num.stream.thread": "3", "my.own": 1, flag: 0})
@@ -152,7 +152,7 @@ def test_unknown_keys_are_kept(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_lists_of_brokers() -> None:
-    """Java takes a list where a string will do."""
+    """Java accepts a list instead of a string."""
     listed = StreamsConfig.from_properties({**BASE, "bootstrap.servers": ["a:1", "b:2"]})
     assert listed.bootstrap_servers == "a:1,b:2"
 

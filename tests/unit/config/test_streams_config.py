@@ -1,4 +1,4 @@
-"""StreamsConfig: defaults, validation, copies."""
+"""`StreamsConfig`: defaults, validation, copies."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ConfigError
 
-#: Kafka Streams 4.3.1's own defaults of `StreamsConfig.configDef()`, where a value can be compared.
+#: Defaults of Kafka Streams 4.3.1 (`StreamsConfig.configDef()`), where values can be compared.
 JAVA_DEFAULTS: dict[str, Any] = {
     "acceptable.recovery.lag": 10000,
     "allow.os.group.write.access": False,
@@ -66,7 +66,7 @@ JAVA_DEFAULTS: dict[str, Any] = {
     "windowstore.changelog.additional.retention.ms": 86400000,
 }
 
-#: Settings whose Java values are classes, so that only the names can be compared.
+#: Settings with Java classes as values; only their names can be compared.
 JAVA_CLASSES = {
     "config.providers",
     "default.client.supplier",
@@ -93,7 +93,7 @@ JAVA_CLASSES = {
 
 
 class Setter:
-    """Stands for a class that is given where Java takes class names."""
+    """Stands for a class that is passed where Java takes a class name."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Setter)
@@ -102,7 +102,7 @@ class Setter:
         return 1
 
 
-class Needy:
+class RequiresArgument:
     def __init__(self, something: object) -> None:
         self.something = something
 
@@ -113,8 +113,7 @@ def config(**settings: Any) -> StreamsConfig:
     )
 
 
-def test_every_kafka_streams_setting_is_there_with_its_default() -> None:
-    """The names and defaults are those of Kafka Streams."""
+def test_every_kafka_streams_setting_is_defined_with_its_default() -> None:
     ours = {field.dotted: field for field in StreamsConfig.settings()}
     assert JAVA_CLASSES | JAVA_DEFAULTS.keys() | {"application.id", "bootstrap.servers"} <= set(
         ours
@@ -122,8 +121,8 @@ def test_every_kafka_streams_setting_is_there_with_its_default() -> None:
     assert {name: ours[name].default for name in JAVA_DEFAULTS} == JAVA_DEFAULTS
 
 
-def test_every_setting_is_described() -> None:
-    """A reference page can be made of the table alone."""
+def test_every_setting_is_documented() -> None:
+    """The reference page is generated from the table."""
     for field in StreamsConfig.settings():
         assert field.name, field.dotted
         assert field.doc.endswith("."), field.name
@@ -133,7 +132,6 @@ def test_every_setting_is_described() -> None:
 
 @pytest.mark.parametrize("missing", ["application_id", "bootstrap_servers"])
 def test_required_settings_are_required(missing: str) -> None:
-    """Nothing can run without a name and a broker."""
     settings = {"application_id": "shop", "bootstrap_servers": "b:1"}
     del settings[missing]
     with pytest.raises(ConfigError, match=f"needs {missing}"):
@@ -145,18 +143,18 @@ def test_required_settings_are_required(missing: str) -> None:
     [
         ({"num_steam_threads": 2}, "Did you mean 'num_stream_threads'"),
         ({"aplication_id": "x"}, "Did you mean 'application_id'"),
-        ({"auto_offset_reset": "latest"}, r"give consumer=\{'auto.offset.reset': ...\}"),
-        ({"max_poll_records": 5}, r"give consumer=\{'max.poll.records': ...\}"),
-        ({"session_timeout_ms": 5}, r"give consumer=\{'session.timeout.ms': ...\}"),
-        ({"linger_ms": 5}, r"give producer=\{'linger.ms': ...\}"),
-        ({"sasl_mechanism": "PLAIN"}, r"give clients=\{'sasl.mechanism': ...\}"),
+        ({"auto_offset_reset": "latest"}, r"write consumer=\{'auto.offset.reset': ...\}"),
+        ({"max_poll_records": 5}, r"write consumer=\{'max.poll.records': ...\}"),
+        ({"session_timeout_ms": 5}, r"write consumer=\{'session.timeout.ms': ...\}"),
+        ({"linger_ms": 5}, r"write producer=\{'linger.ms': ...\}"),
+        ({"sasl_mechanism": "PLAIN"}, r"write clients=\{'sasl.mechanism': ...\}"),
         ({"enable_auto_commit": False}, "is set by Millstream, as by Kafka Streams: leave it out"),
-        ({"group_id": "x"}, "named by application_id="),
+        ({"group_id": "x"}, "set with application_id="),
         ({"broker": "x"}, "Write bootstrap_servers="),
         ({"bootstrap_servers": "kafka://x:1"}, "is 'host:port' without 'kafka://': write 'x:1'"),
         ({"bootstrap_servers": ["y:1", "kafka://x:1/"]}, "has 'kafka://x:1/', but"),
-        ({"num.stream.threads": 2}, "write num_stream_threads="),
-        ({"cache.max.bytes.buffering": 2}, "write statestore_cache_max_bytes="),
+        ({"num.stream.threads": 2}, "Use num_stream_threads="),
+        ({"cache.max.bytes.buffering": 2}, "Use statestore_cache_max_bytes="),
         ({"application_id": "a b"}, "application_id is 'a b'"),
         ({"application_id": ""}, "application_id"),
         ({"application_id": ".."}, "application_id"),
@@ -168,10 +166,10 @@ def test_required_settings_are_required(missing: str) -> None:
         ({"num_stream_threads": 1.5}, "must be an int"),
         (
             {"num_stream_threads": (1, 2.5)},
-            "must be an int, or a pair",
+            "must be an int or a pair",
         ),
-        ({"num_stream_threads": (3, 2)}, "write (2, 3"),
-        ({"num_stream_threads": "1-8"}, "must be an int, or a pair"),
+        ({"num_stream_threads": (3, 2)}, "Use (2, 3"),
+        ({"num_stream_threads": "1-8"}, "must be an int or a pair"),
         ({"commit_interval_ms": -1}, "at least 0"),
         ({"commit_interval_ms": "100"}, "must be an int"),
         ({"commit_interval_ms": timedelta(seconds=2)}, "commit_interval_ms=2000"),
@@ -190,33 +188,33 @@ def test_required_settings_are_required(missing: str) -> None:
         ({"consumer": {"auto.offset.reset": "earlist"}}, "Did you mean 'earliest'"),
         ({"clients": {"auto.offset.reset": "by_duration:12h"}}, "by_duration:PT12H"),
         ({"main_consumer": {"auto.offset.reset": "by_duration:"}}, "by_duration:PT12H"),
-        ({"rocksdb_config_setter": Needy}, "cannot be called without arguments"),
+        ({"rocksdb_config_setter": RequiresArgument}, "cannot be called without arguments"),
         ({"group_protocol": "streams"}, "not supported"),
         ({"upgrade_from": "3.9"}, "not supported"),
         ({"config_providers": ["file"]}, "not supported"),
         ({"dsl_store_format": "HEADERS"}, "not supported"),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    """The error names the setting and what would be right."""
+def test_invalid_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
+    """The error names the setting and a valid value."""
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         config(**settings)
 
 
-def test_choices_are_compared_without_case() -> None:
-    """Java writes rocksDB."""
+def test_choices_are_case_insensitive() -> None:
+    """Java uses `rocksDB`."""
     assert config(default_dsl_store="rocksDB").default_dsl_store == "rocksdb"
 
 
-def test_a_class_stands_for_its_object() -> None:
-    """As a class name does in Java."""
+def test_classes_are_instantiated() -> None:
+    """Like class names in Java."""
     assert config(rocksdb_config_setter=Setter).rocksdb_config_setter == Setter()
     setter = Setter()
     assert config(rocksdb_config_setter=setter).rocksdb_config_setter is setter
 
 
-def test_commit_interval_follows_the_guarantee() -> None:
-    """100 ms under exactly-once unless it was given; worked out anew by replace."""
+def test_the_commit_interval_follows_the_guarantee() -> None:
+    """Under exactly-once, the default is 100 ms. `replace` recomputes it."""
     assert config().commit_interval_ms == 30_000
     once = config().replace(processing_guarantee="exactly_once_v2")
     assert once.exactly_once
@@ -235,24 +233,26 @@ def test_commit_interval_follows_the_guarantee() -> None:
         ({"producer": {"transaction.timeout.ms": 50}}, "transaction.timeout.ms (50)"),
     ],
 )
-def test_exactly_once_refuses_what_would_break_it(settings: dict[str, Any], message: str) -> None:
-    """Java refuses the same."""
+def test_settings_that_break_exactly_once_are_rejected(
+    settings: dict[str, Any], message: str
+) -> None:
+    """As in Java."""
     config(**{**settings, "processing_guarantee": "at_least_once"})
     with pytest.raises(ConfigError) as raised:
         config(processing_guarantee="exactly_once_v2", **settings)
     assert message in str(raised.value)
 
 
-def test_https_without_a_certificate_is_no_plain_http() -> None:
-    """Who asks clients for certificates would ask nobody, and not know."""
+def test_tls_settings_without_a_certificate_are_rejected() -> None:
+    """Otherwise client certificates would silently not be verified."""
     tls = {"server_tls_key": "own.key", "server_tls_client_ca": "clients.pem"}
     with pytest.raises(ConfigError, match=r"_key and server_tls_client_ca.*_certificate"):
         config(**tls)
     assert config(server_tls_certificate="own.pem", **tls).server_tls_key == "own.key"
 
 
-def test_isolation_level_is_imposed_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Follows Kafka Streams: overridden under exactly-once, and said."""
+def test_the_isolation_level_is_imposed_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """As in Kafka Streams under exactly-once."""
     consumer = {"isolation.level": "read_uncommitted"}
     with caplog.at_level(logging.WARNING):
         config(consumer=consumer)
@@ -261,8 +261,8 @@ def test_isolation_level_is_imposed_with_a_warning(caplog: pytest.LogCaptureFixt
     assert "isolation.level" in caplog.text
 
 
-def test_it_cannot_be_changed() -> None:
-    """A config is shared by all threads."""
+def test_a_config_is_immutable() -> None:
+    """All threads share it."""
     one = config()
     with pytest.raises(AttributeError, match="replace"):
         one.num_stream_threads = 3  # type: ignore[misc]
@@ -271,7 +271,7 @@ def test_it_cannot_be_changed() -> None:
 
 
 def test_dictionaries_are_copied() -> None:
-    """Changing what was handed in changes nothing."""
+    """Later changes of a passed dictionary have no effect."""
     consumer = {"max.poll.records": 5}
     one = config(consumer=consumer)
     consumer["max.poll.records"] = 6
@@ -280,7 +280,7 @@ def test_dictionaries_are_copied() -> None:
 
 
 def test_equality_and_pickling() -> None:
-    """It travels to the workers unchanged."""
+    """Copies in workers are equal."""
     one = config(num_stream_threads=3, topic={"retention.ms": "5"}, rocksdb_config_setter=Setter)
     for library in (pickle, cloudpickle):
         copy = pickle.loads(library.dumps(one))
@@ -292,7 +292,7 @@ def test_equality_and_pickling() -> None:
 
 
 def test_secrets_are_not_printed() -> None:
-    """A config ends up in logs."""
+    """Configs are logged."""
     one = config(
         security_protocol="SASL_SSL",
         clients={"sasl.username": "bob", "sasl.password": "hush", "ssl.keystore.key": "PRIVATE"},
@@ -306,15 +306,15 @@ def test_secrets_are_not_printed() -> None:
 @pytest.mark.parametrize(
     "name", ["deserialization_exception_handler", "processing_exception_handler"]
 )
-def test_a_handler_that_cannot_be_called_is_refused(name: str) -> None:
-    """Goal: a word in place of a handler is told at once, not when the first record fails."""
+def test_a_handler_must_be_callable(name: str) -> None:
+    """A string instead of a handler is rejected immediately, not when the first record fails."""
     given: dict[str, Any] = {name: "continue"}
     with pytest.raises(ConfigError, match=f"{name} is 'continue', but must be a function"):
         StreamsConfig(application_id="a", bootstrap_servers="a:1", **given)
 
 
-def test_paths_and_lists_are_taken(tmp_path: Path) -> None:
-    """Goal: what Python programs have at hand; afterwards they are strings as in Java's files."""
+def test_paths_and_lists_are_accepted(tmp_path: Path) -> None:
+    """They are converted to strings, as in Java's properties files."""
     settings = config(state_dir=tmp_path / "state", bootstrap_servers=["one:1", "two:2"])
     assert settings.state_dir == str(tmp_path / "state")
     assert settings.bootstrap_servers == "one:1,two:2"
@@ -326,8 +326,8 @@ def test_paths_and_lists_are_taken(tmp_path: Path) -> None:
         config(bootstrap_servers=[])
 
 
-def test_a_range_of_threads_begins_with_the_least() -> None:
-    """Whoever needs one number takes the one or the other; a copy has the range as well."""
+def test_a_range_of_threads_has_bounds() -> None:
+    """The bounds are also available for a fixed number of threads. Copies keep the range."""
     ranged = config(num_stream_threads=[1, 8])
     assert ranged.num_stream_threads == (1, 8)
     assert (ranged.least_stream_threads, ranged.most_stream_threads) == (1, 8)

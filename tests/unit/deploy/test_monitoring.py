@@ -1,7 +1,7 @@
-"""Dashboard and alerts are current, and lead to runbooks that are there.
+"""Dashboard and alerts are current and refer to existing runbooks.
 
-That applications tell what they ask for is seen in one that runs: tests/integration/application.
-What Prometheus makes of the rules is told by its promtool, which `.ci/setup` brings where it can.
+A test of a running application checks that their metrics exist: tests/integration/application.
+promtool, which `.ci/setup` installs if possible, checks the rules.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ def test_the_dashboard_is_current() -> None:
     assert current == text, "run: python deploy/monitoring/generate_dashboard.py"
 
 
-def test_each_alert_leads_to_a_runbook() -> None:
-    """Who is woken by it must find what to do."""
+def test_each_alert_refers_to_a_runbook() -> None:
+    """On-call engineers must find a remedy."""
     for rule in alerts():
         page, _, anchor = rule["annotations"]["runbook"].partition("#")
         headings = re.findall(r"^## (.+)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
         assert anchor in {heading.lower().replace(" ", "-") for heading in headings}, rule["alert"]
 
 
-def test_charts_name_runbooks_that_are_there() -> None:
-    """In their descriptions, for who sees something odd before an alert does."""
+def test_charts_name_existing_runbooks() -> None:
+    """In their descriptions, for readers who notice a problem before an alert fires."""
     named = [
         found[1].lower()
         for panel in generate_dashboard.dashboard()["panels"]
@@ -55,8 +55,8 @@ def test_charts_name_runbooks_that_are_there() -> None:
     assert set(named) <= headings
 
 
-def told_by_promtool(*arguments: str) -> str:
-    """What promtool says when it is content."""
+def promtool_output(*arguments: str) -> str:
+    """Run promtool, which must succeed, and return its output."""
     program = promtool()
     if program is None:
         pytest.skip("there is no promtool: on Debian and Ubuntu it is in the package prometheus")
@@ -67,11 +67,11 @@ def told_by_promtool(*arguments: str) -> str:
     return ran.stdout
 
 
-def test_the_alerts_come_when_they_should_and_not_before() -> None:
-    assert "SUCCESS" in told_by_promtool("test", "rules", "alerts_test.yaml")
+def test_alerts_fire_when_they_should() -> None:
+    assert "SUCCESS" in promtool_output("test", "rules", "alerts_test.yaml")
 
 
-def test_each_alert_has_a_time_at_which_it_comes_and_one_at_which_it_does_not() -> None:
+def test_each_alert_has_a_firing_and_a_silent_case() -> None:
     document = yaml.safe_load((MONITORING / "alerts_test.yaml").read_text(encoding="utf-8"))
     cases = [case for test in document["tests"] for case in test["alert_rule_test"]]
     raised = {case["alertname"] for case in cases if case.get("exp_alerts")}
@@ -80,7 +80,7 @@ def test_each_alert_has_a_time_at_which_it_comes_and_one_at_which_it_does_not() 
 
 
 def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
-    """Its expressions, with Grafana's variables as Grafana fills them in."""
+    """Its expressions, with the variables replaced as in Grafana."""
     expressions = [
         re.sub(r"\$\w+(?=\")", ".*", target["expr"])
         for panel in generate_dashboard.dashboard()["panels"]
@@ -93,4 +93,4 @@ def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
     ]
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
-    assert f"{len(rules)} rules found" in told_by_promtool("check", "rules", str(file))
+    assert f"{len(rules)} rules found" in promtool_output("check", "rules", str(file))

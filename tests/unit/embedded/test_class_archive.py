@@ -1,4 +1,4 @@
-"""The classes that a broker leaves for the next one."""
+"""The class archive (CDS) that a broker leaves for the next one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.embedded.class_archive import ClassArchive
+from millstream.embedded.broker_home import ClassArchive
 
 
 @pytest.fixture
@@ -16,7 +16,9 @@ def java(tmp_path: Path) -> Path:
     return program
 
 
-def test_the_first_writes_it_and_the_next_uses_it(tmp_path: Path, java: Path) -> None:
+def test_the_first_broker_writes_the_archive_and_the_next_uses_it(
+    tmp_path: Path, java: Path
+) -> None:
     cache, home = tmp_path / "cache", tmp_path / "home"
     cache.mkdir()
     home.mkdir()
@@ -25,7 +27,7 @@ def test_the_first_writes_it_and_the_next_uses_it(tmp_path: Path, java: Path) ->
     assert first.options()[0] == "-XX:ArchiveClassesAtExit=classes.jsa"
 
     first.keep(home)
-    assert list(cache.iterdir()) == [], "a JVM that has left none"
+    assert list(cache.iterdir()) == [], "the JVM has written no archive"
 
     (home / "classes.jsa").write_bytes(b"classes")
     first.keep(home)
@@ -34,7 +36,7 @@ def test_the_first_writes_it_and_the_next_uses_it(tmp_path: Path, java: Path) ->
     assert ClassArchive(cache, java, jars).options()[0] == f"-XX:SharedArchiveFile={kept}"
 
 
-def test_another_java_and_other_jars_have_their_own(tmp_path: Path, java: Path) -> None:
+def test_the_archive_depends_on_the_java_and_the_jars(tmp_path: Path, java: Path) -> None:
     (tmp_path / "classes.jsa").write_bytes(b"classes")
     ClassArchive(tmp_path, java, [Path("a.jar")]).keep(tmp_path)
     other = tmp_path / "java-21"
@@ -46,7 +48,7 @@ def test_another_java_and_other_jars_have_their_own(tmp_path: Path, java: Path) 
         assert archive.options()[0] == "-XX:ArchiveClassesAtExit=classes.jsa"
 
 
-def test_a_cache_that_cannot_be_written_disturbs_nobody(tmp_path: Path, java: Path) -> None:
+def test_an_unwritable_cache_is_ignored(tmp_path: Path, java: Path) -> None:
     (tmp_path / "classes.jsa").write_bytes(b"classes")
     ClassArchive(tmp_path / "is not there", java, []).keep(tmp_path)
     assert not (tmp_path / "is not there").exists()

@@ -1,4 +1,4 @@
-"""Which Java is taken, and what is said when there is none that will do."""
+"""The choice of Java, and the errors if there is no suitable one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.errors import EmbeddedKafkaError
 
 
 def install_java(folder: Path, version_line: str, *, exit_code: int = 0) -> Path:
-    """A program that answers `-version` as a Java of that version does: on standard error."""
+    """A program that responds to `-version` like that Java, on standard error."""
     folder.mkdir(parents=True)
     program = folder / "java"
     program.write_text(f"#!/bin/sh\necho '{version_line}' >&2\nexit {exit_code}\n")
@@ -22,7 +22,7 @@ def install_java(folder: Path, version_line: str, *, exit_code: int = 0) -> Path
 
 @pytest.fixture
 def no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the Java of the extra, which is everywhere where it is installed, as it is here."""
+    """Without the Java of the extra, which is installed in test environments."""
     monkeypatch.setattr(java_module, "bundled_java", lambda: None)
 
 
@@ -31,29 +31,29 @@ def no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     [("17.0.15", 17), ("1.8.0_292", 8), ("21", 21), ("25-ea", 25), ("11.0.2", 11)],
 )
 def test_feature_number(version: str, feature: int) -> None:
-    """Both numbering schemes of Java, and versions without a dot."""
+    """Both version schemes of Java, and versions without a dot."""
     assert Java(Path("java"), version).feature == feature
 
 
 def test_java_home_comes_first(tmp_path: Path) -> None:
-    """JAVA_HOME says which Java is wanted when PATH has another."""
-    wanted = install_java(tmp_path / "home" / "bin", 'openjdk version "21.0.1" 2023-10-17')
+    """Before another Java on PATH."""
+    expected = install_java(tmp_path / "home" / "bin", 'openjdk version "21.0.1" 2023-10-17')
     install_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
     found = find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path")})
-    assert found == Java(wanted, "21.0.1")
+    assert found == Java(expected, "21.0.1")
 
 
 def test_an_old_java_home_does_not_hide_a_new_java(tmp_path: Path) -> None:
-    """A leftover JAVA_HOME of an old Java is passed over when PATH has one that will do."""
+    """A stale JAVA_HOME is skipped if PATH has a suitable Java."""
     install_java(tmp_path / "home" / "bin", 'java version "1.8.0_292"')
-    wanted = install_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
+    expected = install_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
     found = find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path")})
-    assert found.path == wanted
+    assert found.path == expected
 
 
 @pytest.mark.usefixtures("no_extra")
-def test_too_old(tmp_path: Path) -> None:
-    """The version found and the one to install are both named."""
+def test_java_is_too_old(tmp_path: Path) -> None:
+    """The error contains the version found and the one to install."""
     install_java(tmp_path / "path", 'java version "1.8.0_292"')
     with pytest.raises(EmbeddedKafkaError, match=r"Java 1\.8\.0_292 at .* too old.*Java 17"):
         find_java({"PATH": str(tmp_path / "path")})
@@ -61,8 +61,8 @@ def test_too_old(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_extra")
 @pytest.mark.parametrize("answer", ["nothing", "placeholder"])
-def test_no_java(tmp_path: Path, answer: str) -> None:
-    """No program at all, and a placeholder that fails, both mean that Java must be installed."""
+def test_java_is_missing(tmp_path: Path, answer: str) -> None:
+    """A missing program and a failing placeholder both mean that Java must be installed."""
     if answer == "placeholder":
         install_java(tmp_path / "path", "Unable to locate a Java Runtime.", exit_code=1)
     with pytest.raises(EmbeddedKafkaError, match=r"No Java was found.*install Java 17"):
@@ -70,11 +70,11 @@ def test_no_java(tmp_path: Path, answer: str) -> None:
 
 
 def test_the_bundled_java_comes_last(tmp_path: Path) -> None:
-    """The extra `java` is for machines without one, or with one that is too old."""
+    """The extra `java` is for machines without a Java, or with an old one."""
     found = find_java({"PATH": "/nowhere"})
     assert found.path == bundled_java()
     assert found.feature >= 21
     old = install_java(tmp_path / "old", 'openjdk version "11.0.2" 2019-01-15')
     assert find_java({"PATH": str(old.parent)}).path == bundled_java()
-    wanted = install_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
-    assert find_java({"PATH": str(wanted.parent)}).path == wanted
+    expected = install_java(tmp_path / "path", 'openjdk version "17.0.1" 2021-10-19')
+    assert find_java({"PATH": str(expected.parent)}).path == expected

@@ -1,4 +1,4 @@
-"""How this machine's way to Maven artifacts is told to Ivy."""
+"""Ivy is configured with the machine's access to Maven artifacts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.embedded.maven_settings import jvm_proxy_options, mirror_settings
+from millstream.embedded.jars import jvm_proxy_options, mirror_settings
 from millstream.errors import EmbeddedKafkaError
 
 SETTINGS = """<settings xmlns="http://maven.apache.org/SETTINGS/1.2.0"><mirrors>
@@ -20,14 +20,13 @@ def home_with(folder: Path, of: str, more: str = "") -> dict[str, str]:
     return {"HOME": str(folder)}
 
 
-def test_nothing_configured(tmp_path: Path) -> None:
-    """Ivy's own default is used."""
+def test_without_configuration_ivy_uses_its_default(tmp_path: Path) -> None:
     assert mirror_settings(tmp_path, {"HOME": str(tmp_path)}) == []
 
 
 @pytest.mark.parametrize("of", ["central", "*", "external:*", "*, !internal", "a,central"])
 def test_a_mirror_of_central_is_used(tmp_path: Path, of: str) -> None:
-    """The mirror of the user's Maven settings becomes Ivy's only place to look."""
+    """The mirror of the user's Maven settings becomes Ivy's only repository."""
     option, path = mirror_settings(tmp_path, home_with(tmp_path, of))
     assert option == "-settings"
     assert 'root="http://mirror.test/maven?a=1&amp;b=2"' in Path(path).read_text()
@@ -37,20 +36,20 @@ def test_a_mirror_of_central_is_used(tmp_path: Path, of: str) -> None:
     ("of", "more"),
     [("other", ""), ("*,!central", ""), ("external:http:*", ""), ("*", "<blocked>true</blocked>")],
 )
-def test_other_mirrors_are_not(tmp_path: Path, of: str, more: str) -> None:
-    """Mirrors of other repositories and blocked ones say nothing about Maven Central."""
+def test_other_mirrors_are_not_used(tmp_path: Path, of: str, more: str) -> None:
+    """Mirrors of other repositories and blocked mirrors do not apply to Maven Central."""
     assert mirror_settings(tmp_path, home_with(tmp_path, of, more)) == []
 
 
-def test_broken_maven_settings_are_passed_over(tmp_path: Path) -> None:
-    """A file that Maven itself could not read configures nothing."""
+def test_invalid_maven_settings_are_ignored(tmp_path: Path) -> None:
+    """Maven could not read the file either."""
     environ = home_with(tmp_path, "*")
     (tmp_path / ".m2" / "settings.xml").write_text("<settings>")
     assert mirror_settings(tmp_path, environ) == []
 
 
-def test_named_settings_win(tmp_path: Path) -> None:
-    """MILLSTREAM_IVY_SETTINGS is preferred to Maven's settings, and must exist."""
+def test_explicit_ivy_settings_take_precedence(tmp_path: Path) -> None:
+    """MILLSTREAM_IVY_SETTINGS precedes Maven's settings, and must exist."""
     named = tmp_path / "ivysettings.xml"
     environ = {**home_with(tmp_path, "*"), "MILLSTREAM_IVY_SETTINGS": str(named)}
     with pytest.raises(EmbeddedKafkaError, match="not a file"):
@@ -60,7 +59,7 @@ def test_named_settings_win(tmp_path: Path) -> None:
 
 
 def test_proxies_become_java_options() -> None:
-    """Java reads no proxy variables; it gets them as properties."""
+    """Java does not read the proxy variables; it gets system properties."""
     assert jvm_proxy_options(
         {"https_proxy": "http://p.test:3128", "NO_PROXY": "localhost, .corp.test"}
     ) == [

@@ -1,4 +1,4 @@
-"""The embedded broker's settings: what it is told, what a user may change, what identifies it."""
+"""Settings of the embedded broker: defaults, user settings, and identity."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from millstream.embedded.home import bootstrap_checkpoint
-from millstream.embedded.security import BrokerSecurity
-from millstream.embedded.settings import (
+from millstream.embedded.broker_home import bootstrap_checkpoint
+from millstream.embedded.broker_security import BrokerSecurity
+from millstream.embedded.broker_settings import (
     Ports,
     kafka_uuid,
     meta_properties,
@@ -20,7 +20,7 @@ from millstream.embedded.settings import (
 from millstream.errors import ConfigError
 
 
-def written(
+def properties_file(
     properties: Mapping[str, str | int | bool], security: BrokerSecurity | None = None
 ) -> str:
     security = security or BrokerSecurity()
@@ -32,18 +32,18 @@ def parsed(
     security: BrokerSecurity | None = None, /, **properties: str | int | bool
 ) -> dict[str, str]:
     dotted = {name.replace("_", "."): value for name, value in properties.items()}
-    return dict(line.split("=", 1) for line in written(dotted, security).splitlines())
+    return dict(line.split("=", 1) for line in properties_file(dotted, security).splitlines())
 
 
-def test_listens_on_the_loopback_interface_only() -> None:
-    """Nothing that is started for a test may be reachable from other machines."""
+def test_the_broker_listens_on_the_loopback_interface_only() -> None:
+    """Servers started for tests must not be reachable from other machines."""
     settings = parsed()
     addresses = settings["listeners"] + settings["advertised.listeners"]
     assert addresses.count("//127.0.0.1:") == addresses.count("//") == 3
 
 
-def test_clients_may_be_told_to_go_by_way_of_a_proxy() -> None:
-    """It passes them on to the port that is theirs; the broker reaches itself without it."""
+def test_clients_can_connect_through_a_proxy() -> None:
+    """The proxy forwards to the clients' port. The broker connects to itself directly."""
     ports = Ports(20_001, 20_002, 20_003, advertised=20_004)
     text = server_properties(ports=ports, log_dir="logs", properties={}, security=BrokerSecurity())
     settings = dict(line.split("=", 1) for line in text.splitlines())
@@ -55,24 +55,24 @@ def test_clients_may_be_told_to_go_by_way_of_a_proxy() -> None:
     assert ports.all == [20_001, 20_002, 20_003]
 
 
-def test_only_clients_may_come_from_other_hosts() -> None:
-    """What needs no login, and what controls the broker, stays on the loopback interface."""
+def test_only_the_client_listener_is_reachable_from_other_hosts() -> None:
+    """The unsecured and the controller listeners stay on the loopback interface."""
     secured = BrokerSecurity("SSL", {})
     for security, own_port in ((BrokerSecurity(), 20_001), (secured, 20_003)):
         ports = Ports(20_001, 20_002, own_port, host="10.0.0.7")
         text = server_properties(ports=ports, log_dir="logs", properties={}, security=security)
         settings = dict(line.split("=", 1) for line in text.splitlines())
-        told = settings["advertised.listeners"].split(",")
-        assert told[0] == f"{security.protocol}://10.0.0.7:20001"
+        advertised = settings["advertised.listeners"].split(",")
+        assert advertised[0] == f"{security.protocol}://10.0.0.7:20001"
         listeners = settings["listeners"].split(",")
-        assert [each for each in listeners if "10.0.0.7" in each] == told[:1]
+        assert [each for each in listeners if "10.0.0.7" in each] == advertised[:1]
         assert ports.unsecured_host == ("127.0.0.1" if security is secured else "10.0.0.7")
         assert (ports.host_of(20_001), ports.host_of(20_002)) == ("10.0.0.7", "127.0.0.1")
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_a_secured_listener_stands_beside_the_brokers_own(protocol: str) -> None:
-    """Clients get the one with security; the broker speaks to itself without."""
+def test_the_secured_listener_is_separate_from_that_of_the_broker(protocol: str) -> None:
+    """Clients use the secured listener; the broker connects to itself without security."""
     users = {"ann": 'a\\"b'} if protocol.startswith("SASL") else {}
     settings = parsed(BrokerSecurity(protocol, users))
     clients, own = f"{protocol}://127.0.0.1:20001", "PLAINTEXT://127.0.0.1:20003"
@@ -82,7 +82,7 @@ def test_a_secured_listener_stands_beside_the_brokers_own(protocol: str) -> None
     assert ("ssl.keystore.location" in settings) == protocol.endswith("SSL")
     if users:
         line = settings[f"listener.name.{protocol.lower()}.plain.sasl.jaas.config"]
-        # Escaped for JAAS, and once more for the file.
+        # Escaped for JAAS, and again for the properties file.
         assert line.endswith(r'required user_ann\="a\\\\\\"b";')
 
 
@@ -92,17 +92,19 @@ def test_a_secured_listener_stands_beside_the_brokers_own(protocol: str) -> None
         ("SASL_SLL", {"ann": "x"}, "Did you mean 'SASL_SSL'"),
         ("SASL_SSL", {}, 'users={"alice": "secret"}'),
         ("SSL", {"ann": "x"}, "choose SASL_SSL"),
-        ("SASL_SSL", {"ann lee": "x"}, "'ann lee' cannot be the name"),
+        ("SASL_SSL", {"ann lee": "x"}, "'ann lee' is not a valid user name"),
     ],
 )
-def test_security_that_cannot_be(protocol: str, users: dict[str, str], message: str) -> None:
-    """Refused before anything starts, with what to give instead."""
+def test_invalid_security_settings_are_rejected(
+    protocol: str, users: dict[str, str], message: str
+) -> None:
+    """Before anything starts. The error suggests a valid setting."""
     with pytest.raises(ConfigError, match=re.escape(message)):
         BrokerSecurity(protocol, users)
 
 
 def test_every_replication_factor_is_one() -> None:
-    """With any other factor a single node could not create its internal topics."""
+    """With other factors, a single node could not create its internal topics."""
     settings = parsed()
     factors = {name: value for name, value in settings.items() if "replication.factor" in name}
     in_sync = {name: value for name, value in settings.items() if "min.isr" in name}
@@ -112,14 +114,15 @@ def test_every_replication_factor_is_one() -> None:
 
 
 def test_records_with_any_timestamp_are_kept() -> None:
-    """Old records are not deleted and future ones not refused: tests make up their timestamps."""
+    """Old records are not deleted and future ones not rejected, because tests use artificial
+    timestamps."""
     settings = parsed()
     assert settings["log.retention.ms"] == "-1"
     assert int(settings["log.message.timestamp.after.max.ms"]) == 2**63 - 1
 
 
-def test_properties_win_over_the_defaults() -> None:
-    """A user's setting replaces the one chosen here, numbers and booleans included."""
+def test_properties_override_the_defaults() -> None:
+    """Including numbers and booleans."""
     settings = parsed(
         auto_create_topics_enable=True, group_initial_rebalance_delay_ms=250, num_partitions="3"
     )
@@ -129,28 +132,28 @@ def test_properties_win_over_the_defaults() -> None:
 
 
 @pytest.mark.parametrize("name", ["listeners", "log_dirs", "node_id", "process_roles"])
-def test_what_the_broker_is_cannot_be_changed(name: str) -> None:
-    """Settings that start, stop and restart rely on are refused by name."""
+def test_managed_settings_cannot_be_changed(name: str) -> None:
+    """These settings are needed to start, stop and restart the broker. The error names them."""
     with pytest.raises(ConfigError, match=f"sets {name.replace('_', '.')} itself"):
         parsed(**{name: "x"})
 
 
 def test_values_are_escaped_for_java() -> None:
-    """A backslash or a line break in a value stays one setting with that value."""
-    text = written({"a": "C:\\x\nb=c"})
+    """A value with a backslash or a line break remains one setting."""
+    text = properties_file({"a": "C:\\x\nb=c"})
     assert "a=C:\\\\x\\nb\\=c\n" in text
 
 
-def test_every_broker_is_a_cluster_of_its_own() -> None:
-    """Two brokers never share a cluster id, by which readiness recognises the own one."""
+def test_every_broker_has_its_own_cluster_id() -> None:
+    """The readiness check recognizes the broker by its cluster id."""
     one, other = kafka_uuid(), kafka_uuid()
     assert one != other
     assert len(one) == 22
     assert f"cluster.id={one}\n" in meta_properties(one)
 
 
-def test_nodes_of_a_cluster_share_its_id_and_name_all_controllers() -> None:
-    """Each node has its own id and directory, and every node lists the whole quorum."""
+def test_nodes_of_a_cluster_share_its_id_and_list_all_controllers() -> None:
+    """Each node has its own id and directory, and lists the whole quorum."""
     one, other = meta_properties("c", 1), meta_properties("c", 2)
     assert "node.id=1\n" in one
     assert "node.id=2\n" in other
@@ -173,7 +176,7 @@ def test_nodes_of_a_cluster_share_its_id_and_name_all_controllers() -> None:
     ("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")]
 )
 def test_one_of_several_brokers_may_fail(brokers: int, replicas: str, in_sync: str) -> None:
-    """Every topic, internal ones included, has three replicas, of which two must be in sync."""
+    """All topics, including internal ones, have three replicas, two of which must be in sync."""
     settings = replication(brokers)
     factors = {value for name, value in settings.items() if "replication.factor" in name}
     minimum = {value for name, value in settings.items() if "replication.factor" not in name}
@@ -181,9 +184,9 @@ def test_one_of_several_brokers_may_fail(brokers: int, replicas: str, in_sync: s
 
 
 def test_the_checkpoint_enables_the_features_of_this_version() -> None:
-    """The shipped file is a log of record batches and names every feature of a 4.3 cluster.
+    """The shipped file is a log of record batches that lists all features of a 4.3 cluster.
 
-    Without it the broker would start with the metadata version alone: no new consumer groups.
+    Without it, the broker would start with the metadata version only, without new consumer groups.
     """
     data = bootstrap_checkpoint()
     batches = 0

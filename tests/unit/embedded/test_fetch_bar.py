@@ -1,4 +1,4 @@
-"""The bar that is drawn while jars are fetched."""
+"""The progress bar of jar downloads."""
 
 from __future__ import annotations
 
@@ -9,33 +9,31 @@ from pathlib import Path
 import pytest
 from support.waiting import wait_for
 
-from millstream.embedded.fetch_bar import showing
+from millstream.embedded.jars import download_progress
 
 
 class Terminal(io.StringIO):
-    """What is written to a terminal."""
+    """A terminal that records its output."""
 
     def isatty(self) -> bool:
         return True
 
 
-def test_a_terminal_shows_how_many_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody knows otherwise whether anything happens for the half minute."""
+def test_a_terminal_shows_the_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise nothing would be visible for half a minute."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     terminal = Terminal()
-    with showing(tmp_path / "cache", 3, "fetching Kafka", terminal):
+    with download_progress(tmp_path / "cache", 3, "fetching Kafka", terminal):
         jar = tmp_path / "cache" / "org" / "one.jar"
         jar.parent.mkdir(parents=True)
         jar.touch()
         wait_for(lambda: re.search(r"fetching Kafka.*1/3", terminal.getvalue()) is not None, 10)
 
 
-def test_elsewhere_nothing_is_drawn(tmp_path: Path) -> None:
-    """A log file full of half bars helps nobody."""
+def test_without_a_terminal_nothing_is_printed(tmp_path: Path) -> None:
+    """Progress bars are useless in log files."""
     file = io.StringIO()
-    with showing(tmp_path, 3, "fetching Kafka", file):
+    with download_progress(tmp_path, 3, "fetching Kafka", file):
         pass
     assert file.getvalue() == ""

@@ -1,4 +1,4 @@
-"""The home, name and temporary folder of users that systems know nothing of, as in containers."""
+"""Home, name and temporary folder of users without a system entry, as in containers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.errors import SparkError
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for temporary files."""
+    """The folder for temporary files."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -25,7 +25,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user id without an entry, and none of the variables of a login."""
+    """A user id without an entry, and without the environment variables of a login."""
 
     def unknown(uid: int) -> pwd.struct_passwd:
         raise KeyError(uid)
@@ -41,7 +41,7 @@ def _with_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME", raising=False)
 
 
-def test_an_entry_with_a_writable_home_is_used(
+def test_the_entry_is_used_if_its_home_is_writable(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _with_home(tmp_path, monkeypatch)
@@ -58,17 +58,15 @@ def test_a_user_without_an_entry_has_a_private_home_and_a_name(
     home = system_user.home_folder()
     assert home == temporary / f"millstream-home-{os.getuid()}"
     assert home.stat().st_mode & 0o777 == 0o700
-    assert system_user.home_folder() == home, "the same for all processes"
+    assert system_user.home_folder() == home, "the folder is the same in all processes"
     assert cache_parent({}) == home / ".cache" / "millstream"
     monkeypatch.setenv("HADOOP_USER_NAME", "ada")
     assert system_user.name() == "ada"
 
 
 @pytest.mark.usefixtures("no_entry", "temporary")
-def test_home_is_used_where_there_is_no_entry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Images for OpenShift set HOME to a folder that their group can write to."""
+def test_home_is_used_without_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images for OpenShift set HOME to a folder that is writable for their group."""
     monkeypatch.setenv("HOME", str(tmp_path))
     assert system_user.home_folder() == tmp_path
 
@@ -84,17 +82,17 @@ def test_a_read_only_home_is_replaced(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _with_home(tmp_path, monkeypatch)
-    # Root may write to every folder; a read-only file system takes a mount.
+    # Root can write to all folders, and a read-only file system would need a mount.
     monkeypatch.setattr(os, "access", lambda folder, _: Path(folder) != tmp_path)
     assert system_user.home_folder().parent == temporary
 
 
 @pytest.mark.usefixtures("no_entry")
 @pytest.mark.parametrize("planted", ["writable", "link"])
-def test_a_home_that_others_can_write_to_is_refused(
+def test_a_home_writable_for_others_is_rejected(
     planted: str, temporary: Path, tmp_path: Path
 ) -> None:
-    """Hunts code that another user has put where Java's package managers look for it."""
+    """Another user could place code where Java's package managers look for it."""
     folder = temporary / f"millstream-home-{os.getuid()}"
     if planted == "link":
         folder.symlink_to(tmp_path)
@@ -106,13 +104,13 @@ def test_a_home_that_others_can_write_to_is_refused(
 
 
 def test_no_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the folders that were tried, and the variable to set."""
+    """The error lists the tried folders and the variable to set."""
 
     def none_usable() -> str:
         raise FileNotFoundError
 
     monkeypatch.setattr(tempfile, "gettempdir", none_usable)
     monkeypatch.setenv("TMPDIR", "/nowhere")
-    wanted = rf"user id {os.getuid()} cannot write.*TMPDIR \(/nowhere\).*Set TMPDIR to a writable"
-    with pytest.raises(SparkError, match=wanted):
+    expected = rf"user id {os.getuid()} cannot write.*TMPDIR \(/nowhere\).*Set TMPDIR to a writable"
+    with pytest.raises(SparkError, match=expected):
         system_user.temporary_folder()

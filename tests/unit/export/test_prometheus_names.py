@@ -1,4 +1,4 @@
-"""What metrics are called in Prometheus, whoever asks first."""
+"""Names of metrics in Prometheus, independent of the order of requests."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from threading import Barrier
 
 import pytest
 
-from millstream.export.prometheus_names import NamesGiven, prometheus_name
+from millstream.export.prometheus import PrometheusNames, prometheus_name
 from millstream.metrics.values import Metric
 
 THREADS = 4
 
 
 @pytest.fixture(autouse=True)
-def _threads_take_turns_all_the_time() -> Iterator[None]:
+def _frequent_thread_switches() -> Iterator[None]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
 
 
-def test_a_metric_is_not_numbered_because_of_itself() -> None:
-    """Hunts a first scrape that comes twice at a time: each would find the name taken by the other,
-    and the series would go on under another name."""
+def test_concurrent_scrapes_do_not_number_a_metric() -> None:
+    """Detects two concurrent first scrapes that each find the name in use by the other, so that the
+    series continues under another name."""
     metrics = [Metric(f"name-{number}", {}, 1.0, "group") for number in range(2_000)]
-    names, began = NamesGiven(), Barrier(THREADS)
+    names, began = PrometheusNames(), Barrier(THREADS)
 
-    def ask(_: int) -> list[str]:
+    def get_names(_: int) -> list[str]:
         began.wait(10)
-        return [names.of(metric) for metric in metrics]
+        return [names.name_of(metric) for metric in metrics]
 
     with ThreadPoolExecutor(THREADS) as threads:
-        found = list(threads.map(ask, range(THREADS)))
+        found = list(threads.map(get_names, range(THREADS)))
     assert found == [[prometheus_name(metric) for metric in metrics]] * THREADS

@@ -1,4 +1,4 @@
-"""Delivery reports: failures are kept, acknowledged offsets are the last certain ones."""
+"""Delivery reports: the first failure is kept, and so are the last acknowledged offsets."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from millstream.errors import (
     StreamsError,
     TaskMigratedError,
 )
-from millstream.kafka.data.delivery import Deliveries
-from millstream.kafka.data.producer_errors import Changelog, delivery_error
+from millstream.kafka.clients.delivery import DeliveryTracker
+from millstream.kafka.clients.producer_errors import Changelog, delivery_error
 from millstream.record import TaskId, TopicPartition
 
 PLACE = TopicPartition("log", 3)
@@ -24,9 +24,9 @@ def acked(offset: int) -> Message:
     return Message(topic="log", partition=3, offset=offset)
 
 
-def test_the_last_offset_counts() -> None:
-    """Reports come in order."""
-    deliveries = Deliveries()
+def test_the_last_acknowledged_offset_is_kept() -> None:
+    """Reports arrive in order."""
+    deliveries = DeliveryTracker()
     report = deliveries.acknowledgements(PLACE)
     report(None, acked(5))
     report(None, acked(6))
@@ -34,9 +34,9 @@ def test_the_last_offset_counts() -> None:
     assert deliveries.acked_offsets() == {PLACE: 6}
 
 
-def test_a_lost_answer_leaves_the_earlier_offset() -> None:
-    """The record is in the log, but nobody knows where: only a certain offset may be kept."""
-    deliveries = Deliveries()
+def test_an_unknown_offset_does_not_replace_the_last_one() -> None:
+    """The record was written, but its offset is unknown, because the response was lost."""
+    deliveries = DeliveryTracker()
     report = deliveries.acknowledgements(PLACE)
     report(None, acked(5))
     deliveries.acked_offsets()
@@ -44,81 +44,81 @@ def test_a_lost_answer_leaves_the_earlier_offset() -> None:
     assert deliveries.acked_offsets() == {PLACE: 5}
 
 
-def test_the_first_failure_is_kept_with_its_place() -> None:
-    """Told whenever it is asked for, until it is forgotten; how many followed is said."""
-    deliveries = Deliveries()
+def test_the_first_failure_is_kept_with_its_partition() -> None:
+    """Until failures are cleared, every call returns it, with the number of later failures."""
+    deliveries = DeliveryTracker()
     report = deliveries.acknowledgements(PLACE)
     report(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Message(topic="log", partition=3))
     deliveries.failures_only(KafkaError(KafkaError._MSG_TIMED_OUT), Message(topic="x", partition=1))
     assert deliveries.failed == 2
-    failures = [deliveries.tell_failure() for _ in range(2)]
+    failures = [deliveries.first_failure() for _ in range(2)]
     for failure in failures:
         assert isinstance(failure, ProductionError)
         assert (failure.topic, failure.partition) == ("log", 3)
         assert "max.message.bytes" in str(failure)
         assert str(failure).count("1 more") == 1
-    # Raised as one object, they would gather each other's tracebacks.
+    # A single exception object, raised repeatedly, would accumulate tracebacks.
     assert failures[0] is not failures[1]
-    deliveries.forget_failures()
-    assert deliveries.tell_failure() is None
+    deliveries.clear_failures()
+    assert deliveries.first_failure() is None
     assert deliveries.failed == 0
 
 
-def test_a_change_that_is_not_logged_names_its_store_and_task() -> None:
-    """The topic alone leaves it to the reader to know whose changelog that is."""
-    deliveries = Deliveries()
+def test_the_error_of_a_failed_changelog_write_names_store_and_task() -> None:
+    """With the topic alone, users would have to find its store."""
+    deliveries = DeliveryTracker()
     deliveries.changelogs["log"] = Changelog("counts", 2)
     report = deliveries.acknowledgements(PLACE)
     report(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Message(topic="log", partition=3))
-    failure = deliveries.tell_failure()
+    failure = deliveries.first_failure()
     assert isinstance(failure, ProductionError)
     assert "A change of store 'counts' was not written to its changelog" in str(failure)
     assert (failure.task_id, failure.topic, failure.partition) == (TaskId(2, 3), "log", 3)
 
 
-def test_a_failure_nobody_heard_of() -> None:
-    """Only that is worth a warning at the end."""
-    deliveries = Deliveries()
-    assert deliveries.untold_failure() is None
+def test_unreported_failures() -> None:
+    """Only unreported failures cause a warning at the end."""
+    deliveries = DeliveryTracker()
+    assert deliveries.unreported_failure() is None
     deliveries.fail(TaskMigratedError("gone"))
     assert deliveries.failed == 1
-    assert isinstance(deliveries.tell_failure(), TaskMigratedError)
-    assert deliveries.untold_failure() is None
-    deliveries.forget_failures()
+    assert isinstance(deliveries.first_failure(), TaskMigratedError)
+    assert deliveries.unreported_failure() is None
+    deliveries.clear_failures()
     deliveries.fail(TaskMigratedError("gone again"))
-    assert "gone again" in str(deliveries.untold_failure())
+    assert "gone again" in str(deliveries.unreported_failure())
 
 
-def test_forgotten_with_what_was_acknowledged() -> None:
-    """The tasks are closed: nothing of theirs counts any more."""
-    deliveries = Deliveries()
+def test_reset_discards_failures_and_offsets() -> None:
+    """After the tasks have been closed, late reports for them are ignored."""
+    deliveries = DeliveryTracker()
     report = deliveries.acknowledgements(PLACE)
     report(None, acked(5))
     deliveries.acked_offsets()
     report(None, acked(6))
     report(KafkaError(KafkaError._MSG_TIMED_OUT), acked(-1001))
-    deliveries.forget()
+    deliveries.reset()
     assert (deliveries.acked_offsets(), deliveries.failed) == ({}, 0)
     report(None, acked(9))
     assert deliveries.acked_offsets() == {PLACE: 9}
 
 
-def test_purged_records_are_no_failures() -> None:
-    """They were given up on purpose."""
-    deliveries = Deliveries()
+def test_purged_records_are_not_failures() -> None:
+    """They were dropped on purpose."""
+    deliveries = DeliveryTracker()
     for code in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
         deliveries.failures_only(KafkaError(code), acked(-1001))
-    assert deliveries.tell_failure() is None
+    assert deliveries.first_failure() is None
 
 
-def test_fencing_is_migration() -> None:
-    """Another producer's taking over is no fault of the record."""
+def test_a_fenced_producer_raises_task_migrated_error() -> None:
+    """Another producer has taken over; the record is not the cause."""
     for code in (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FENCED):
         assert isinstance(delivery_error(KafkaError(code), "t", 0), TaskMigratedError)
 
 
-class Asked:
-    """Decides that the application goes on without each record it is asked about, or not."""
+class Handler:
+    """A production exception handler that either fails or continues."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.indices: list[int] = []
@@ -131,35 +131,37 @@ class Asked:
         return error if self._fails else None
 
 
-def rejected(deliveries: Deliveries, asked: Asked, again: Callable[[Sequence[int]], None]) -> None:
+def reject_third_record(
+    deliveries: DeliveryTracker, handler: Handler, resend: Callable[[Sequence[int]], None]
+) -> None:
     """A batch of four records, of which the broker rejects the third."""
-    callbacks = deliveries.watched(asked, range(4), again)
+    callbacks = deliveries.callbacks_with_handler(handler, range(4), resend)
     for index, callback in enumerate(callbacks):
         own = index == 2
         code = KafkaError.INVALID_RECORD if own else KafkaError._INVALID_DIFFERENT_RECORD
         callback(KafkaError(code), Message(topic="x", partition=1))
 
 
-def test_innocent_records_of_a_rejected_batch_are_sent_again() -> None:
-    """The handler is asked about the rejected one: its CONTINUE must not lose the others."""
-    deliveries, asked, sent = Deliveries(), Asked(), list[int]()
-    rejected(deliveries, asked, sent.extend)
+def test_the_other_records_of_a_rejected_batch_are_sent_again() -> None:
+    """The handler decides about the rejected record. Its CONTINUE must not drop the others."""
+    deliveries, handler, sent = DeliveryTracker(), Handler(), list[int]()
+    reject_third_record(deliveries, handler, sent.extend)
     deliveries.decide()
-    assert asked.indices == [2]
+    assert handler.indices == [2]
     assert sent == [0, 1, 3]
-    assert deliveries.tell_failure() is None
+    assert deliveries.first_failure() is None
     assert not deliveries.undecided
 
 
-def whole_batch(
-    deliveries: Deliveries,
-    asked: Asked,
-    again: Callable[[Sequence[int]], None],
+def fail_batch(
+    deliveries: DeliveryTracker,
+    handler: Handler,
+    resend: Callable[[Sequence[int]], None],
     code: int,
     messages: Sequence[Message],
 ) -> None:
-    """librdkafka reports the error of the only rejected record for all of its batch."""
-    callbacks = deliveries.watched(asked, range(len(messages)), again)
+    """Report one error for all records of a batch, as librdkafka does if one record is rejected."""
+    callbacks = deliveries.callbacks_with_handler(handler, range(len(messages)), resend)
     for callback, message in zip(callbacks, messages, strict=True):
         callback(KafkaError(code), message)
 
@@ -168,121 +170,121 @@ def message(key: bytes | None = b"k", time: int = 5) -> Message:
     return Message(topic="x", partition=1, key=key, timestamp=(1, time))
 
 
-def test_the_record_without_a_key_is_the_rejected_one() -> None:
-    deliveries, asked, sent = Deliveries(), Asked(), list[int]()
+def test_the_record_without_a_key_counts_as_rejected() -> None:
+    deliveries, handler, sent = DeliveryTracker(), Handler(), list[int]()
     messages = [message(), message(key=None), message()]
-    whole_batch(deliveries, asked, sent.extend, KafkaError.INVALID_RECORD, messages)
+    fail_batch(deliveries, handler, sent.extend, KafkaError.INVALID_RECORD, messages)
     deliveries.decide()
-    assert (asked.indices, sent) == ([1], [0, 2])
+    assert (handler.indices, sent) == ([1], [0, 2])
 
 
-def test_a_batch_may_have_records_of_several_sends() -> None:
-    deliveries, asked, sent = Deliveries(), Asked(), list[int]()
-    whole_batch(deliveries, asked, sent.extend, KafkaError.INVALID_RECORD, [message()])
+def test_a_batch_may_contain_records_of_several_sends() -> None:
+    deliveries, handler, sent = DeliveryTracker(), Handler(), list[int]()
+    fail_batch(deliveries, handler, sent.extend, KafkaError.INVALID_RECORD, [message()])
     others: list[int] = []
     messages = [message(key=None), message()]
-    whole_batch(deliveries, asked, others.extend, KafkaError.INVALID_RECORD, messages)
+    fail_batch(deliveries, handler, others.extend, KafkaError.INVALID_RECORD, messages)
     deliveries.decide()
-    assert (asked.indices, sent, others) == ([0], [0], [1])
+    assert (handler.indices, sent, others) == ([0], [0], [1])
 
 
 def test_no_record_is_lost_when_the_handler_ends_the_process() -> None:
-    class Exits(Asked):
+    class Exits(Handler):
         def failed(self, index: int, error: ProductionError, *, transaction_lost: bool) -> None:
             raise SystemExit
 
-    deliveries = Deliveries()
+    deliveries = DeliveryTracker()
     messages = [message(), message()]
-    whole_batch(deliveries, Exits(), list[int]().extend, KafkaError.INVALID_RECORD, messages)
+    fail_batch(deliveries, Exits(), list[int]().extend, KafkaError.INVALID_RECORD, messages)
     with pytest.raises(SystemExit):
         deliveries.decide()
     assert deliveries.undecided == 2
 
 
 def test_all_records_are_rejected_if_no_cause_is_known() -> None:
-    deliveries, asked, sent = Deliveries(), Asked(), list[int]()
+    deliveries, handler, sent = DeliveryTracker(), Handler(), list[int]()
     messages = [message(), message()]
-    whole_batch(deliveries, asked, sent.extend, KafkaError.INVALID_RECORD, messages)
+    fail_batch(deliveries, handler, sent.extend, KafkaError.INVALID_RECORD, messages)
     deliveries.decide()
-    assert (asked.indices, sent) == ([0, 1], [])
+    assert (handler.indices, sent) == ([0, 1], [])
 
 
-@pytest.mark.parametrize(("times", "likelier"), [([5, 6, 9, 1], 3), ([5, 4, 99, 1], 2)])
-def test_one_of_two_times_is_the_rejected_one(times: list[int], likelier: int) -> None:
-    """Each is sent in a batch of its own, so that the broker says which; not in a transaction."""
+@pytest.mark.parametrize(("times", "suspect"), [([5, 6, 9, 1], 3), ([5, 4, 99, 1], 2)])
+def test_records_with_suspicious_timestamps_are_sent_alone(times: list[int], suspect: int) -> None:
+    """So that the broker's response identifies the rejected record. Not in a transaction."""
     steps: list[list[int] | str] = []
 
-    def again(indices: Sequence[int]) -> None:
+    def resend(indices: Sequence[int]) -> None:
         steps.append(list(indices))
 
-    deliveries, asked = Deliveries(drain=lambda: steps.append("drained")), Asked()
+    deliveries, handler = DeliveryTracker(drain=lambda: steps.append("drained")), Handler()
     messages = [message(time=each) for each in times]
-    whole_batch(deliveries, asked, again, KafkaError.INVALID_TIMESTAMP, messages)
+    fail_batch(deliveries, handler, resend, KafkaError.INVALID_TIMESTAMP, messages)
     deliveries.decide()
-    assert steps == [[0, 1], "drained", [likelier], "drained", [5 - likelier], "drained"]
-    assert asked.indices == []
-    # Now alone.
-    (callback,) = deliveries.watched(asked, [2], again)
+    assert steps == [[0, 1], "drained", [suspect], "drained", [5 - suspect], "drained"]
+    assert handler.indices == []
+    # Sent alone.
+    (callback,) = deliveries.callbacks_with_handler(handler, [2], resend)
     callback(KafkaError(KafkaError.INVALID_TIMESTAMP), messages[2])
     deliveries.decide()
-    assert asked.indices == [2]
-    in_transaction, asked = Deliveries(transactional=True), Asked()
-    whole_batch(in_transaction, asked, again, KafkaError.INVALID_TIMESTAMP, messages)
+    assert handler.indices == [2]
+    in_transaction, handler = DeliveryTracker(transactional=True), Handler()
+    fail_batch(in_transaction, handler, resend, KafkaError.INVALID_TIMESTAMP, messages)
     in_transaction.decide()
-    assert asked.indices == [likelier]
+    assert handler.indices == [suspect]
 
 
-def test_each_record_may_be_rejected_in_a_batch_of_its_own() -> None:
-    """Then each gets the error of a single record, and none must be tried for ever."""
-    deliveries, asked, sent = Deliveries(), Asked(), list[int]()
+def test_records_sent_alone_can_be_rejected() -> None:
+    """Each then has the error of a single record, and is not retried forever."""
+    deliveries, handler, sent = DeliveryTracker(), Handler(), list[int]()
     messages = [message(time=each) for each in (1, 2, 3)]
 
-    def again(indices: Sequence[int]) -> None:
+    def resend(indices: Sequence[int]) -> None:
         sent.extend(indices)
-        callbacks = deliveries.watched(asked, indices, again)
+        callbacks = deliveries.callbacks_with_handler(handler, indices, resend)
         for index, callback in zip(indices, callbacks, strict=True):
             callback(KafkaError(KafkaError.INVALID_TIMESTAMP), messages[index])
 
-    whole_batch(deliveries, asked, again, KafkaError.INVALID_TIMESTAMP, messages)
+    fail_batch(deliveries, handler, resend, KafkaError.INVALID_TIMESTAMP, messages)
     for _ in range(3):
         deliveries.decide()
-    assert sorted(asked.indices) == [0, 1, 2]
+    assert sorted(handler.indices) == [0, 1, 2]
     assert not deliveries.undecided
     assert len(sent) == 3
 
 
 @pytest.mark.parametrize(("transactional", "fails"), [(True, True), (True, False), (False, True)])
-def test_innocent_records_are_not_sent_for_nothing(transactional: bool, fails: bool) -> None:
-    """What was done since the last commit is done again, or the thread ends."""
-    deliveries, asked = Deliveries(transactional=transactional), Asked(fails=fails)
+def test_records_are_not_sent_again_needlessly(transactional: bool, fails: bool) -> None:
+    """The work since the last commit is repeated, or the thread ends."""
+    deliveries, handler = DeliveryTracker(transactional=transactional), Handler(fails=fails)
     sent: list[int] = []
-    rejected(deliveries, asked, sent.extend)
+    reject_third_record(deliveries, handler, sent.extend)
     deliveries.decide()
-    assert (asked.indices, sent) == ([2], [])
+    assert (handler.indices, sent) == ([2], [])
     assert deliveries.failed == (4 if fails else 0)
 
 
-def test_records_that_cannot_be_sent_again_are_failures() -> None:
-    """Else a commit would go past them."""
+def test_failed_resends_are_failures() -> None:
+    """Otherwise a commit would skip them."""
 
-    def again(indices: Sequence[int]) -> None:
+    def resend(indices: Sequence[int]) -> None:
         raise BrokerUnavailableError("the queue is full")
 
-    deliveries = Deliveries()
-    rejected(deliveries, Asked(), again)
+    deliveries = DeliveryTracker()
+    reject_third_record(deliveries, Handler(), resend)
     with pytest.raises(BrokerUnavailableError):
         deliveries.decide()
     assert deliveries.failed
-    assert deliveries.tell_failure() is not None
+    assert deliveries.first_failure() is not None
 
 
-def test_the_rejected_record_is_the_failure_and_not_the_first_of_its_batch() -> None:
-    """Of records without a watch."""
-    deliveries = Deliveries()
+def test_the_reported_failure_is_that_of_the_rejected_record() -> None:
+    """Not that of the first record of its batch; for records without a handler."""
+    deliveries = DeliveryTracker()
     codes = [KafkaError._INVALID_DIFFERENT_RECORD, KafkaError.INVALID_RECORD]
     for code in (*codes, codes[0]):
-        deliveries.lost(KafkaError(code), "x", 1)
-    failure = deliveries.tell_failure()
+        deliveries.record_failure(KafkaError(code), "x", 1)
+    failure = deliveries.first_failure()
     assert failure is not None
     assert KafkaError(KafkaError.INVALID_RECORD).str() in failure.message
     assert "2 more" in failure.message

@@ -1,4 +1,4 @@
-"""What importing the package says to its users: nothing."""
+"""Importing the package prints nothing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 
-def test_importing_warns_of_nothing() -> None:
-    """Goal: the deprecated calls of a client library do not fill the user's test reports."""
+def test_importing_causes_no_warnings() -> None:
+    """Deprecated calls in client libraries must not appear in users' test reports."""
     code = "import millstream, millstream.testing"
     command = [sys.executable, "-W", "error::DeprecationWarning", "-c", code]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

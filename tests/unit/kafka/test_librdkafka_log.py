@@ -1,4 +1,4 @@
-"""librdkafka's log lines: each news once in a while."""
+"""Rate limits of librdkafka's log lines."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import logging
 import pytest
 
 from millstream.clock import ManualClock
-from millstream.kafka.librdkafka_log import ClientLog
+from millstream.kafka.librdkafka_log import LibrdkafkaLogger
 
 
-def test_the_same_news_is_logged_once_in_half_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """A broker that is down must not fill the disk."""
+def test_similar_lines_are_logged_once_per_30_s(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker that is down must not fill the disk with log lines."""
     clock = ManualClock()
-    log = ClientLog(logging.getLogger("test.client"), clock)
+    log = LibrdkafkaLogger(logging.getLogger("test.client"), clock)
 
     def fail(thread: int) -> None:
         log.log(
@@ -28,24 +28,24 @@ def test_the_same_news_is_logged_once_in_half_a_minute(caplog: pytest.LogCapture
         fail(9)
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 3
-    assert messages[2].endswith("(4 lines like this were left out)")
+    assert messages[2].endswith("(4 similar lines were suppressed)")
     assert caplog.records[0].levelno == logging.WARNING
 
 
-def test_what_is_remembered_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    """Ever new lines must not fill the memory."""
-    log = ClientLog(logging.getLogger("test.client"), ManualClock())
+def test_the_number_of_tracked_lines_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """Many different lines must not fill the memory."""
+    log = LibrdkafkaLogger(logging.getLogger("test.client"), ManualClock())
     with caplog.at_level(logging.INFO, "test.client"):
         for number in range(1_000):
-            log.log(logging.INFO, "news " + "x" * number)
+            log.log(logging.INFO, "line " + "x" * number)
     assert len(log._seen) <= 200
     assert len(caplog.records) == 1_000
 
 
-def test_what_passes_by_itself_is_no_warning_at_first(caplog: pytest.LogCaptureFixture) -> None:
-    """It would be the first line of many first applications, and mean nothing."""
+def test_transient_problems_are_first_logged_as_info(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise they would be the first log line of many new applications."""
     clock = ManualClock()
-    log = ClientLog(logging.getLogger("test.client"), clock)
+    log = LibrdkafkaLogger(logging.getLogger("test.client"), clock)
     with caplog.at_level(logging.INFO, "test.client"):
         for _ in range(3):
             log.log(logging.WARNING, "GETPID Coordinator load in progress: retrying")

@@ -1,4 +1,4 @@
-"""Telling a broker of another security protocol from one that is away."""
+"""Distinguishing a security protocol mismatch from an unavailable broker."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from millstream.kafka.cluster.listener_probe import refuses_protocol
+from millstream.kafka.cluster.listener_probe import is_protocol_mismatch
 
 
 @contextmanager
-def server(answer: Callable[[bytes], bytes]) -> Iterator[str]:
-    """The address of what answers the first bytes of each connection, and then hangs up."""
+def server(respond: Callable[[bytes], bytes]) -> Iterator[str]:
+    """The address of a server that responds to the first bytes of each connection and closes it."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -25,7 +25,7 @@ def server(answer: Callable[[bytes], bytes]) -> Iterator[str]:
                 except OSError:
                     return
                 with connection:
-                    connection.sendall(answer(connection.recv(4_096)))
+                    connection.sendall(respond(connection.recv(4_096)))
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -34,34 +34,34 @@ def server(answer: Callable[[bytes], bytes]) -> Iterator[str]:
         thread.join(5)
 
 
-def like_a_broker(asked: bytes) -> bytes:
-    """Without TLS: a handshake is hung up on, the question for versions is answered."""
-    if not asked or asked[0] == 22:
+def respond_like_a_broker(request: bytes) -> bytes:
+    """A listener without TLS: it closes TLS handshakes, and responds to ApiVersions requests."""
+    if not request or request[0] == 22:
         return b""
-    return struct.pack(">i", 10) + asked[8:12] + bytes(6)
+    return struct.pack(">i", 10) + request[8:12] + bytes(6)
 
 
 @pytest.mark.parametrize(
-    ("protocol", "refused"),
+    ("protocol", "mismatch"),
     [("PLAINTEXT", True), ("SSL", True), ("SASL_SSL", True), ("SASL_PLAINTEXT", False)],
 )
-def test_a_broker_without_tls(protocol: str, refused: bool) -> None:
-    """A client without TLS that got no answer from it has to log in."""
-    with server(like_a_broker) as address:
-        assert refuses_protocol([address], protocol) is refused
+def test_a_broker_without_tls(protocol: str, mismatch: bool) -> None:
+    """A client without TLS that gets no response must use SASL."""
+    with server(respond_like_a_broker) as address:
+        assert is_protocol_mismatch([address], protocol) is mismatch
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"])
-def test_what_takes_connections_and_hangs_up_may_stand_for_a_broker_that_is_away(
+def test_a_server_that_closes_connections_is_not_a_mismatch(
     protocol: str,
 ) -> None:
-    """Aim: a load balancer with nothing behind it is an outage."""
-    with server(lambda asked: b"") as address:
-        assert not refuses_protocol([address], protocol)
+    """For example, a load balancer without a backend; this is an outage."""
+    with server(lambda request: b"") as address:
+        assert not is_protocol_mismatch([address], protocol)
 
 
-def test_an_absent_broker_refuses_nothing() -> None:
-    assert not refuses_protocol(["127.0.0.1:9", "no address"], "SSL")
-    with server(like_a_broker) as address:
-        assert refuses_protocol(["127.0.0.1:9", address], "SSL")
-        assert not refuses_protocol([address], "SSL", stopped=lambda: True)
+def test_an_unreachable_broker_is_not_a_mismatch() -> None:
+    assert not is_protocol_mismatch(["127.0.0.1:9", "no address"], "SSL")
+    with server(respond_like_a_broker) as address:
+        assert is_protocol_mismatch(["127.0.0.1:9", address], "SSL")
+        assert not is_protocol_mismatch([address], "SSL", stopped=lambda: True)

@@ -1,5 +1,7 @@
-"""What convinces that the end of a partition is reached, offset by offset: a broker can hardly be
-brought to do these things at these moments."""
+"""How `PartitionEnds` decides that the end of a partition is reached.
+
+A broker can hardly be made to produce these sequences.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ import orjson
 import pytest
 from confluent_kafka import TopicPartition as ClientPartition
 
-from millstream.kafka.data.partition_ends import PartitionEnds
+from millstream.kafka.clients.partition_ends import PartitionEnds
 from millstream.record import TopicPartition
 
 HERE = TopicPartition("t", 0)
 
 
-class Fetched:
-    """As much of a client as ends need: where it is, and what it has heard of."""
+class FetchResult:
+    """The part of a client that `PartitionEnds` uses: positions and watermarks."""
 
     def __init__(self) -> None:
         self.at = -1001
@@ -35,30 +37,32 @@ def statistics(last_stable: int, high: int, topic: str = "t") -> str:
 
 
 @pytest.fixture
-def client() -> Fetched:
-    return Fetched()
+def client() -> FetchResult:
+    return FetchResult()
 
 
 @pytest.fixture
-def ends(client: Fetched) -> PartitionEnds:
+def ends(client: FetchResult) -> PartitionEnds:
     made = PartitionEnds(client, read_committed=True)  # type: ignore[arg-type]
     made.add([HERE])
     return made
 
 
-def drained(ends: PartitionEnds) -> None:
-    ends.nothing_left(ends.sight())
+def drain(ends: PartitionEnds) -> None:
+    ends.mark_drained(ends.uncertain_watermarks())
 
 
-def test_nothing_is_reached_before_it_is_reported(client: Fetched, ends: PartitionEnds) -> None:
-    """Nor after it is forgotten, or where the partition is not read."""
+def test_an_end_is_not_reached_before_it_is_reported(
+    client: FetchResult, ends: PartitionEnds
+) -> None:
+    """Nor after a reset, or if the partition is not assigned."""
     assert ends.high_watermark(HERE) < 0
     client.high = client.at = 5
     assert not ends.reached(HERE)
     ends.report(HERE, 5)
     assert ends.reached(HERE)
     assert ends.last_reported(HERE) == 5
-    ends.forget([HERE])
+    ends.reset([HERE])
     assert not ends.reached(HERE)
     ends.report(HERE, 5)
     ends.remove([HERE])
@@ -67,8 +71,8 @@ def test_nothing_is_reached_before_it_is_reported(client: Fetched, ends: Partiti
     assert (ends.last_reported(HERE), ends.high_watermark(HERE)) == (-1, -1)
 
 
-def test_what_was_fetched_comes_before_the_end(client: Fetched, ends: PartitionEnds) -> None:
-    """Until it was handed out, or another end is reported."""
+def test_fetched_records_precede_the_end(client: FetchResult, ends: PartitionEnds) -> None:
+    """The end is not reached until they are returned, or another end is reported."""
     ends.report(HERE, 5)
     client.at, client.high = 5, 8
     assert not ends.reached(HERE)
@@ -82,47 +86,49 @@ def test_what_was_fetched_comes_before_the_end(client: Fetched, ends: PartitionE
     assert ends.reached(HERE)
 
 
-def test_an_empty_queue_alone_does_not_convince(client: Fetched, ends: PartitionEnds) -> None:
-    """A fetch may have had no room for the partition, or nothing but aborted records in it."""
+def test_an_empty_queue_is_not_sufficient(client: FetchResult, ends: PartitionEnds) -> None:
+    """A fetch may have had no space for the partition, or returned only aborted records."""
     ends.report(HERE, 5)
     client.at, client.high = 5, 8
     assert not ends.reached(HERE)
-    for told in (statistics(3, 8), statistics(8, 8), statistics(5, 8, topic="another")):
-        ends.learn(told)
-        drained(ends)
+    for statistics_text in (statistics(3, 8), statistics(8, 8), statistics(5, 8, topic="another")):
+        ends.update_stable_offsets(statistics_text)
+        drain(ends)
         assert not ends.reached(HERE)
 
 
-def test_an_open_transaction_is_known_by_the_last_stable_offset(
-    client: Fetched, ends: PartitionEnds
+def test_an_open_transaction_is_detected_by_the_last_stable_offset(
+    client: FetchResult, ends: PartitionEnds
 ) -> None:
-    """As long as the watermark does not move; then an empty queue tells the rest."""
+    """While the watermark does not move; then an empty queue is sufficient."""
     ends.report(HERE, 5)
     client.at, client.high = 5, 8
-    assert not ends.in_doubt
+    assert not ends.has_uncertain
     assert not ends.reached(HERE)
-    assert ends.in_doubt
-    ends.learn(statistics(5, 8))
+    assert ends.has_uncertain
+    ends.update_stable_offsets(statistics(5, 8))
     assert ends.reached(HERE)
     client.high = 9
     assert not ends.reached(HERE)
-    drained(ends)
+    drain(ends)
     assert ends.reached(HERE)
-    sighted = ends.sight()
+    sighted = ends.uncertain_watermarks()
     client.high = 10
-    ends.nothing_left(sighted)
+    ends.mark_drained(sighted)
     assert not ends.reached(HERE)
 
 
-def test_a_transaction_that_is_over_is_no_excuse(client: Fetched, ends: PartitionEnds) -> None:
-    """Its records come now, whatever was known before."""
+def test_records_of_a_completed_transaction_precede_the_end(
+    client: FetchResult, ends: PartitionEnds
+) -> None:
+    """They follow now, whatever the earlier statistics."""
     ends.report(HERE, 5)
     client.at, client.high = 5, 8
     ends.reached(HERE)
-    ends.learn(statistics(5, 8))
+    ends.update_stable_offsets(statistics(5, 8))
     client.high = 9
-    ends.learn(statistics(9, 9))
-    drained(ends)
+    ends.update_stable_offsets(statistics(9, 9))
+    drain(ends)
     assert not ends.reached(HERE)
     client.at = 8
     assert not ends.reached(HERE)
@@ -130,13 +136,12 @@ def test_a_transaction_that_is_over_is_no_excuse(client: Fetched, ends: Partitio
     assert ends.reached(HERE)
 
 
-def test_without_transactions_nobody_doubts(client: Fetched) -> None:
-    """Then the watermark is the end."""
+def test_the_watermark_is_the_end_without_transactions(client: FetchResult) -> None:
     ends = PartitionEnds(client, read_committed=False)  # type: ignore[arg-type]
     ends.add([HERE])
     ends.report(HERE, 5)
     client.at, client.high = 5, 8
     assert not ends.reached(HERE)
-    assert not ends.in_doubt
-    ends.learn(statistics(5, 8))
+    assert not ends.has_uncertain
+    ends.update_stable_offsets(statistics(5, 8))
     assert not ends.reached(HERE)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support.murmur2 import murmur2
 
-from millstream.kafka.partitioner import murmur2, partition_for
+from millstream.kafka.partitioner import partition_for
 
-#: From a run of Java's `Utils.murmur2`, with the partition of ten.
+#: Results of Java's `Utils.murmur2`, with the partition out of ten.
 KNOWN = {
     b"k": (-1567496736, 2),
     b"key1": (28543940, 0),
@@ -18,12 +19,12 @@ KNOWN = {
 
 @pytest.mark.parametrize("key", KNOWN)
 def test_known_hashes(key: bytes) -> None:
-    """The same numbers as in Java, so that records meet those of Java applications."""
+    """The hashes equal Java's, so that Java applications use the same partitions."""
     assert (murmur2(key), partition_for(key, 10)) == KNOWN[key]
 
 
-def test_partition_is_the_positive_hash_modulo() -> None:
-    """For every length of the tail, the empty key included."""
+def test_the_partition_is_the_positive_hash_modulo_the_count() -> None:
+    """For every length of the tail, including the empty key."""
     for length in range(20):
         key = bytes(range(200, 200 + length))
         for count in (1, 3, 7, 100):

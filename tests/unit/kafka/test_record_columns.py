@@ -1,4 +1,4 @@
-"""Fetched records as columns, from messages made by hand."""
+"""Fetched records as columns, from constructed messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from millstream.kafka.data.record_columns import message_columns
+from millstream.kafka.clients.record_columns import message_columns
 from millstream.record import TopicPartition
 
 
@@ -21,7 +21,7 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 
 
 def test_one_partition() -> None:
-    """Columns are parallel and in order; offsets without gap are a range."""
+    """Columns are parallel and in order; consecutive offsets are a range."""
     messages = [message("a", 0, 7), message("a", 0, 8, key=None, value=None)]
     for assigned in (None, [A0], [A0, A1], [A0, B0]):
         (found,) = message_columns(messages, assigned).items()
@@ -35,15 +35,15 @@ def test_one_partition() -> None:
 
 
 def test_gaps_in_offsets() -> None:
-    """Compaction and transaction markers leave gaps: then offsets are as they are."""
+    """Compaction and transaction markers leave gaps; then offsets are a list."""
     columns = message_columns([message("a", 0, 1), message("a", 0, 4)])[A0]
     assert list(columns.offsets) == [1, 4]
     columns = message_columns([message("a", 0, 3)])[A0]
     assert list(columns.offsets) == [3]
 
 
-def test_runs_of_several_partitions() -> None:
-    """However the runs interleave, each partition keeps its order, and none loses a record."""
+def test_interleaved_partitions() -> None:
+    """Each partition keeps its order, and no record is lost."""
     messages = [
         message("a", 0, 1),
         message("a", 0, 2),
@@ -64,7 +64,7 @@ def test_runs_of_several_partitions() -> None:
         assert columns[B0].values == [b"v9", b"v11", b"v12"]
 
 
-def test_headers_are_not_lost() -> None:
+def test_headers_of_a_single_record() -> None:
     """One record with headers in a batch is enough."""
     header = [("h", b"1"), ("h", None)]
     messages = [message("a", 0, 1), message("a", 0, 2, headers=header), message("a", 0, 3)]
@@ -73,7 +73,7 @@ def test_headers_are_not_lost() -> None:
 
 
 def test_timestamps_and_leader_epoch() -> None:
-    """-1 where the log keeps no time; the last record's epoch is the one to commit."""
+    """A missing timestamp is -1. The epoch to commit is that of the last record."""
     messages = [
         message("a", 0, 1, timestamp=(0, -1), leader_epoch=3),
         message("a", 0, 2, timestamp=(2, 77), leader_epoch=4),
@@ -83,6 +83,6 @@ def test_timestamps_and_leader_epoch() -> None:
     assert columns.leader_epoch == 4
 
 
-def test_nothing() -> None:
-    """An empty poll is an empty dictionary."""
+def test_an_empty_poll() -> None:
+    """It returns an empty dictionary."""
     assert message_columns([]) == {}

@@ -1,4 +1,4 @@
-"""Goal: no record is ever taken for one of another partition."""
+"""Records are never assigned to a wrong partition."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import Message
 
-from millstream.kafka.data import consumer as module
-from millstream.kafka.data.consumer import RecordConsumer
+from millstream.kafka.clients import record_consumer as module
+from millstream.kafka.clients.record_consumer import RecordConsumer
 from millstream.record import TopicPartition
 
-KEPT, GIVEN_UP = TopicPartition("a", 0), TopicPartition("a", 1)
+KEPT, UNASSIGNED = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
-def test_a_record_of_a_partition_just_unassigned_is_left_out(
+def test_records_of_a_recently_unassigned_partition_are_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """librdkafka does not hand such records out; here a client that does."""
+    """librdkafka does not return such records; this simulated client does."""
     client = Mock()
     client.list_topics.return_value.topics = {"a": SimpleNamespace(error=None, partitions=[0, 1])}
     monkeypatch.setattr(module, "create_client", lambda kind, settings: client)
     consumer = RecordConsumer({}, speedups=False)
-    consumer.assign({KEPT: 5, GIVEN_UP: 70})
-    consumer.unassign([GIVEN_UP])
+    consumer.assign({KEPT: 5, UNASSIGNED: 70})
+    consumer.unassign([UNASSIGNED])
 
     def message(place: TopicPartition, offset: int) -> Any:
         where: Any = {"topic": place.topic, "partition": place.partition, "offset": offset}
         return Message(**where, value=b"%d" % offset, timestamp=(1, 1))
 
-    late = [message(GIVEN_UP, 71), message(KEPT, 5), message(GIVEN_UP, 72), message(KEPT, 6)]
+    late = [message(UNASSIGNED, 71), message(KEPT, 5), message(UNASSIGNED, 72), message(KEPT, 6)]
     client.consume.side_effect = [late[:1], late[1:]]
     (found,) = consumer.poll_columns(100, 0).items()
     place, columns = found

@@ -1,4 +1,4 @@
-"""What librdkafka reported, however confluent-kafka and Python have passed it on."""
+"""Errors reported by librdkafka, however confluent-kafka and Python pass them on."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from millstream.errors import TaskMigratedError
-from millstream.kafka.data.producer_errors import migrated_error, reported_error
+from millstream.kafka.clients.producer_errors import migrated_error, reported_error
 
 FENCED = KafkaError(KafkaError._FENCED, "another one is there", fatal=True)
 
 
-def interrupted(times: int) -> SystemError:
-    """As Python passes on what callbacks ran into."""
+def wrapped_error(times: int) -> SystemError:
+    """An exception raised in a callback, wrapped as Python wraps it."""
     raised: BaseException = KafkaException(FENCED)
     for _ in range(times):
         outer = SystemError("<built-in method ...> returned a result with an exception set")
@@ -22,24 +22,24 @@ def interrupted(times: int) -> SystemError:
     return raised
 
 
-@pytest.mark.parametrize("raised", [KafkaException(FENCED), interrupted(1), interrupted(3)])
-def test_what_callbacks_ran_into_is_found(raised: BaseException) -> None:
+@pytest.mark.parametrize("raised", [KafkaException(FENCED), wrapped_error(1), wrapped_error(3)])
+def test_errors_of_callbacks_are_unwrapped(raised: BaseException) -> None:
     assert reported_error(raised) is FENCED
 
 
-def test_what_python_has_forgotten_is_a_fatal_error_still() -> None:
-    """Hunts for a thread that dies of a SystemError, where it would begin again."""
+def test_a_system_error_without_a_cause_is_a_fatal_error() -> None:
+    """Detects a thread that fails with a `SystemError` instead of rejoining."""
     raised = SystemError(
         "<method 'flush' of 'cimpl.Producer' objects> returned NULL without setting an exception"
     )
     error = reported_error(raised)
     assert (error.name(), error.fatal()) == ("_FATAL", True)
-    told = migrated_error(error, "Flushing")
-    assert isinstance(told, TaskMigratedError)
-    assert "a fatal error, which the log tells" in told.message
+    migrated = migrated_error(error, "Flushing")
+    assert isinstance(migrated, TaskMigratedError)
+    assert "a fatal error; see the log" in migrated.message
 
 
-def test_what_librdkafka_has_not_reported_is_raised() -> None:
+def test_other_system_errors_are_raised() -> None:
     raised = SystemError("bad argument to internal function")
     with pytest.raises(SystemError) as seen:
         reported_error(raised)

@@ -1,4 +1,4 @@
-"""librdkafka's -1001 says that an offset is not known: never a number, nor an end."""
+"""librdkafka's -1001 means that an offset is unknown; it is neither a number nor an end."""
 
 from __future__ import annotations
 
@@ -13,31 +13,34 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError, OffsetOutOfRangeError
+from millstream.kafka.clients import record_consumer as consumer_module
+from millstream.kafka.clients.record_consumer import RecordConsumer
 from millstream.kafka.cluster import admin as admin_module
 from millstream.kafka.cluster.group_admin import GroupAdmin
-from millstream.kafka.data import consumer as consumer_module
-from millstream.kafka.data.consumer import RecordConsumer
 from millstream.record import TopicPartition
 
 FIRST, SECOND = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
-class Answers:
-    """A cluster with one topic of two partitions, of which the test gives the offsets."""
+class TopicOffsets:
+    """A cluster with one topic of two partitions, with offsets given by the test."""
 
-    def __init__(self, *answers: dict[TopicPartition, int]) -> None:
-        self._answers = list(answers)
-        self.asked: list[set[TopicPartition]] = []
+    def __init__(self, *topic_offsets: dict[TopicPartition, int]) -> None:
+        self._offsets = list(topic_offsets)
+        self.requested: list[set[TopicPartition]] = []
 
     def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
         return {"a": _done(SimpleNamespace(partitions=[0, 1]))}
 
-    def list_offsets(self, asked: dict[ClientPartition, Any], **_: Any) -> dict[Any, Future[Any]]:
-        places = {TopicPartition(each.topic, each.partition): each for each in asked}
-        self.asked.append(set(places))
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+    def list_offsets(
+        self, requested: dict[ClientPartition, Any], **_: Any
+    ) -> dict[Any, Future[Any]]:
+        places = {TopicPartition(each.topic, each.partition): each for each in requested}
+        self.requested.append(set(places))
+        given_offsets = self._offsets.pop(0) if len(self._offsets) > 1 else self._offsets[0]
         return {
-            each: _done(SimpleNamespace(offset=answer[place])) for place, each in places.items()
+            each: _done(SimpleNamespace(offset=given_offsets[place]))
+            for place, each in places.items()
         }
 
 
@@ -47,35 +50,35 @@ def _done(result: Any) -> Future[Any]:
     return future
 
 
-def admin_of(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> GroupAdmin:
-    monkeypatch.setattr(admin_module, "create_client", lambda kind, settings: answers)
+def admin_of(topic_offsets: TopicOffsets, monkeypatch: pytest.MonkeyPatch) -> GroupAdmin:
+    monkeypatch.setattr(admin_module, "create_client", lambda kind, settings: topic_offsets)
     return GroupAdmin({"bootstrap.servers": "nowhere:1"}, clock=ManualClock())
 
 
 @pytest.mark.parametrize("read", ["end_offsets", "beginning_offsets"])
-def test_an_unknown_offset_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, read: str) -> None:
-    """Taken for the end of a changelog, it would make a sound store a corrupt one."""
-    answers = Answers({FIRST: 7, SECOND: OFFSET_INVALID}, {SECOND: 5})
-    admin = admin_of(answers, monkeypatch)
+def test_an_unknown_offset_is_requested_again(monkeypatch: pytest.MonkeyPatch, read: str) -> None:
+    """As the end of a changelog, it would make an intact store seem corrupted."""
+    topic_offsets = TopicOffsets({FIRST: 7, SECOND: OFFSET_INVALID}, {SECOND: 5})
+    admin = admin_of(topic_offsets, monkeypatch)
     assert getattr(admin, read)([FIRST, SECOND]) == {FIRST: 7, SECOND: 5}
-    assert answers.asked == [{FIRST, SECOND}, {SECOND}]
+    assert topic_offsets.requested == [{FIRST, SECOND}, {SECOND}]
 
 
 @pytest.mark.parametrize("read", ["end_offsets", "beginning_offsets"])
-@pytest.mark.parametrize("answer", [OFFSET_INVALID, OFFSET_END])
-def test_an_offset_that_stays_unknown_is_no_answer(
-    monkeypatch: pytest.MonkeyPatch, read: str, answer: int
+@pytest.mark.parametrize("given_offsets", [OFFSET_INVALID, OFFSET_END])
+def test_an_offset_that_stays_unknown_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, read: str, given_offsets: int
 ) -> None:
-    """Callers ask again later, and keep what they have."""
-    admin = admin_of(Answers({FIRST: answer}), monkeypatch)
+    """Callers try again later and keep their previous value."""
+    admin = admin_of(TopicOffsets({FIRST: given_offsets}), monkeypatch)
     with pytest.raises(BrokerUnavailableError, match="a-0"):
         getattr(admin, read)([FIRST], 500)
 
 
-def test_no_record_after_a_time_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers answer with -1 for it, which has to be told from what is not known."""
-    answers = Answers({FIRST: OFFSET_END, SECOND: OFFSET_INVALID}, {SECOND: 3})
-    admin = admin_of(answers, monkeypatch)
+def test_no_record_after_a_time_is_not_an_unknown_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers return -1 for it."""
+    topic_offsets = TopicOffsets({FIRST: OFFSET_END, SECOND: OFFSET_INVALID}, {SECOND: 3})
+    admin = admin_of(topic_offsets, monkeypatch)
     assert admin.offsets_at([FIRST, SECOND], 1) == {FIRST: None, SECOND: 3}
 
 
@@ -83,28 +86,28 @@ def test_no_record_after_a_time_is_an_answer(monkeypatch: pytest.MonkeyPatch) ->
 def client(monkeypatch: pytest.MonkeyPatch) -> Mock:
     client = Mock()
     client.list_topics.return_value.topics = {"a": SimpleNamespace(error=None, partitions=[0, 1])}
-    client.position.side_effect = lambda asked: [ClientPartition("a", 0, OFFSET_INVALID)]
+    client.position.side_effect = lambda requested: [ClientPartition("a", 0, OFFSET_INVALID)]
     monkeypatch.setattr(consumer_module, "create_client", lambda kind, settings: client)
     return client
 
 
-def answered(client: Mock, offset: int) -> None:
+def set_offset(client: Mock, offset: int) -> None:
     client.offsets_for_times.return_value = [ClientPartition("a", 0, offset)]
 
 
-def test_a_consumer_has_no_answer_in_an_unknown_offset(client: Mock) -> None:
-    """An unknown offset for a time would begin at the end and leave records out."""
+def test_a_consumer_raises_for_unknown_offsets(client: Mock) -> None:
+    """With an unknown offset for a time, reading would begin at the end and skip records."""
     consumer = RecordConsumer({}, speedups=False)
-    answered(client, OFFSET_INVALID)
-    with pytest.raises(BrokerUnavailableError, match="not known"):
+    set_offset(client, OFFSET_INVALID)
+    with pytest.raises(BrokerUnavailableError, match="unknown to the brokers"):
         consumer.end_offsets([FIRST])
-    with pytest.raises(BrokerUnavailableError, match="not known"):
+    with pytest.raises(BrokerUnavailableError, match="unknown to the brokers"):
         consumer.beginning_offsets([FIRST])
-    with pytest.raises(BrokerUnavailableError, match="not known"):
+    with pytest.raises(BrokerUnavailableError, match="unknown to the brokers"):
         consumer.offsets_for_times({FIRST: 5})
-    answered(client, OFFSET_END)
+    set_offset(client, OFFSET_END)
     assert consumer.offsets_for_times({FIRST: 5}) == {}
-    answered(client, 9)
+    set_offset(client, 9)
     assert consumer.end_offsets([FIRST]) == consumer.offsets_for_times({FIRST: 5}) == {FIRST: 9}
 
 
@@ -113,8 +116,8 @@ def event(code: int, offset: int) -> Message:
     return Message(topic="a", partition=0, offset=offset, error=error)
 
 
-def test_an_unknown_end_is_no_end(client: Mock) -> None:
-    """Else a partition that has records would seem to be read."""
+def test_an_unknown_end_is_not_an_end(client: Mock) -> None:
+    """Otherwise a partition with records would seem to be read completely."""
     client.get_watermark_offsets.return_value = (0, OFFSET_INVALID)
     consumer = RecordConsumer({}, speedups=False)
     consumer.assign({FIRST: 5})
@@ -124,8 +127,8 @@ def test_an_unknown_end_is_no_end(client: Mock) -> None:
     assert consumer.high_watermark(FIRST) is None
 
 
-def test_an_unknown_offset_out_of_range_is_that_to_read_next(client: Mock) -> None:
-    """With 0 in its place the group would seem to have gone on without this member."""
+def test_an_unknown_offset_out_of_range_is_the_next_position(client: Mock) -> None:
+    """With 0 instead, the group would seem to have continued without this member."""
     consumer = RecordConsumer({}, speedups=False)
     consumer.assign({FIRST: 5})
     client.consume.side_effect = [[event(KafkaError._AUTO_OFFSET_RESET, OFFSET_INVALID)], []]

@@ -1,4 +1,4 @@
-"""Filters say which keys and windows are read: never fewer than those for which they hold."""
+"""Filters select the keys and windows to read, and never omit matching ones."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pyspark.sql import datasource as spark
 
 from millstream.errors import ConfigError
 from millstream.kafka.partitioner import partition_for
-from millstream.lake.filters import Bounds, Wanted, wanted_by
-from millstream.lake.options import plan_of_options
-from millstream.lake.position import as_json, checked_position, from_json
-from millstream.lake.store_table import StoreTable, Times
+from millstream.lake.changelogs import as_json, from_json, parse_position
+from millstream.lake.options import plan_from_options
+from millstream.lake.row_filters import RowFilter, TimeRange, row_filter_of
+from millstream.lake.store_table import StoreTable, StoreTimes
 from millstream.serdes import LONG, STRING, UUID, json_of
 
 _AT = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)
@@ -23,71 +23,71 @@ _START = ("window_start",)
 
 
 def table(key: Any = STRING, shape: Any = "window") -> StoreTable:
-    return StoreTable("s", "t", shape, key, LONG, Times(60_000))
+    return StoreTable("s", "t", shape, key, LONG, StoreTimes(60_000))
 
 
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
-        ([], Wanted()),
-        ([spark.EqualTo(_KEY, "a")], Wanted(frozenset({b"a"}))),
-        ([spark.EqualNullSafe(_KEY, "a")], Wanted(frozenset({b"a"}))),
-        ([spark.In(_KEY, ("a", "b"))], Wanted(frozenset({b"a", b"b"}))),
-        ([spark.In(_KEY, ("a", None)), spark.EqualTo(_KEY, "b")], Wanted(frozenset())),
-        ([spark.Not(spark.EqualTo(_KEY, "a"))], Wanted()),
-        ([spark.GreaterThan(_KEY, "a")], Wanted()),
-        ([spark.EqualTo(("value",), 1)], Wanted()),
-        ([spark.GreaterThanOrEqual(_START, _AT)], Wanted(starts=Bounds(_AT_MS, None))),
-        ([spark.LessThan(_START, _AT)], Wanted(starts=Bounds(None, _AT_MS))),
+        ([], RowFilter()),
+        ([spark.EqualTo(_KEY, "a")], RowFilter(frozenset({b"a"}))),
+        ([spark.EqualNullSafe(_KEY, "a")], RowFilter(frozenset({b"a"}))),
+        ([spark.In(_KEY, ("a", "b"))], RowFilter(frozenset({b"a", b"b"}))),
+        ([spark.In(_KEY, ("a", None)), spark.EqualTo(_KEY, "b")], RowFilter(frozenset())),
+        ([spark.Not(spark.EqualTo(_KEY, "a"))], RowFilter()),
+        ([spark.GreaterThan(_KEY, "a")], RowFilter()),
+        ([spark.EqualTo(("value",), 1)], RowFilter()),
+        ([spark.GreaterThanOrEqual(_START, _AT)], RowFilter(starts=TimeRange(_AT_MS, None))),
+        ([spark.LessThan(_START, _AT)], RowFilter(starts=TimeRange(None, _AT_MS))),
         (
             [spark.GreaterThan(("window_end",), _AT), spark.LessThanOrEqual(("window_end",), _AT)],
-            Wanted(ends=Bounds(_AT_MS, _AT_MS)),
+            RowFilter(ends=TimeRange(_AT_MS, _AT_MS)),
         ),
-        ([spark.EqualTo(_START, _AT)], Wanted(starts=Bounds(_AT_MS, _AT_MS))),
-        ([spark.IsNotNull(_KEY)], Wanted()),
+        ([spark.EqualTo(_START, _AT)], RowFilter(starts=TimeRange(_AT_MS, _AT_MS))),
+        ([spark.IsNotNull(_KEY)], RowFilter()),
     ],
 )
-def test_what_filters_leave(filters: list[spark.Filter], expected: Wanted) -> None:
-    """Equality of keys, and bounds of windows; whatever else leaves everything."""
-    assert wanted_by(filters, table()) == expected
+def test_row_filters(filters: list[spark.Filter], expected: RowFilter) -> None:
+    """Equality of keys and bounds of windows are used; other filters are ignored."""
+    assert row_filter_of(filters, table()) == expected
 
 
-def test_keys_are_compared_as_bytes_only_where_that_is_the_same() -> None:
-    """A key of another type leaves everything, one that cannot be a key nothing."""
-    assert wanted_by([spark.EqualTo(_KEY, 1.5)], table(json_of(float))) == Wanted()
+def test_keys_are_compared_as_bytes_only_if_equivalent() -> None:
+    """A key of another type is ignored; an impossible key selects nothing."""
+    assert row_filter_of([spark.EqualTo(_KEY, 1.5)], table(json_of(float))) == RowFilter()
     seven = frozenset({(7).to_bytes(8, "big")})
-    assert wanted_by([spark.EqualTo(_KEY, 7)], table(LONG)).keys == seven
-    assert wanted_by([spark.EqualTo(_KEY, "no uuid")], table(UUID)).keys == frozenset()
-    assert wanted_by([spark.EqualTo(_START, _AT)], table(shape="key-value")) == Wanted()
+    assert row_filter_of([spark.EqualTo(_KEY, 7)], table(LONG)).keys == seven
+    assert row_filter_of([spark.EqualTo(_KEY, "no uuid")], table(UUID)).keys == frozenset()
+    assert row_filter_of([spark.EqualTo(_START, _AT)], table(shape="key-value")) == RowFilter()
 
 
-def test_a_key_is_in_the_partition_of_its_bytes() -> None:
-    """By Kafka's default partitioner, or in any."""
-    wanted = Wanted(frozenset({b"a", b"b"}))
+def test_keys_select_their_partitions() -> None:
+    """By Kafka's default partitioner; otherwise in any partition."""
+    row_filter = RowFilter(frozenset({b"a", b"b"}))
     expected = sorted({partition_for(b"a", 16), partition_for(b"b", 16)})
-    assert wanted.partitions(16, is_partitioned=True) == expected
-    assert wanted.partitions(3, is_partitioned=False) == [0, 1, 2]
-    assert Wanted().partitions(3, is_partitioned=True) == [0, 1, 2]
+    assert row_filter.partitions(16, is_partitioned=True) == expected
+    assert row_filter.partitions(3, is_partitioned=False) == [0, 1, 2]
+    assert RowFilter().partitions(3, is_partitioned=True) == [0, 1, 2]
 
 
-def test_positions_are_text() -> None:
-    """There and back; one of another topic, or from beyond its end, is refused."""
+def test_positions_as_text() -> None:
+    """In both directions. Positions of another topic or beyond its end are rejected."""
     text = as_json("t", {1: 7, 0: 41})
     assert text == '{"t":{"0":41,"1":7}}'
     assert from_json(text, "t", "it") == {0: 41, 1: 7}
-    assert checked_position(text, {0: 41, 1: 9}, "t") == {0: 41, 1: 7}
-    for ends, told in (({0: 40, 1: 9}, "ends at 40"), ({0: 50}, "has 2 partitions")):
-        with pytest.raises(ConfigError, match=told):
-            checked_position(text, ends, "t")
+    assert parse_position(text, {0: 41, 1: 9}, "t") == {0: 41, 1: 7}
+    for ends, message in (({0: 40, 1: 9}, "ends at 40"), ({0: 50}, "contains 2 partitions")):
+        with pytest.raises(ConfigError, match=message):
+            parse_position(text, ends, "t")
     with pytest.raises(ConfigError, match="offsets by partition of the topic u"):
         from_json(text, "u", "it")
 
 
-def test_options_are_settings_and_serdes(tmp_path: Any) -> None:
-    """Text becomes serdes, times and settings of Kafka's clients; a file has what is not shown."""
+def test_options_become_settings_and_serdes(tmp_path: Any) -> None:
+    """Text becomes serdes, times and client settings. Secrets are in a file."""
     secret = tmp_path / "client.properties"
     secret.write_text("# not shown\nsecurity.protocol = SASL_PLAINTEXT\n")
-    plan = plan_of_options(
+    plan = plan_from_options(
         {
             "application_id": "shop",
             "bootstrap_servers": "b:1",
@@ -106,7 +106,7 @@ def test_options_are_settings_and_serdes(tmp_path: Any) -> None:
     assert plan.table.topic == "shop-minutes-changelog"
     assert plan.table.key is UUID
     assert plan.table.value is LONG
-    assert plan.table.times == Times(60_000, 99_999)
+    assert plan.table.times == StoreTimes(60_000, 99_999)
     assert plan.starting_offsets == "latest"
     assert not plan.is_partitioned
     settings = plan.config.client_settings("restore_consumer")

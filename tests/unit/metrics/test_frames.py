@@ -1,4 +1,4 @@
-"""Numbers go often, names when they change; what gets lost comes back."""
+"""Values are sent often, names only after changes, and lost frames are repeated."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from millstream.clock import ManualClock
-from millstream.metrics.frames import FrameReader, FrameWriter, MetricsFrame
-from millstream.metrics.registry import Scope
+from millstream.metrics.metric_frames import FrameReader, FrameWriter, MetricsFrame
+from millstream.metrics.registry import MetricsScope
 from millstream.metrics.values import Metrics
 from millstream.record import TaskId
 from millstream.runtime.loop.thread_meters import ThreadMeters
@@ -17,11 +17,11 @@ from millstream.runtime.task.task_meters import TaskMeters
 
 
 class Values:
-    """Metrics that a test sets."""
+    """Metrics set by the test."""
 
     def __init__(self) -> None:
         self.now: dict[str, float | str] = {"a": 1.0, "state": "RUNNING", "none": math.nan}
-        self.scope = Scope(ManualClock())
+        self.scope = MetricsScope(ManualClock())
         for name in self.now:
             self.add(name)
 
@@ -29,57 +29,58 @@ class Values:
         self.scope.add("g", name, lambda: self.now[name])
 
 
-def told(reader: FrameReader) -> dict[str, float | str]:
+def read_values(reader: FrameReader) -> dict[str, float | str]:
     return {each.name: each.value for each in reader.metrics()}
 
 
-def test_what_is_read_is_what_was_written() -> None:
+def test_frames_are_read_as_written() -> None:
     values = Values()
     writer, reader = FrameWriter(values.scope), FrameReader()
     for change in ({}, {"a": 2.0}, {"state": "DEAD"}, {"none": 3.0}, {"a": "text"}):
         values.now.update(change)
-        reader.take(writer.next())
-        seen = told(reader)
+        reader.apply(writer.next())
+        seen = read_values(reader)
         assert {n: v for n, v in seen.items() if v == v} == {
             n: v for n, v in values.now.items() if v == v
         }
         assert seen.keys() == values.now.keys()
     values.now["new"] = 5.0
     values.add("new")
-    reader.take(writer.next())
-    assert told(reader)["new"] == 5
+    reader.apply(writer.next())
+    assert read_values(reader)["new"] == 5
 
 
-def test_a_frame_that_got_lost_makes_no_wrong_numbers() -> None:
-    """Places of values belong to the names before them: of other names they would be wrong."""
+def test_a_lost_frame_does_not_cause_wrong_values() -> None:
+    """Values are identified by their index in the last names; with other names, they would be
+    wrong."""
     values = Values()
     writer, reader = FrameWriter(values.scope), FrameReader()
-    reader.take(writer.next())
+    reader.apply(writer.next())
     values.now = {"first": 7.0, **values.now}
     values.add("first")
     writer.next()
     values.now["a"] = 8.0
-    reader.take(writer.next())
-    assert told(reader)["a"] == 1, "what is not sure is not told"
+    reader.apply(writer.next())
+    assert read_values(reader)["a"] == 1, "uncertain values are not returned"
     for _ in range(20):
-        reader.take(writer.next())
-    assert (told(reader)["a"], told(reader)["first"]) == (8, 7)
+        reader.apply(writer.next())
+    assert (read_values(reader)["a"], read_values(reader)["first"]) == (8, 7)
 
 
-def test_two_hundred_tasks_take_little() -> None:
-    """A thread with so many tasks tells them twice a second: what has not changed costs nothing."""
+def test_the_cost_of_200_tasks_is_small() -> None:
+    """A thread with many tasks sends frames twice per second. Unchanged values cost nothing."""
     clock = ManualClock()
     thread = ThreadMeters("shop-5b9c-StreamThread-1", clock)
     tasks = [TaskMeters(TaskId(n % 4, n), clock) for n in range(200)]
     for task in tasks:
         for node in range(5):
             part = task.scope.part(processor_node_id=f"KSTREAM-AGGREGATE-{node:010}")
-            part.average_lowest_highest("stream-processor-node-metrics", "record-e2e-latency")
+            part.average_minimum_maximum("stream-processor-node-metrics", "record-e2e-latency")
             part.rate_and_total("stream-processor-node-metrics", "process")
     works: list[Any] = [
         SimpleNamespace(meters=each, task_id=str(each.scope.labels)) for each in tasks
     ]
-    thread.tasks_are(works)
+    thread.set_tasks(works)
     writer = FrameWriter(thread.scope)
     whole = writer.next()
     count = len(list(thread.scope.all_keys()))
@@ -90,8 +91,8 @@ def test_two_hundred_tasks_take_little() -> None:
     few = writer.next()
     assert size(few) < 300
     reader = FrameReader()
-    for frame in (whole, writer.whole()):
-        reader.take(frame)
+    for frame in (whole, writer.full()):
+        reader.apply(frame)
     assert Metrics(reader.metrics()).total("process-total", task_id="3_7") == 10
 
 

@@ -1,22 +1,22 @@
-"""The metrics of Kafka Streams, as it lists them itself: each is there, or it is said why not."""
+"""Every metric in Kafka Streams' own list is available, or its absence is explained."""
 
 from __future__ import annotations
 
 import generate_metrics as page
 
 
-def test_each_metric_is_there_or_it_is_said_why_not() -> None:
-    """A metric that is forgotten, or said to be missing though it is there, is seen."""
+def test_every_metric_is_available_or_its_absence_is_explained() -> None:
+    """Detects missing metrics, and metrics that are wrongly listed as missing."""
     known = {(each.group, each.name) for each in page.kafka_streams()}
-    there = page.there().keys()
+    there = page.available().keys()
     assert len(known) == 194
-    assert known - there == page.NOT_THERE.keys()
+    assert known - there == page.UNAVAILABLE.keys()
     assert {group for group, _ in there - known} == {"millstream-thread-metrics"}
 
 
-def test_levels_are_kafka_streams_or_told() -> None:
-    """What is recorded without asking costs everybody; what is not there is looked for in vain."""
-    there = page.there()
+def test_recording_levels_are_those_of_kafka_streams_or_listed() -> None:
+    """A too low level costs all users; with a too high level, expected metrics are missing."""
+    there = page.available()
     others = {
         each.name
         for each in page.kafka_streams()
@@ -29,6 +29,6 @@ def test_levels_are_kafka_streams_or_told() -> None:
 
 
 def test_the_page_is_up_to_date() -> None:
-    """python docs/generators/generate_metrics.py writes it."""
+    """docs/generators/generate_metrics.py writes the page."""
     text = page.PAGE.read_text(encoding="utf-8")
     assert page.generated(text) == text

@@ -1,4 +1,4 @@
-"""The text that Prometheus gets, read by its own parser."""
+"""The text exposition format, read by Prometheus' own parser."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.odd_requests import answer_to
 from support.waiting import wait_for
 
-from millstream.application.metrics_port import MetricsPort
-from millstream.config import StreamsConfig
+from millstream.application.client_metrics import MetricsPort
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.export.prometheus import PrometheusPort, prometheus_registry, prometheus_text
 from millstream.export.scrape_server import ScrapeServer
 from millstream.metrics.values import Metric, Metrics
 
 
-def test_a_scrape_is_what_is_measured() -> None:
-    """Names, labels with odd characters, texts, what was not measured, and kinds."""
+def test_a_scrape_contains_the_metrics() -> None:
+    """Names, labels with special characters, texts, missing values, and types."""
     odd = 'a"b\\c\nd'
     metrics = Metrics(
         [
@@ -55,7 +55,7 @@ def test_a_scrape_is_what_is_measured() -> None:
     assert (state.labels, state.value) == ({"thread_id": "t1", "value": "RUNNING"}, 1.0)
 
 
-def test_a_port_that_is_taken_is_told_with_what_to_do() -> None:
+def test_the_error_of_a_used_port_names_the_setting() -> None:
     with PrometheusPort("127.0.0.1", 0, lambda: Metrics([])) as first:
         config = StreamsConfig(
             application_id="shop",
@@ -66,7 +66,7 @@ def test_a_port_that_is_taken_is_told_with_what_to_do() -> None:
             MetricsPort(config, lambda: Metrics([])).open()
 
 
-def test_nothing_listens_unasked_and_only_here_if_asked() -> None:
+def test_the_port_is_closed_by_default_and_local_if_enabled() -> None:
     config = StreamsConfig(application_id="shop", bootstrap_servers="not-used:9092")
     port = MetricsPort(config, lambda: Metrics([]))
     port.open()
@@ -74,8 +74,8 @@ def test_nothing_listens_unasked_and_only_here_if_asked() -> None:
     assert config.metrics_host == "127.0.0.1"
 
 
-def test_names_that_come_to_the_same_stay_apart() -> None:
-    """One of two samples of a series is lost, and they must not change their names."""
+def test_colliding_names_are_kept_apart() -> None:
+    """Otherwise a sample would be lost. The names of existing series must not change."""
     group = "stream-user-metrics"
     first = Metric("a_b", {"task-id": "0_0"}, 1.0, group)
     others = [
@@ -86,7 +86,7 @@ def test_names_that_come_to_the_same_stay_apart() -> None:
     there = [first]
     registry = prometheus_registry(lambda: Metrics(there))
 
-    def told() -> dict[str, dict[str, str | float]]:
+    def read_samples() -> dict[str, dict[str, str | float]]:
         families = text_string_to_metric_families(generate_latest(registry).decode())
         return {
             one.name.removeprefix("kafka_streams_stream_user_metrics_"): {
@@ -98,10 +98,10 @@ def test_names_that_come_to_the_same_stay_apart() -> None:
         }
 
     task = {"task_id": "0_0"}
-    assert told() == {"a_b": {**task, "=": 1.0}}
+    assert read_samples() == {"a_b": {**task, "=": 1.0}}
     there += others
     for _ in range(2):
-        found = told()
+        found = read_samples()
         assert found.pop("mode_info") == {
             "value": "on",
             "value_2": "x",
@@ -117,52 +117,52 @@ def test_names_that_come_to_the_same_stay_apart() -> None:
             "a_b_3_total": {**task, "=": 3.0},
         }
     there.remove(first)
-    assert told().keys() == {"a_b_2", "a_b_3_total", "mode_info"}
+    assert read_samples().keys() == {"a_b_2", "a_b_3_total", "mode_info"}
 
 
-def test_who_says_nothing_takes_only_so_much() -> None:
-    """The port has no token: the threads of the driver are not for whoever reaches it."""
+def test_idle_connections_are_limited() -> None:
+    """The port needs no token, so its clients must not use up the driver's threads."""
 
     def answer(environ: object, start_response: Callable[..., object]) -> list[bytes]:
         start_response("200 OK", [])
         return [b"metrics"]
 
-    server = ScrapeServer("127.0.0.1", 0, answer, most=3, longest_s=1.5)
+    server = ScrapeServer("127.0.0.1", 0, answer, max_requests=3, request_timeout_s=1.5)
     try:
         port = server.server_port
         before = threading.active_count()
         silent = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(40)]
-        # Those beyond are hung up on at once, and the three when their time is over.
-        dripping = silent[0]
+        # Connections above the limit are closed immediately, and the three after their timeout.
+        slow = silent[0]
         assert [each.recv(1) for each in silent[3:]] == [b""] * 37
         assert threading.active_count() - before <= 3
-        wait_for(lambda: not _takes(dripping), 10, "who drips is hung up on")
-        wait_for(lambda: scraped(port, "localhost") == 200, 10, "there is room again")
+        wait_for(lambda: not _is_open(slow), 10, "the slow connection is closed")
+        wait_for(lambda: scrape_status(port, "localhost") == 200, 10, "a scrape succeeds again")
         for each in silent:
             each.close()
     finally:
         server.close()
 
 
-def _takes(dripping: socket.socket) -> bool:
+def _is_open(slow: socket.socket) -> bool:
     try:
-        dripping.sendall(b"x")
+        slow.sendall(b"x")
     except (BrokenPipeError, ConnectionResetError):
         return False
     return True
 
 
-def scraped(port: int, host: str) -> int | None:
-    """What is answered to a scrape under a name of this machine."""
+def scrape_status(port: int, host: str) -> int | None:
+    """The status of a scrape with a host name of this machine."""
     request = f"GET /metrics HTTP/1.0\r\nhost: {host}:{port}\r\n\r\n"
     return answer_to(port, request.encode(), 5)
 
 
-def test_a_page_of_the_web_does_not_read_what_is_for_this_machine() -> None:
-    """A name that a website has let stand for this machine (DNS rebinding) is not one of it."""
+def test_unknown_host_names_are_rejected() -> None:
+    """A website can resolve its own name to this machine (DNS rebinding)."""
     with PrometheusPort("127.0.0.1", 0, lambda: Metrics([])) as prometheus:
         answers = {
-            name: scraped(prometheus.port, name)
+            name: scrape_status(prometheus.port, name)
             for name in (
                 "localhost",
                 "127.0.0.1",
@@ -179,4 +179,4 @@ def test_a_page_of_the_web_does_not_read_what_is_for_this_machine() -> None:
             "127.0.0.1.evil.example": 403,
         }
     with PrometheusPort("0.0.0.0", 0, lambda: Metrics([])) as prometheus:
-        assert scraped(prometheus.port, "metrics.example") == 200
+        assert scrape_status(prometheus.port, "metrics.example") == 200

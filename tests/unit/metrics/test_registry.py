@@ -1,14 +1,14 @@
-"""Who owns which metrics."""
+"""Ownership of metrics."""
 
 from __future__ import annotations
 
 from millstream.clock import ManualClock
-from millstream.metrics.registry import MetricKey, Recording, RecordingLevel, Scope
+from millstream.metrics.registry import MetricKey, MetricsScope, RecordingLevel, RecordingSettings
 
 
-def test_metrics_go_with_their_owner() -> None:
-    """What is given up is not told for ever, and whoever has the names hears of it."""
-    scope = Scope(ManualClock(), labels=(("thread-id", "t"),))
+def test_metrics_are_removed_with_their_owner() -> None:
+    """Removed metrics are no longer reported, and the version of the names changes."""
+    scope = MetricsScope(ManualClock(), labels=(("thread-id", "t"),))
     one, other = scope.part(task_id="0_0"), scope.part(task_id="0_1")
     one.rate_and_total("g", "process").record_many(3, 3, 1, 1)
     key = MetricKey("process-total", "g", (("thread-id", "t"), ("task-id", "0_0")))
@@ -21,10 +21,10 @@ def test_metrics_go_with_their_owner() -> None:
     assert scope.version != version
 
 
-def test_a_level_that_is_not_wanted_is_neither_recorded_nor_told() -> None:
+def test_metrics_above_the_level_are_neither_recorded_nor_reported() -> None:
     for level, there in ((RecordingLevel.INFO, False), (RecordingLevel.DEBUG, True)):
-        scope = Scope(ManualClock(), Recording(level))
-        sensor = scope.average_lowest_highest("g", "latency", RecordingLevel.DEBUG)
+        scope = MetricsScope(ManualClock(), RecordingSettings(level))
+        sensor = scope.average_minimum_maximum("g", "latency", RecordingLevel.DEBUG)
         sensor.record(7)
         names = ["latency-avg", "latency-max", "latency-min"]
         assert [key.name for key in scope.all_keys()] == names * there

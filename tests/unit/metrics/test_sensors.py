@@ -1,4 +1,4 @@
-"""Rates, averages and extremes over a window, as Kafka's `SampledStat` and `Rate` have them."""
+"""Rates, averages and extremes over a window, as in Kafka's `SampledStat` and `Rate`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import math
 import pytest
 
 from millstream.clock import ManualClock
-from millstream.metrics.sensors import Sensor, Windows
+from millstream.metrics.sensors import SampleWindows, Sensor
 
 
 def make() -> tuple[ManualClock, Sensor]:
     clock = ManualClock()
-    return clock, Sensor(clock, Windows(num_samples=2, sample_ms=30_000))
+    return clock, Sensor(clock, SampleWindows(num_samples=2, sample_ms=30_000))
 
 
-def test_a_rate_is_by_no_less_than_all_full_samples() -> None:
-    """A burst in the first second is not told as if it would go on: follows Kafka's `Rate`."""
+def test_a_rate_is_over_at_least_the_full_samples() -> None:
+    """As in Kafka's `Rate`, a burst in the first second is not extrapolated."""
     clock, sensor = make()
     sensor.record_many(300, 600, 2, 2)
     clock.advance(10_000)
@@ -27,23 +27,23 @@ def test_a_rate_is_by_no_less_than_all_full_samples() -> None:
     assert sensor.count_rate() == pytest.approx(400 / 40)
 
 
-def test_what_is_older_than_the_window_counts_no_more_but_in_the_total() -> None:
+def test_expired_samples_only_count_in_the_total() -> None:
     clock, sensor = make()
     sensor.record_many(10, 100, 1, 50)
     clock.advance(35_000)
     sensor.record_many(10, 20, 2, 2)
-    assert (sensor.average(), sensor.highest(), sensor.lowest()) == (6, 50, 1)
+    assert (sensor.average(), sensor.maximum(), sensor.minimum()) == (6, 50, 1)
     clock.advance(59_999)
-    assert (sensor.average(), sensor.highest(), sensor.lowest()) == (2, 2, 2)
+    assert (sensor.average(), sensor.maximum(), sensor.minimum()) == (2, 2, 2)
     assert sensor.window_total() == 20
     clock.advance(1)
     assert math.isnan(sensor.average())
-    assert math.isnan(sensor.highest())
-    assert math.isnan(sensor.lowest())
+    assert math.isnan(sensor.maximum())
+    assert math.isnan(sensor.minimum())
     assert (sensor.count_rate(), sensor.count, sensor.total) == (0, 20, 120)
 
 
-def test_a_rate_after_a_pause_is_of_what_came_after_it() -> None:
+def test_a_rate_after_a_pause_does_not_include_the_pause() -> None:
     clock, sensor = make()
     sensor.record()
     clock.advance(3_600_000)

@@ -1,4 +1,4 @@
-"""The metrics of a task, its nodes, topics and stores move as the work does."""
+"""The metrics of a task and its nodes, topics and stores, driven by records."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ NODE, TOPIC, STATE = (
 )
 
 
-class Driven:
-    """A topology in the test driver, and its metrics."""
+class DrivenTopology:
+    """A topology in the test driver, with access to its metrics."""
 
     def __init__(
         self,
@@ -60,47 +60,52 @@ class Driven:
             topic.pipe_input(key, value, timestamp)
 
     def of(self, name: str, group: str = "stream-task-metrics", **labels: str) -> float:
-        wanted = {label.replace("_", "-"): value for label, value in labels.items()}.items()
+        required_tags = {label.replace("_", "-"): value for label, value in labels.items()}.items()
         (value,) = (
             value
             for metric, value in self.driver.metrics().items()
-            if (metric.name, metric.group) == (name, group) and wanted <= dict(metric.tags).items()
+            if (metric.name, metric.group) == (name, group)
+            and required_tags <= dict(metric.tags).items()
         )
         return value
 
 
-class Keeps(Processor[str, str, str, str]):
-    """Puts, gets, and is called by time."""
+class StoringProcessor(Processor[str, str, str, str]):
+    """Puts, gets, and schedules a punctuator."""
 
     def init(self, context: ProcessorContext[str, str]) -> None:
         super().init(context)
-        self.kept: KeyValueStore[str, str] = context.get_state_store("kept")
+        self.kept_store: KeyValueStore[str, str] = context.get_state_store("kept")
         context.schedule(timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, lambda _: None)
         self.odd = context.metrics.add_rate_total_sensor("check", "values", "odd")
 
     def process(self, record: Record[str, str]) -> None:
-        self.kept.put(record.key, record.value)
-        self.kept.get(record.key)
-        self.kept.get("nobody")
+        self.kept_store.put(record.key, record.value)
+        self.kept_store.get(record.key)
+        self.kept_store.get("missing")
         self.odd.record()
         self.context.forward(record)
 
 
 @pytest.fixture(params=["in memory", "on disk"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Driven]]:
+def kept_store(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[str, DrivenTopology]]:
     in_memory = request.param == "in memory"
     supplier = Stores.in_memory_key_value if in_memory else Stores.persistent_key_value
     builder = StreamsBuilder()
     builder.add_state_store(Stores.key_value_builder(supplier("kept"), STRING, STRING))
     stream = builder.stream("in", key=STRING, value=STRING, name="read")
-    stream.process(Keeps, stores=["kept"]).to("out", key=STRING, value=STRING, name="write")
-    driven = Driven(builder.build())
+    stream.process(StoringProcessor, stores=["kept"]).to(
+        "out", key=STRING, value=STRING, name="write"
+    )
+    driven = DrivenTopology(builder.build())
     with driven.driver:
         yield ("in-memory" if in_memory else "rocksdb"), driven
 
 
-def test_records_calls_and_stores_are_counted(kept: tuple[str, Driven]) -> None:
-    kind, driven = kept
+def test_records_calls_and_stores_are_counted(kept_store: tuple[str, DrivenTopology]) -> None:
+    kind, driven = kept_store
     driven.pipe(("a", "one", 5_000), ("b", "four", 9_000), ("a", "three", 7_000))
     assert driven.of("record-lateness-max") == 2_000
     assert driven.of("record-lateness-avg") == pytest.approx(2_000 / 3)
@@ -128,11 +133,13 @@ def test_records_calls_and_stores_are_counted(kept: tuple[str, Driven]) -> None:
     assert driven.of("punctuate-total") == 2
 
 
-def test_ages_are_of_wall_clock_and_timestamps() -> None:
-    """The clock of the driver stands still: ages are exact."""
+def test_ages_are_wall_clock_time_minus_timestamp() -> None:
+    """The clock of the driver does not advance, so ages are exact."""
     builder = StreamsBuilder()
     builder.stream("in", key=STRING, value=STRING, name="read").to("out", name="write")
-    driven = Driven(builder.build(), "INFO", default_key_serde=STRING, default_value_serde=STRING)
+    driven = DrivenTopology(
+        builder.build(), "INFO", default_key_serde=STRING, default_value_serde=STRING
+    )
     with driven.driver as driver:
         topic = driver.create_input_topic("in", key=STRING, value=STRING)
         for age_ms in (100, 500, 300):
@@ -144,11 +151,11 @@ def test_ages_are_of_wall_clock_and_timestamps() -> None:
             assert driven.of("record-e2e-latency-avg", NODE, **of) == 300
 
 
-def test_what_is_left_out_is_counted_and_nothing_else() -> None:
+def test_only_dropped_records_are_counted() -> None:
     builder = StreamsBuilder()
     numbers = builder.stream("in", key=STRING, value=LONG)
     numbers.group_by_key().count(store=Materialized("counts", kind="in_memory"))
-    driven = Driven(
+    driven = DrivenTopology(
         builder.build(),
         "INFO",
         deserialization_exception_handler=LogAndContinueExceptionHandler(),
@@ -160,10 +167,10 @@ def test_what_is_left_out_is_counted_and_nothing_else() -> None:
             raw.pipe_input(key, value)
         assert driven.of("dropped-records-total") == 2
         assert driven.of("dropped-records-rate") == pytest.approx(2 / 30)
-        assert driven.of("process-total") == 0, "the driver has no loop that measures"
+        assert driven.of("process-total") == 0, "the driver has no processing loop"
 
 
-def test_final_results_are_counted_where_they_are_let_go() -> None:
+def test_final_results_are_counted_when_they_are_emitted() -> None:
     builder = StreamsBuilder()
     windows = TimeWindows(timedelta(seconds=10))
     grouped = builder.stream("in", key=STRING, value=STRING).group_by_key()
@@ -171,7 +178,7 @@ def test_final_results_are_counted_where_they_are_let_go() -> None:
     at_close.count(name="closes", store="closed")
     counts = grouped.windowed_by(windows).count(store="counts")
     counts.suppress(Suppressed.until_window_closes(BufferConfig.unbounded(), "held"))
-    driven = Driven(builder.build())
+    driven = DrivenTopology(builder.build())
     with driven.driver:
         driven.pipe(("a", "v", 1_000), ("b", "v", 2_000))
         assert driven.of("suppression-emit-total", NODE, processor_node_id="held") == 0
@@ -185,11 +192,11 @@ def test_final_results_are_counted_where_they_are_let_go() -> None:
         assert not math.isnan(driven.of("window-aggregate-final-emit-latency-max", NODE, **of))
 
 
-def test_a_cache_that_has_the_key_is_hit() -> None:
+def test_cache_hits_are_counted() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", key=STRING, value=STRING)
     stream.group_by_key().count(store=Materialized("counts", kind="in_memory"))
-    driven = Driven(builder.build(), statestore_cache_max_bytes=1 << 20)
+    driven = DrivenTopology(builder.build(), statestore_cache_max_bytes=1 << 20)
     with driven.driver:
         driven.pipe(*(("a", "v", 0) for _ in range(10)))
         of = {"record_cache_id": "counts"}

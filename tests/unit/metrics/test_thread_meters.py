@@ -1,4 +1,4 @@
-"""What the loop, rebalances and restorations tell of a thread."""
+"""Thread metrics of the loop, rebalances and restorations."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from unittest.mock import Mock
 import pytest
 
 from millstream.clock import ManualClock
-from millstream.metrics.registry import Recording, RecordingLevel
+from millstream.metrics.registry import RecordingLevel, RecordingSettings
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.control import RestoreEvent, RestoreStep
-from millstream.runtime.loop.rebalances import OwnershipChange
+from millstream.runtime.loop.rebalances import RebalanceResult
 from millstream.runtime.loop.thread_meters import ThreadMeters
-from millstream.runtime.ownership.restore_meters import RestoreMeters
-from millstream.runtime.states import ThreadState
+from millstream.runtime.states.thread_states import ThreadState
 from millstream.runtime.task.task_meters import TaskMeters
+from millstream.runtime.task_management.restore_reports import RestoreMeters
+from millstream.runtime.thread_control import RestoreEvent, RestoreStep
 
 THREAD, TASK, UPDATER = (
     "stream-thread-metrics",
@@ -29,7 +29,7 @@ class Thread:
 
     def __init__(self) -> None:
         self.clock = ManualClock(1_000)
-        recording = Recording(RecordingLevel.DEBUG)
+        recording = RecordingSettings(RecordingLevel.DEBUG)
         self.meters = ThreadMeters("thread", self.clock, recording)
         self.works: list[Any] = [
             Mock(
@@ -39,12 +39,12 @@ class Thread:
                     self.clock,
                     recording,
                     self.meters.scope.labels,
-                    self.meters.of_tasks,
+                    self.meters.task_sensors,
                 ),
             )
             for number in range(2)
         ]
-        self.meters.tasks_are(self.works)
+        self.meters.set_tasks(self.works)
 
     def of(self, name: str, group: str = THREAD, task: str | None = None) -> float | str:
         (value,) = (
@@ -56,23 +56,23 @@ class Thread:
         return value
 
     def after(self, milliseconds: int) -> int:
-        """Let time pass; when it began."""
+        """Advance the clock, and return its previous time."""
         began_ms = self.clock.monotonic_ms()
         self.clock.advance(milliseconds)
         return began_ms
 
 
-def test_the_time_of_the_loop_is_shared_out() -> None:
+def test_the_loop_time_is_divided_into_ratios() -> None:
     thread = Thread()
     meters = thread.meters
     records: Any = {TopicPartition("in", 0): Mock(offsets=range(30))}
-    meters.polled(records, thread.after(100))
+    meters.record_poll(records, thread.after(100))
     meters.processed(thread.works[0], 20, thread.after(400))
     meters.processed(thread.works[1], 10, thread.after(100))
     thread.works[1].meters.punctuated(50)
     meters.committed.record(200)
     thread.after(400)
-    meters.round_begins()
+    meters.begin_round()
     assert thread.of("poll-ratio") == pytest.approx(0.1)
     assert thread.of("process-ratio") == pytest.approx(0.5)
     assert thread.of("punctuate-ratio") == pytest.approx(0.05)
@@ -92,29 +92,29 @@ def test_the_time_of_the_loop_is_shared_out() -> None:
     assert thread.of("commit-latency-max") == 200
 
 
-def test_tasks_come_and_go() -> None:
+def test_created_and_closed_tasks_are_counted() -> None:
     thread = Thread()
     assert (thread.of("task-created-total"), thread.of("task-closed-total")) == (2, 0)
-    thread.meters.tasks_are(thread.works[1:])
+    thread.meters.set_tasks(thread.works[1:])
     assert (thread.of("task-created-total"), thread.of("task-closed-total")) == (2, 1)
     left = {key.labels for key in thread.meters.scope.read() if key.group == TASK}
     assert left == {(("thread-id", "thread"), ("task-id", "0_1"))}
     for change in (
-        OwnershipChange("r", revoked=True),
-        OwnershipChange("l", revoked=True, lost=True),
-        OwnershipChange("a", assigned=True),
+        RebalanceResult("r", revoked=True),
+        RebalanceResult("l", revoked=True, lost=True),
+        RebalanceResult("a", assigned=True),
     ):
-        thread.meters.changed(change, thread.after(len(change.why) * 7))
-    for what in ("revoked", "lost", "assigned"):
-        assert thread.of(f"tasks-{what}-latency-max") == 7
-    thread.meters.state_is(ThreadState.RUNNING)
+        thread.meters.record_rebalance(change, thread.after(len(change.why) * 7))
+    for change_name in ("revoked", "lost", "assigned"):
+        assert thread.of(f"tasks-{change_name}-latency-max") == 7
+    thread.meters.set_state(ThreadState.RUNNING)
     assert (thread.of("state"), thread.of("thread-state")) == ("RUNNING", 4)
     assert thread.of("thread-start-time") == 1_000
 
 
-def test_restorations_are_followed_to_their_end() -> None:
+def test_restorations_are_measured_until_their_end() -> None:
     thread = Thread()
-    told: list[RestoreEvent] = []
+    reported: list[RestoreEvent] = []
     meters = thread.meters
     restored = RestoreMeters(
         meters.scope,
@@ -122,19 +122,19 @@ def test_restorations_are_followed_to_their_end() -> None:
         meters.restoring,
         meters.task,
         lambda: meters.paused,
-        told.append,
+        reported.append,
     )
 
-    def tell(step: RestoreStep, task: int, offset: int, records: int = 0) -> None:
+    def report(step: RestoreStep, task: int, offset: int, records: int = 0) -> None:
         place = TopicPartition("log", task)
         restored(RestoreEvent(step, place, "counts", offset, 100, records, TaskId(0, task)))
 
-    tell(RestoreStep.START, 0, 40)
-    tell(RestoreStep.STANDBY_START, 1, 0)
+    report(RestoreStep.START, 0, 40)
+    report(RestoreStep.STANDBY_START, 1, 0)
     assert thread.of("restore-remaining-records-total", TASK, "0_0") == 60
     assert thread.of("restore-remaining-records-total", TASK, "0_1") == 0
-    tell(RestoreStep.BATCH, 0, 69, 30)
-    tell(RestoreStep.STANDBY_BATCH, 1, 9, 10)
+    report(RestoreStep.BATCH, 0, 69, 30)
+    report(RestoreStep.STANDBY_BATCH, 1, 9, 10)
     assert thread.of("restore-remaining-records-total", TASK, "0_0") == 30
     assert thread.of("restore-total", TASK, "0_0") == 30
     assert thread.of("update-total", TASK, "0_1") == 10
@@ -146,37 +146,37 @@ def test_restorations_are_followed_to_their_end() -> None:
     meters.paused = True
     assert [thread.of(name, UPDATER) for name in (*names, *paused)] == [0, 0, 1, 1]
     meters.paused = False
-    meters.advanced(thread.after(300), standby=False)
-    meters.advanced(thread.after(100), standby=True)
+    meters.record_restoring(thread.after(300), standby=False)
+    meters.record_restoring(thread.after(100), standby=True)
     thread.after(600)
-    meters.round_begins()
+    meters.begin_round()
     assert thread.of("active-restore-ratio", UPDATER) == pytest.approx(0.3)
     assert thread.of("standby-update-ratio", UPDATER) == pytest.approx(0.1)
     assert thread.of("idle-ratio", UPDATER) == pytest.approx(0.6)
-    tell(RestoreStep.END, 0, 100, 60)
-    tell(RestoreStep.STANDBY_PROMOTED, 1, 10)
+    report(RestoreStep.END, 0, 100, 60)
+    report(RestoreStep.STANDBY_PROMOTED, 1, 10)
     assert [thread.of(name, UPDATER) for name in names] == [0, 0]
     assert thread.of("restore-remaining-records-total", TASK, "0_0") == 0
-    assert len(told) == 6
+    assert len(reported) == 6
 
 
-def test_lags_are_those_of_now() -> None:
+def test_lags_are_current() -> None:
     thread = Thread()
     first, other = TopicPartition("in", 0), TopicPartition("in", 1)
-    thread.meters.lags_are([(TaskId(0, 0), first, 7), (TaskId(0, 1), other, 9)])
+    thread.meters.set_lags([(TaskId(0, 0), first, 7), (TaskId(0, 1), other, 9)])
     assert thread.of("records-lag", "consumer-fetch-manager-metrics", "0_1") == 9
-    thread.meters.lags_are([(TaskId(0, 0), first, 3)])
+    thread.meters.set_lags([(TaskId(0, 0), first, 3)])
     assert thread.of("records-lag", "consumer-fetch-manager-metrics") == 3
 
 
-def test_what_a_subscription_counts_is_seen_and_forgotten() -> None:
+def test_subscription_metrics_are_replaced() -> None:
     thread = Thread()
     labels = (("topic", "emails"), ("partition", "0"))
-    thread.meters.subscription_is(
+    thread.meters.set_subscription_metrics(
         [("tasks.processed", labels, 1.0), ("tasks.pending", labels, 7.0)]
     )
     assert thread.of("tasks.pending", "subscription-metrics") == 7
-    thread.meters.subscription_is([("tasks.processed", labels, 2.0)])
+    thread.meters.set_subscription_metrics([("tasks.processed", labels, 2.0)])
     names = {key.name for key in thread.meters.scope.read() if "." in key.name}
     assert names == {"tasks.processed"}
     assert thread.of("tasks.processed", "subscription-metrics") == 2

@@ -1,4 +1,4 @@
-"""The metrics that a processor sees, and adds to."""
+"""Metrics available to processors."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections import Counter
 from functools import partial
 
 from millstream.clock import ManualClock
-from millstream.metrics.registry import Scope
+from millstream.metrics.registry import MetricsScope
 from millstream.metrics.user import ContextMetrics
 
 
-def test_all_of_them_are_read_once() -> None:
-    """Each read is of everything: one for each metric would take the square of their number."""
+def test_a_snapshot_reads_each_metric_once() -> None:
+    """A read returns all metrics; one read per metric would have quadratic cost."""
     reads = Counter[str]()
 
     def read(name: str) -> float:
         reads[name] += 1
         return 1.0
 
-    scope = Scope(ManualClock())
+    scope = MetricsScope(ManualClock())
     for number in range(50):
         scope.add("stream-own-metrics", f"own-{number}", partial(read, f"own-{number}"))
     metrics = ContextMetrics(scope)

@@ -1,4 +1,4 @@
-"""An operator on a stage: real stores, a real context, and edges that keep what is emitted."""
+"""A bench for an operator: real stores, a real context, and edges that keep emitted records."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from millstream.clock import ManualClock
-from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import Operator
+from millstream.operators.record_batch import Batch, Origin
 from millstream.processor.handlers import (
     CONTINUE,
     ErrorContext,
@@ -19,9 +19,9 @@ from millstream.processor.handlers import (
 )
 from millstream.processor.task_context import CurrentRecord
 from millstream.record import Headers, Record, TaskId, TopicPartition
-from millstream.runtime.task.node_context import Dropped, NodeContext
+from millstream.runtime.task.node_context import DroppedRecords, NodeContext
 from millstream.serdes import STRING, Serde
-from millstream.state.builders.key_value import KeyValueStoreBuilder
+from millstream.state.builders.store_builder import KeyValueStoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.state.task_stores import TaskStores
@@ -40,7 +40,7 @@ class Emitted(NamedTuple):
 
 
 class Edges:
-    """The way out of an operator: batches by child, None for all children."""
+    """The output of an operator: batches by child, where None stands for all children."""
 
     children = ("one", "other")
     immediate = False
@@ -56,7 +56,7 @@ class Edges:
         self.batches.append((child, batch))
 
     def take(self) -> list[tuple[str | None, Emitted]]:
-        """What was emitted since the last call, record by record."""
+        """Return the records that were emitted since the last call."""
         batches, self.batches = self.batches, []
         return [
             (child, Emitted(key, value, batch.timestamps[i], tuple(batch.headers_of(i))))
@@ -65,34 +65,34 @@ class Edges:
         ]
 
 
-class Stage:
+class OperatorBench:
     """Runs one operator.
 
-    `failures` holds the key and value of each record that user code failed on, with the error;
-    `changelog` what the store logged: key, value and timestamp.
+    `failures` contains the key and value of each record that user code failed on, with the error;
+    `changelog` the records that the store logged: key, value and timestamp.
     """
 
     def __init__(self, operator: Operator, stores: TaskStores, fails: bool) -> None:
         self.operator = operator
         self.edges = Edges()
         self.failures: list[tuple[ErrorContext, Record[Any, Any], Exception]] = []
-        self.drops = Dropped(TASK)
+        self.drops = DroppedRecords(TASK)
         self.stores = stores
         self.changelog: list[tuple[bytes, bytes | None, int]] = []
         self._offset = 0
-        handler = LogAndFailProcessingExceptionHandler() if fails else self._leave_out
+        handler = LogAndFailProcessingExceptionHandler() if fails else self._skip
         tables = {name: stores.table(name) for name in stores.names}
         context = NodeContext("node", TASK, ManualClock(), self.edges, tables, handler, self.drops)
         operator.init(context)
 
-    def _leave_out(
+    def _skip(
         self, context: ErrorContext, record: Record[Any, Any], error: Exception
     ) -> HandlerResponse:
         self.failures.append((context, record, error))
         return CONTINUE
 
     def batch(self, *records: tuple[Any, ...], ordered: bool = False) -> Batch:
-        """A batch of (key, value, timestamp[, headers]), read at consecutive offsets."""
+        """Return a batch of (key, value, timestamp[, headers]), read at consecutive offsets."""
         size = len(records)
         headers = [tuple(r[3]) if len(r) > 3 else () for r in records]
         offsets = range(self._offset, self._offset + size)
@@ -107,16 +107,16 @@ class Stage:
         )
 
     def feed(self, *records: tuple[Any, ...]) -> list[Emitted]:
-        """What the operator emits for some records, to whomever."""
+        """Return the records that the operator emits, to any child."""
         return [emitted for _, emitted in self.feed_to_children(*records)]
 
     def feed_to_children(self, *records: tuple[Any, ...]) -> list[tuple[str | None, Emitted]]:
-        """What the operator emits for some records, with the child it is for."""
+        """Return the records that the operator emits, each with its child."""
         self.operator.process(self.batch(*records), self.edges)
         return self.edges.take()
 
     def flush(self) -> list[Emitted]:
-        """What a commit makes the operator emit."""
+        """Return the records that the operator emits during a commit."""
         self.operator.flush()
         return [emitted for _, emitted in self.edges.take()]
 
@@ -131,15 +131,15 @@ class Stage:
         self.changelog += zip(keys, values, timestamps, strict=True)
 
 
-MakeStage = Callable[..., Stage]
+MakeBench = Callable[..., OperatorBench]
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[MakeStage]:
-    """Makes a stage for an operator.
+def make_bench(tmp_path: Path) -> Iterator[MakeBench]:
+    """Return a function that makes a bench for an operator.
 
-    Args: the operator; `fails`, whether a failure of user code ends everything; `store`, the serde
-    of the values of a store "S"; `cache_bytes`, zero for none.
+    Args: the operator; `fails`: whether a failure of user code ends the task; `store`: the serde of
+    the values of a store "S"; `cache_bytes`: zero for no cache.
     """
     opened: list[TaskStores] = []
 
@@ -149,7 +149,7 @@ def stage(tmp_path: Path) -> Iterator[MakeStage]:
         fails: bool = False,
         store: Serde[Any] | None = None,
         cache_bytes: int = 0,
-    ) -> Stage:
+    ) -> OperatorBench:
         builders = []
         if store is not None:
             builders.append(
@@ -175,9 +175,9 @@ def stage(tmp_path: Path) -> Iterator[MakeStage]:
         )
         stores.open()
         opened.append(stores)
-        made = Stage(operator, stores, fails)
-        log.stage = made
-        return made
+        bench = OperatorBench(operator, stores, fails)
+        log.bench = bench
+        return bench
 
     yield make
     for stores in opened:
@@ -185,9 +185,9 @@ def stage(tmp_path: Path) -> Iterator[MakeStage]:
 
 
 class _Log:
-    """Hands what a store logs to its stage, which is made later."""
+    """Passes the log of a store to its bench, which is created later."""
 
-    stage: Stage
+    bench: OperatorBench
 
     def log_many(self, *columns: Any) -> None:
-        self.stage.log_many(*columns)
+        self.bench.log_many(*columns)

@@ -1,4 +1,4 @@
-"""Records become columns of Arrow, and what functions give becomes values, of whatever kind."""
+"""Records become Arrow columns, and results of functions become values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from millstream.operators.arrow import ArrowFormat
-from millstream.operators.batch import Batch, Origin
+from millstream.operators.record_batch import Batch, Origin
 from millstream.record import TopicPartition
 
 
 def records(*values: Any) -> Batch:
-    """Records with these values, the keys a, b, ..., and times from 1,000 on."""
+    """Return records with these values, the keys a, b, ..., and timestamps from 1,000 on."""
     size = len(values)
     keys = [chr(ord("a") + number) for number in range(size)]
     origin = Origin(TopicPartition("in", 0), range(size))
@@ -26,8 +26,8 @@ def records(*values: Any) -> Batch:
 
 
 def columns(batch: Batch, schema: Any = None, **options: bool) -> pa.RecordBatch:
-    given = {"with_key": False, "with_timestamp": False, **options}
-    return ArrowFormat(schema, **given).columns(batch)
+    settings = {"with_key": False, "with_timestamp": False, **options}
+    return ArrowFormat(schema, **settings).columns(batch)
 
 
 @dataclass
@@ -57,12 +57,12 @@ class Order(msgspec.Struct):
     ],
 )
 def test_values_become_columns(values: list[Any], expected: dict[str, list[Any]]) -> None:
-    """Fields are columns, other values one column; those that are None are in no row."""
+    """Fields are columns, other values are one column; null values have no row."""
     assert columns(records(*values)).to_pydict() == expected
 
 
-def test_keys_and_times_are_columns_where_asked_for() -> None:
-    """They are those of the rows that are there, not of the records without a value."""
+def test_keys_and_times_are_columns_on_request() -> None:
+    """They belong to the rows, without the records that have a null value."""
     batch = columns(records(1, None, 3), with_key=True, with_timestamp=True)
     assert batch.column_names == ["value", "key", "timestamp"]
     assert batch["key"].to_pylist() == ["a", "c"]
@@ -70,15 +70,15 @@ def test_keys_and_times_are_columns_where_asked_for() -> None:
     assert batch["timestamp"].cast(pa.int64()).to_pylist() == [1_000, 1_002]
 
 
-def test_numbers_are_arrays_without_a_copy() -> None:
-    """No nulls among them, so numpy sees Arrow's own memory."""
+def test_numbers_are_arrays_without_copying() -> None:
+    """Without nulls, numpy uses the memory of Arrow."""
     column = columns(records(1.5, None, 2.5))["value"]
     array = column.to_numpy(zero_copy_only=True)
     assert array.__array_interface__["data"][0] == column.buffers()[1].address
 
 
-def test_a_schema_decides_on_types_and_columns() -> None:
-    """What a batch happens to hold changes nothing, and other fields are left out."""
+def test_schema_defines_types_and_columns() -> None:
+    """The values of a batch have no influence, and other fields are dropped."""
     schema = pa.schema([("x", pa.float32()), ("z", pa.string())])
     batch = columns(records({"x": 1, "y": 2}), schema)
     assert batch.schema == schema
@@ -88,46 +88,52 @@ def test_a_schema_decides_on_types_and_columns() -> None:
     assert columns(records({"x": 1}), keyed, with_key=True).schema == keyed
 
 
-DEMANDED = pa.schema([pa.field("price", pa.int64(), nullable=False)])
+NOT_NULL = pa.schema([pa.field("price", pa.int64(), nullable=False)])
 
 
 @pytest.mark.parametrize(
-    ("values", "schema", "options", "error", "told"),
+    ("values", "schema", "options", "error", "message"),
     [
-        ([{"a": 1}, 2], None, {}, TypeError, "different kinds: Mapping and int"),
-        ([Place(1, 2), Order("a")], None, {}, TypeError, "different kinds: Place and Order"),
-        ([object()], None, {}, ValueError, "column 'value' cannot be made of these values"),
+        ([{"a": 1}, 2], None, {}, TypeError, "different types: Mapping and int"),
+        ([Place(1, 2), Order("a")], None, {}, TypeError, "different types: Place and Order"),
+        ([object()], None, {}, ValueError, "column 'value' cannot be created from these values"),
         ([{"a": "x"}], pa.schema([("a", pa.int64())]), {}, ValueError, "column 'a' cannot be"),
-        ([300], pa.int8(), {}, ValueError, "column 'value' cannot be made"),
+        ([300], pa.int8(), {}, ValueError, "column 'value' cannot be created"),
         ([1], pa.schema([("a", pa.int64())]), {}, ValueError, "not in the schema: a"),
-        ([{}, {}], None, {}, ValueError, "there are no columns: the values have no fields"),
+        ([{}, {}], None, {}, ValueError, "there are no columns: the values or the schema"),
         ([{"a": 1}], pa.schema([]), {}, ValueError, "there are no columns"),
-        ([{"x": 5}], pa.int64(), {}, ValueError, r"DataType \(int64\).* have some: x"),
-        ([Place(1, 2)], pa.int64(), {}, ValueError, "have some: x, y"),
-        ([Place(1, 2)], pa.schema([("z", pa.int64())]), {}, ValueError, "Place has not: z. It has"),
+        ([{"x": 5}], pa.int64(), {}, ValueError, r"DataType \(int64\).* have fields: x"),
+        ([Place(1, 2)], pa.int64(), {}, ValueError, "have fields: x, y"),
         (
-            [{"prize": 1}],
-            DEMANDED,
+            [Place(1, 2)],
+            pa.schema([("z", pa.int64())]),
             {},
             ValueError,
-            "nullable=False of the column 'price'",
+            "Place does not have: z. Its",
         ),
-        ([{"price": 1}, {}], DEMANDED, {}, ValueError, "and 1 of 2 values have nothing there"),
-        ([{1: 2}], None, {}, TypeError, "fields whose names are not text, but int: 1"),
+        (
+            [{"prize": 1}],
+            NOT_NULL,
+            {},
+            ValueError,
+            "the column 'price' has nullable=False",
+        ),
+        ([{"price": 1}, {}], NOT_NULL, {}, ValueError, "but 1 of 2 values are null"),
+        ([{1: 2}], None, {}, TypeError, "fields whose names are int, not str: 1"),
         ([{"key": 1}], None, {"with_key": True}, ValueError, "have a field 'key'"),
         ([{"timestamp": 1}], None, {"with_timestamp": True}, ValueError, "with_timestamp=True"),
     ],
 )
-def test_what_is_no_column_is_refused(
-    values: list[Any], schema: Any, options: dict[str, bool], error: type[Exception], told: str
+def test_values_that_are_not_columns_are_rejected(
+    values: list[Any], schema: Any, options: dict[str, bool], error: type[Exception], message: str
 ) -> None:
-    """Each error names the column or the kinds that do not go together."""
-    with pytest.raises(error, match=told):
+    """Each error names the column, or the types that do not match."""
+    with pytest.raises(error, match=message):
         columns(records(*values), schema, **options)
 
 
 class Stream:
-    """What frames of other packages have."""
+    """The interface of the frames of other packages."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -161,41 +167,42 @@ ROWS = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
         (lambda: ["x", Place(1, 2)], ["x", Place(1, 2)]),
     ],
 )
-def test_what_functions_give_becomes_values(make: Callable[[], Any], expected: list[Any]) -> None:
-    """Rows are dicts; an array, or the one column `value`, its elements, of Python's own types."""
-    given = ArrowFormat(None, with_key=False, with_timestamp=False).values(make(), 2)
-    assert given == expected
-    assert [type(each) for each in given] == [type(each) for each in expected]
+def test_results_of_functions_become_values(make: Callable[[], Any], expected: list[Any]) -> None:
+    """Rows become dicts; an array, or a single column `value`, becomes its elements, of Python
+    types."""
+    converted = ArrowFormat(None, with_key=False, with_timestamp=False).values(make(), 2)
+    assert converted == expected
+    assert [type(each) for each in converted] == [type(each) for each in expected]
 
 
 @pytest.mark.parametrize("result", [None, 1, "ab", np.float64(2), object()])
-def test_what_is_no_column_of_values_is_refused(result: Any) -> None:
-    """A function that forgets to return, above all."""
-    with pytest.raises(TypeError, match=f"the function gave {type(result).__name__}"):
+def test_results_that_are_not_columns_are_rejected(result: Any) -> None:
+    """In particular that of a function without a return statement."""
+    with pytest.raises(TypeError, match=f"the function returned {type(result).__name__}"):
         ArrowFormat(None, with_key=False, with_timestamp=False).values(result, 1)
 
 
 @pytest.mark.parametrize(
-    ("result", "error", "told"),
+    ("result", "error", "message"),
     [
-        (pa.table([[1], [2]], names=["x", "x"]), ValueError, "several columns called 'x'"),
-        ({"x": 1}, ValueError, "gave int as the column 'x', which has to be an array or a list"),
-        ({"x": "ab"}, ValueError, "gave str as the column 'x'"),
+        (pa.table([[1], [2]], names=["x", "x"]), ValueError, "several columns named 'x'"),
+        ({"x": 1}, ValueError, "returned int as the column 'x', which must be an array or a list"),
+        ({"x": "ab"}, ValueError, "returned str as the column 'x'"),
         ({"x": [1], "y": [object()]}, ValueError, "as the column 'y'"),
-        ({1: [2]}, TypeError, "columns whose names are not text, but int: 1"),
-        (np.array([1], "datetime64[ns]"), ValueError, "no whole microseconds"),
+        ({1: [2]}, TypeError, "columns whose names are int, not str: 1"),
+        (np.array([1], "datetime64[ns]"), ValueError, "not whole microseconds"),
     ],
 )
-def test_columns_that_cannot_be_rows_are_refused(
-    result: Any, error: type[Exception], told: str
+def test_columns_that_cannot_become_rows_are_rejected(
+    result: Any, error: type[Exception], message: str
 ) -> None:
-    """With the column's name, and never with a part of what was given."""
-    with pytest.raises(error, match=told):
+    """The error contains the name of the column, and there is no partial result."""
+    with pytest.raises(error, match=message):
         ArrowFormat(None, with_key=False, with_timestamp=False).values(result, 1)
 
 
 @pytest.mark.parametrize("result", [[], [1], [1, 2, 3], pa.array([1]), {"a": [1, 2, 3]}])
-def test_another_number_of_rows_is_refused(result: Any) -> None:
-    """Nobody could tell which record a row belongs to."""
-    with pytest.raises(ValueError, match=r"got 2 rows and gave \d"):
+def test_wrong_number_of_rows_is_rejected(result: Any) -> None:
+    """Rows could not be matched with records."""
+    with pytest.raises(ValueError, match=r"got 2 rows and returned \d"):
         ArrowFormat(None, with_key=False, with_timestamp=False).values(result, 2)

@@ -1,6 +1,6 @@
-"""Goal: the loop of sessions in C takes nothing that it should not, and keeps nothing.
+"""The session loop in C checks its arguments and keeps no references.
 
-What it does is compared with Python in `tests/properties/test_sessions.py`.
+`tests/properties/test_sessions.py` compares its results with those of Python.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any, Final
 
 import pytest
-from support.speedups import needed_speedups
+from support.strictness import needed_speedups
 
-from millstream.operators.aggregates.cached_loops import Updates
+from millstream.operators.aggregates.cached_loops import AggregateUpdates
 from millstream.record import TopicPartition
 from millstream.state.windows.window_keys import SESSIONS, session_key
 
@@ -31,7 +31,7 @@ def native() -> ModuleType:
 
 
 class Sessions:
-    """A cache of sessions, as far as the loop knows it."""
+    """A cache of sessions, with the parts that the loop uses."""
 
     def __init__(self, native: ModuleType) -> None:
         self.entries = native.EntryTable()
@@ -41,7 +41,7 @@ class Sessions:
         self.index = native.KeyIndex(SESSIONS, lambda: self.entries)
         self.order = native.EvictionOrder()
         self.resting: dict[bytes, Any] = {}
-        self.left: list[tuple[Any, ...]] = []
+        self.left_to_python: list[tuple[Any, ...]] = []
         self.failed: list[tuple[int, Exception]] = []
         self._fold = native.fold_sessions
 
@@ -50,7 +50,7 @@ class Sessions:
 
     def fold(
         self,
-        updates: Updates,
+        updates: AggregateUpdates,
         initializer: Any = int,
         aggregator: Any = lambda key, value, so_far: so_far + value,
         merger: Any = lambda key, one, other: one + other,
@@ -59,7 +59,7 @@ class Sessions:
         failed: Callable[[int, Exception], None] | None = None,
     ) -> tuple[int, int]:
         def take_one(*record: Any) -> bool:
-            self.left.append(record)
+            self.left_to_python.append(record)
             return True
 
         def note(index: int, error: Exception) -> None:
@@ -77,19 +77,23 @@ class Sessions:
         return {key: entry.value for key, entry in self.entries.items()}
 
 
-def of(*records: tuple[bytes, Any, int], headers: Any = None, place: Any = None) -> Updates:
-    """Records of keys, values and times."""
+def updates_of(
+    *records: tuple[bytes, Any, int], headers: Any = None, place: Any = None
+) -> AggregateUpdates:
+    """Return updates of keys, values and timestamps."""
     keys, values, times = (list(column) for column in zip(*records, strict=True))
     offsets = iter(range(len(records)))
-    return Updates(
+    return AggregateUpdates(
         keys, None, keys, values, times, repeat(place), offsets, headers, array("q", [-1])
     )
 
 
-def test_sessions_begin_and_grow_without_python(native: ModuleType) -> None:
-    """New entries are told once, with their bytes; those that grow are the same ones."""
+def test_sessions_start_and_grow_without_python(native: ModuleType) -> None:
+    """New entries are counted once, with their bytes; growing sessions keep their entries."""
     sessions = Sessions(native)
-    assert sessions.fold(of((b"k", 1, 100), (b"k", 2, 105), (b"j", 4, 105), (b"k", 8, 116))) == (
+    assert sessions.fold(
+        updates_of((b"k", 1, 100), (b"k", 2, 105), (b"j", 4, 105), (b"k", 8, 116))
+    ) == (
         116,
         0,
     )
@@ -100,37 +104,36 @@ def test_sessions_begin_and_grow_without_python(native: ModuleType) -> None:
     }
     assert sessions.counted == [(3, 3 * (17 + 50))]
     assert len(sessions.dirty) == len(sessions.order) == 3
-    assert (sessions.left, sessions.failed) == ([], [])
+    assert (sessions.left_to_python, sessions.failed) == ([], [])
 
 
-def test_what_is_not_simple_is_left_to_python(native: ModuleType) -> None:
-    """Sessions that may be below the cache, that were flushed, that meet, or lie in bytes."""
+def test_complex_cases_are_left_to_python(native: ModuleType) -> None:
+    """Sessions that may be below the cache, were flushed, are to be merged, or are serialized."""
     sessions = Sessions(native)
     place = TopicPartition("in", 3)
-    sessions.fold(of((b"k", 1, 100), (b"k", 2, 115), (b"j", 4, 115)), written_until=90)
-    assert [record[:2] for record in sessions.left] == [(0, 100)]
-    sessions.left.clear()
+    sessions.fold(updates_of((b"k", 1, 100), (b"k", 2, 115), (b"j", 4, 115)), written_until=90)
+    assert [record[:2] for record in sessions.left_to_python] == [(0, 100)]
+    sessions.left_to_python.clear()
     (entry,) = (each for each in sessions.entries.values() if each.key_bytes.startswith(b"j"))
     entry.dirty_seq, entry.stored = 0, b"4"
-    sessions.fold(of((b"j", 8, 116), (b"k", 16, 95), (b"k", 32, 105), place=place))
-    # The first session was stored and would grow; the second record comes before one.
-    assert sessions.left == [(0, 116, place, 0, (), 116), (1, 95, place, 1, (), 116)]
+    sessions.fold(updates_of((b"j", 8, 116), (b"k", 16, 95), (b"k", 32, 105), place=place))
+    # The first session was stored and would grow; the second record precedes a session.
+    assert sessions.left_to_python == [(0, 116, place, 0, (), 116), (1, 95, place, 1, (), 116)]
     assert sessions.values[session_key(b"k", 105, 115)] == 34
-    sessions.left.clear()
-    sessions.fold(of((b"k", 1, 130), (b"k", 1, 120)))
-    assert [record[:2] for record in sessions.left] == [(1, 120)]
-    assert sessions.fold(of((b"new", 1, 200))) == (200, 0)
-    sessions.left.clear()
+    sessions.left_to_python.clear()
+    sessions.fold(updates_of((b"k", 1, 130), (b"k", 1, 120)))
+    assert [record[:2] for record in sessions.left_to_python] == [(1, 120)]
+    assert sessions.fold(updates_of((b"new", 1, 200))) == (200, 0)
+    sessions.left_to_python.clear()
     sessions.resting[b"some"] = entry
-    assert sessions.fold(of((b"new", 1, 201))) == (201, 1)
-    assert len(sessions.left) == 1
+    assert sessions.fold(updates_of((b"new", 1, 201))) == (201, 1)
+    assert len(sessions.left_to_python) == 1
 
 
-def test_the_users_functions_may_fail(native: ModuleType) -> None:
-    """Whoever is told decides; what is no failure of a record ends the loop, and what was done
-    until then counts."""
+def test_functions_of_users_can_fail(native: ModuleType) -> None:
+    """The handler decides. Other exceptions end the loop, and the work before them counts."""
     sessions = Sessions(native)
-    records = of((b"k", 4, 100), (b"k", 0, 101), (b"j", 2, 102))
+    records = updates_of((b"k", 4, 100), (b"k", 0, 101), (b"j", 2, 102))
     sessions.fold(records, aggregator=lambda key, value, so_far: so_far + 8 // value)
     ((index, error),) = sessions.failed
     assert (index, type(error)) == (1, ZeroDivisionError)
@@ -142,23 +145,25 @@ def test_the_users_functions_may_fail(native: ModuleType) -> None:
     for functions in ((interrupted,), (int, interrupted)):
         sessions = Sessions(native)
         with pytest.raises(KeyboardInterrupt):
-            sessions.fold(of((b"k", 1, 100)), *functions)
+            sessions.fold(updates_of((b"k", 1, 100)), *functions)
         assert (sessions.counted, sessions.values) == ([(0, 0)], {})
     sessions = Sessions(native)
     with pytest.raises(KeyboardInterrupt):
-        sessions.fold(of((b"k", 1, 100), (b"k", 1, 101)), merger=interrupted)
+        sessions.fold(updates_of((b"k", 1, 100), (b"k", 1, 101)), merger=interrupted)
     assert sessions.counted == [(1, 67)]
 
-    def told(index: int, error: Exception) -> None:
+    def raise_runtime_error(index: int, error: Exception) -> None:
         raise RuntimeError(index) from error
 
     with pytest.raises(RuntimeError, match="0"):
-        sessions.fold(of((b"x", 0, 100)), aggregator=lambda *_: 1 // 0, failed=told)
+        sessions.fold(
+            updates_of((b"x", 0, 100)), aggregator=lambda *_: 1 // 0, failed=raise_runtime_error
+        )
 
 
-def test_wrong_arguments_are_refused(native: ModuleType) -> None:
-    """By words, before anything is done."""
-    good: Any = of((b"k", 1, 100))
+def test_invalid_arguments_are_rejected(native: ModuleType) -> None:
+    """Before anything is changed."""
+    good: Any = updates_of((b"k", 1, 100))
     for wrong in (
         good._replace(stored_keys=["text"]),
         good._replace(timestamps=["text"]),
@@ -174,32 +179,39 @@ def test_wrong_arguments_are_refused(native: ModuleType) -> None:
         sessions = Sessions(native)
         setattr(sessions, name, object())
         with pytest.raises(TypeError):
-            sessions.fold(of((b"k", 1, 100)))
+            sessions.fold(updates_of((b"k", 1, 100)))
     with pytest.raises(ValueError, match="ends before"):
         Sessions(native).fold(good._replace(offsets=iter(())))
 
 
-def test_nothing_is_kept_of_what_is_gone(native: ModuleType) -> None:
+def test_no_references_are_kept(native: ModuleType) -> None:
     """Keys, values, headers and functions have as many references afterwards as before."""
     key, headers = bytes(bytearray(b"a key of its own")), (("name", b"x"),)
     value, place = object(), TopicPartition("in", 3)
 
-    def kept(*_: Any) -> Any:
+    def return_value(*_: Any) -> Any:
         return value
 
     def failing(*_: Any) -> Any:
         raise ValueError(value)
 
-    held = (key, headers, value, place, kept, failing)
-    before = [sys.getrefcount(each) for each in held]
+    objects = (key, headers, value, place, return_value, failing)
+    before = [sys.getrefcount(each) for each in objects]
     for _ in range(3):
-        for functions in ((kept, kept, kept), (kept, failing), (failing,), (kept, kept, failing)):
+        for functions in (
+            (return_value, return_value, return_value),
+            (return_value, failing),
+            (failing,),
+            (return_value, return_value, failing),
+        ):
             sessions = Sessions(native)
-            # They begin, grow, stay as they are, come too late and meet.
+            # Sessions start, grow, stay unchanged, come too late and are merged.
             times = [100, 105, 103, 50, 120, 112]
             records = [(key, value, time) for time in times]
-            for at in range(2):
-                updates = of(*records[3 * at : 3 * at + 3], headers=[headers] * 3, place=place)
+            for half in range(2):
+                updates = updates_of(
+                    *records[3 * half : 3 * half + 3], headers=[headers] * 3, place=place
+                )
                 sessions.fold(updates, *functions)
             wrong: Any = [value]
             with pytest.raises(TypeError):
@@ -207,6 +219,6 @@ def test_nothing_is_kept_of_what_is_gone(native: ModuleType) -> None:
             sessions.failed.clear()
             del sessions, updates, wrong
         del records, functions
-    # The index knows its cache, which knows it.
+    # The index and its cache refer to each other.
     gc.collect()
-    assert [sys.getrefcount(each) for each in held] == before
+    assert [sys.getrefcount(each) for each in objects] == before

@@ -1,4 +1,4 @@
-"""The bytes of foreign-key joins: those of Kafka Streams, of older versions, too."""
+"""The byte formats of foreign-key joins are those of Kafka Streams, including older versions."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import pytest
 
 from millstream.errors import SerializationError
 from millstream.operators.joins.foreign_key_formats import (
+    ForeignKeyResponse,
+    ForeignKeyResponseSerde,
+    ForeignKeySubscription,
+    ForeignKeySubscriptionSerde,
     Instruction,
-    Response,
-    ResponseSerde,
-    Subscription,
-    SubscriptionSerde,
     combined_key,
+    murmur3_128,
+    pure_murmur3_128,
     subscription_prefix,
 )
-from millstream.operators.joins.murmur3 import murmur3_128, pure_murmur3_128
 from millstream.serdes import LONG, STRING
 
 HASH = bytes(range(16))
 
-# Computed by Kafka Streams 4.3.1: nothing, a tail, half a block, a whole block and more.
+# Computed by Kafka Streams 4.3.1: empty, a tail, half a block, a whole block and more.
 HASHES = {
     "616263": (-8302830256874342818, -1638537471643095488),
     "": (-7122613646888064702, -8341524471658347240),
@@ -44,7 +45,7 @@ HASHES = {
 
 @pytest.mark.parametrize("data", HASHES)
 def test_murmur3(data: str) -> None:
-    """Two signed longs, for every length of the last block that behaves differently."""
+    """Two signed longs, for all lengths of the last block that are treated differently."""
     for hash_of in (murmur3_128, pure_murmur3_128):
         computed = hash_of(bytes.fromhex(data))
         halves = (computed[:8], computed[8:])
@@ -52,58 +53,65 @@ def test_murmur3(data: str) -> None:
         assert longs == HASHES[data]
 
 
-def test_a_subscription() -> None:
+def test_format_of_a_subscription() -> None:
     """Version, instruction, hash, primary key, partition."""
-    serde = SubscriptionSerde()
-    subscription = Subscription(HASH, Instruction.RESPOND, b"pk", 7)
+    serde = ForeignKeySubscriptionSerde()
+    subscription = ForeignKeySubscription(HASH, Instruction.RESPOND, b"pk", 7)
     data = serde.serialize("t", subscription)
     assert data == b"\x01\x02" + HASH + b"pk" + b"\x00\x00\x00\x07"
     assert serde.deserialize("t", data) == subscription
 
 
-def test_a_subscription_of_a_row_that_is_gone() -> None:
-    """Without a hash the first bit is set."""
-    serde = SubscriptionSerde()
-    subscription = Subscription(None, Instruction.DELETE_QUIETLY, b"", 0)
+def test_format_of_a_subscription_of_a_deleted_row() -> None:
+    """Without a hash, the first bit is set."""
+    serde = ForeignKeySubscriptionSerde()
+    subscription = ForeignKeySubscription(None, Instruction.DELETE_QUIETLY, b"", 0)
     data = serde.serialize("t", subscription)
     assert data == b"\x81\x00" + b"\x00\x00\x00\x00"
     assert serde.deserialize("t", data) == subscription
 
 
-def test_a_subscription_of_version_0() -> None:
-    """Kafka Streams before 3.2 told no partition; a store may still hold such ones."""
-    serde = SubscriptionSerde()
+def test_format_of_a_subscription_of_version_0() -> None:
+    """Kafka Streams before 3.2 wrote no partition; stores may still contain this version."""
+    serde = ForeignKeySubscriptionSerde()
     data = b"\x00\x03" + HASH + b"pk"
-    assert serde.deserialize("t", data) == Subscription(HASH, 3, b"pk", None)
-    assert serde.serialize("t", Subscription(HASH, 3, b"pk", None)) == data
+    assert serde.deserialize("t", data) == ForeignKeySubscription(HASH, 3, b"pk", None)
+    assert serde.serialize("t", ForeignKeySubscription(HASH, 3, b"pk", None)) == data
 
 
-def test_responses() -> None:
-    """Version, hash, value; no value stays none, and so does, as in Kafka Streams, an empty one."""
-    serde = ResponseSerde(STRING)
-    assert serde.serialize("t", Response(HASH, "v", 3)) == b"\x00" + HASH + b"v"
-    assert serde.deserialize("t", b"\x00" + HASH + b"v") == Response(HASH, "v")
-    assert serde.serialize("t", Response(None, None)) == b"\x80"
-    assert serde.deserialize("t", b"\x80") == Response(None, None)
-    assert serde.deserialize("t", serde.serialize("t", Response(HASH, ""))) == Response(HASH, None)
+def test_format_of_responses() -> None:
+    """Version, hash, value. No value stays null; an empty value becomes null, as in Kafka
+    Streams."""
+    serde = ForeignKeyResponseSerde(STRING)
+    assert serde.serialize("t", ForeignKeyResponse(HASH, "v", 3)) == b"\x00" + HASH + b"v"
+    assert serde.deserialize("t", b"\x00" + HASH + b"v") == ForeignKeyResponse(HASH, "v")
+    assert serde.serialize("t", ForeignKeyResponse(None, None)) == b"\x80"
+    assert serde.deserialize("t", b"\x80") == ForeignKeyResponse(None, None)
+    assert serde.deserialize(
+        "t", serde.serialize("t", ForeignKeyResponse(HASH, ""))
+    ) == ForeignKeyResponse(HASH, None)
 
 
-@pytest.mark.parametrize("serde", [SubscriptionSerde(), ResponseSerde(STRING)])
-def test_a_newer_version_is_refused(serde: SubscriptionSerde | ResponseSerde) -> None:
-    """Rather than misread it; the error tells what to do."""
-    with pytest.raises(SerializationError, match=r"version 2, .* Upgrade every instance"):
+@pytest.mark.parametrize("serde", [ForeignKeySubscriptionSerde(), ForeignKeyResponseSerde(STRING)])
+def test_newer_version_is_rejected(
+    serde: ForeignKeySubscriptionSerde | ForeignKeyResponseSerde,
+) -> None:
+    """Instead of misreading it; the error contains the remedy."""
+    with pytest.raises(SerializationError, match=r"version 2, .* Upgrade all instances"):
         serde.deserialize("t", b"\x02\x00" + HASH)
 
 
-def test_serdes_travel() -> None:
-    """They are shipped to workers; the default serde is put in there."""
-    assert pickle.loads(pickle.dumps(ResponseSerde(LONG))).inner is LONG
-    assert ResponseSerde(None).around(LONG).inner is LONG
-    assert isinstance(pickle.loads(pickle.dumps(SubscriptionSerde())), SubscriptionSerde)
+def test_serdes_can_be_pickled() -> None:
+    """They are sent to workers, where the default serde is inserted."""
+    assert pickle.loads(pickle.dumps(ForeignKeyResponseSerde(LONG))).inner is LONG
+    assert ForeignKeyResponseSerde(None).with_inner(LONG).inner is LONG
+    assert isinstance(
+        pickle.loads(pickle.dumps(ForeignKeySubscriptionSerde())), ForeignKeySubscriptionSerde
+    )
 
 
-def test_keys_of_one_right_row_lie_side_by_side() -> None:
-    """The length in front keeps `a` apart from `ab`, whose subscriptions it is a prefix of."""
+def test_keys_of_one_right_row_are_adjacent() -> None:
+    """The length in front separates `a` from `ab`, whose subscriptions have `a` as a prefix."""
     assert combined_key(b"a", b"bc") == b"\x00\x00\x00\x01abc"
     assert combined_key(b"ab", b"c") == b"\x00\x00\x00\x02abc"
     assert not combined_key(b"ab", b"c").startswith(subscription_prefix(b"a"))

@@ -1,4 +1,4 @@
-"""Partners at the very edge of a join window, whatever else has come meanwhile."""
+"""Partners at the edge of a join window are joined, regardless of other records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Event = tuple[str, str, str, int]
 def joined(
     kind: str, store: Store, windows: JoinWindows, events: list[Event], key: str = "a"
 ) -> list[Any]:
-    """What comes out for a key, in the end."""
+    """Return the final outputs for a key."""
     builder = StreamsBuilder()
     left, right = (builder.stream(topic, key=STRING, value=STRING) for topic in ("left", "right"))
     method: Any = {"inner": left.join, "left": left.left_join, "outer": left.outer_join}[kind]
@@ -29,11 +29,13 @@ def joined(
     )
     ends: list[Event] = [("left", "end", "e", 10**6), ("left", "end", "e", 2 * 10**6)]
     with TopologyTestDriver(builder.build(), config, initial_wall_clock_ms=0) as driver:
-        for topic, of, value, time in events + ends:
-            driver.create_input_topic(topic, key=STRING, value=STRING).pipe_input(of, value, time)
+        for topic, record_key, value, time in events + ends:
+            driver.create_input_topic(topic, key=STRING, value=STRING).pipe_input(
+                record_key, value, time
+            )
             driver.advance_wall_clock_time(2000 * MS)
         out = driver.create_output_topic("out", key=STRING, value=STRING)
-        return [value for of, value in out.read_key_values() if of == key]
+        return [value for record_key, value in out.read_key_values() if record_key == key]
 
 
 CASES: dict[str, tuple[JoinWindows, list[Event]]] = {
@@ -47,7 +49,7 @@ CASES: dict[str, tuple[JoinWindows, list[Event]]] = {
     ),
     "no width": (JoinWindows(0 * MS), [("left", "a", "L", 5), ("right", "a", "R", 5)]),
     "no width at time 0": (JoinWindows(0 * MS), [("left", "a", "L", 0), ("right", "a", "R", 0)]),
-    "late, as far as grace reaches": (
+    "late within the grace period": (
         JoinWindows(100 * MS, grace=50 * MS),
         [("right", "a", "R", 0), ("right", "b", "x", 250), ("left", "a", "L", 100)],
     ),
@@ -57,16 +59,16 @@ CASES: dict[str, tuple[JoinWindows, list[Event]]] = {
 @pytest.mark.parametrize("store", ["rocksdb", "in_memory"])
 @pytest.mark.parametrize("kind", ["inner", "left", "outer"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_partner_at_the_edge_is_joined(case: str, kind: str, store: Store) -> None:
-    # The right record's own window has closed meanwhile, so that an outer join gave it up.
-    given_up = ["None+R"] if kind == "outer" and case.startswith("late") else []
-    assert joined(kind, store, *CASES[case]) == [*given_up, "L+R"]
+def test_partner_at_the_edge_is_joined(case: str, kind: str, store: Store) -> None:
+    # The window of the right record has closed, so an outer join has forwarded the record alone.
+    unjoined = ["None+R"] if kind == "outer" and case.startswith("late") else []
+    assert joined(kind, store, *CASES[case]) == [*unjoined, "L+R"]
 
 
 @pytest.mark.parametrize("store", ["rocksdb", "in_memory"])
 @pytest.mark.parametrize("late_ms", [1, 60_000])
-def test_a_partner_beyond_the_edge_is_not(store: Store, late_ms: int) -> None:
-    """Nothing is kept for longer than the one millisecond more."""
+def test_partner_beyond_the_edge_is_not_joined(store: Store, late_ms: int) -> None:
+    """Records are kept no longer than one additional millisecond."""
     windows = JoinWindows(100 * MS, before=0 * MS)
     time = 100 + late_ms
     events: list[Event] = [("left", "a", "L", 0), ("left", "b", "x", time)]
@@ -75,7 +77,7 @@ def test_a_partner_beyond_the_edge_is_not(store: Store, late_ms: int) -> None:
 
 @pytest.mark.parametrize("store", ["rocksdb", "in_memory"])
 @pytest.mark.parametrize("optimize", [False, True])
-def test_a_stream_is_joined_with_itself_in_windows_of_no_width(
+def test_stream_is_joined_with_itself_in_windows_without_width(
     store: Store, optimize: bool
 ) -> None:
     builder = StreamsBuilder(optimize)
@@ -95,15 +97,15 @@ def test_a_stream_is_joined_with_itself_in_windows_of_no_width(
     assert values == ["11", "21", "12", "22"]
 
 
-def test_the_changelog_is_kept_as_long_as_in_kafka_streams() -> None:
-    """The millisecond more is the store's alone."""
+def test_retention_of_the_changelog_is_that_of_kafka_streams() -> None:
+    """The additional millisecond only applies to the store."""
     builder = StreamsBuilder()
     left, right = (builder.stream(topic, key=STRING, value=STRING) for topic in ("left", "right"))
     left.join(right, lambda one, other: one, JoinWindows(100 * MS, grace=50 * MS))
     with TopologyTestDriver(builder.build()) as driver:
-        kept = {
+        retentions = {
             topic["config"]["retention.ms"]
             for topic in driver.topology_metadata()["topics"].values()
             if topic["kind"] == "changelog"
         }
-    assert kept == {str(250 + 24 * 3_600_000)}
+    assert retentions == {str(250 + 24 * 3_600_000)}

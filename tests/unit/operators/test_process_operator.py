@@ -1,4 +1,4 @@
-"""The Processor API as the engine runs it: what the recorded scenarios do not reach."""
+"""The Processor API in the engine: cases that the recorded scenarios do not cover."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import (
     IllegalStateError,
     ProcessingError,
@@ -26,8 +26,8 @@ from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.physical.topology import Topology
 
 
-def processing(supplier: Callable[[], Any], **options: Any) -> Topology:
-    """From topic "in" through a processor "p" to topic "out"."""
+def topology_with(supplier: Callable[[], Any], **options: Any) -> Topology:
+    """Return a topology from topic "in" through a processor "p" to topic "out"."""
     builder = StreamsBuilder()
     stream = builder.stream("in", key=STRING, value=STRING)
     stream.process(supplier, name="p", **options).to("out", key=STRING, value=STRING)
@@ -35,7 +35,7 @@ def processing(supplier: Callable[[], Any], **options: Any) -> Topology:
 
 
 def run(topology: Topology, *values: str, **settings: Any) -> list[str]:
-    """The values that come out."""
+    """Return the output values."""
     config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092", **settings)
     with TopologyTestDriver(topology, config, initial_wall_clock_ms=77) as driver:
         topic = driver.create_input_topic("in", key=STRING, value=STRING)
@@ -44,8 +44,8 @@ def run(topology: Topology, *values: str, **settings: Any) -> list[str]:
         return driver.create_output_topic("out", key=STRING, value=STRING).read_values()
 
 
-class Recording(Processor[Any, Any, Any, Any]):
-    """Does what a test wants, with everything at hand."""
+class CallbackProcessor(Processor[Any, Any, Any, Any]):
+    """Calls functions of the test."""
 
     def __init__(self, *, process: Any = None, init: Any = None, close: Any = None) -> None:
         self._do = {"init": init, "process": process, "close": close}
@@ -64,11 +64,11 @@ class Recording(Processor[Any, Any, Any, Any]):
             self._do["close"](self.context)
 
 
-def test_a_processor_knows_its_task() -> None:
-    """Application, task, directory, settings, time and the place of the record."""
+def test_processor_has_access_to_its_task() -> None:
+    """Application, task, directory, settings, time and the origin of the record."""
     seen: list[Any] = []
 
-    def look(context: Any, record: Any) -> None:
+    def inspect(context: Any, record: Any) -> None:
         seen.extend(
             [
                 context.application_id,
@@ -82,7 +82,7 @@ def test_a_processor_knows_its_task() -> None:
             ]
         )
 
-    run(processing(lambda: Recording(process=look)), "v")
+    run(topology_with(lambda: CallbackProcessor(process=inspect)), "v")
     assert seen == [
         "app",
         TaskId(0, 0),
@@ -95,78 +95,78 @@ def test_a_processor_knows_its_task() -> None:
     ]
 
 
-def test_there_is_no_place_outside_of_records() -> None:
+def test_there_is_no_record_metadata_outside_of_records() -> None:
     seen: list[Any] = []
 
-    def look(context: Any) -> None:
+    def inspect(context: Any) -> None:
         seen.append((context.record_metadata(), context.current_stream_time_ms()))
 
-    run(processing(lambda: Recording(init=look, close=look)), "v")
+    run(topology_with(lambda: CallbackProcessor(init=inspect, close=inspect)), "v")
     assert seen[0] == (None, -1)
     assert seen[-1] == (None, 0)
 
 
 @pytest.mark.parametrize("when", ["init", "close"])
-def test_nothing_is_forwarded_outside_of_records(when: str) -> None:
+def test_forward_raises_outside_of_records(when: str) -> None:
     def forward(context: Any) -> None:
         context.forward(Record("k", "v", 0))
 
     with pytest.raises(IllegalStateError, match="forward"):
-        run(processing(lambda: Recording(**{when: forward})), "v")
+        run(topology_with(lambda: CallbackProcessor(**{when: forward})), "v")
 
 
-def test_what_init_raises_is_explained() -> None:
+def test_exception_in_init_is_explained() -> None:
     def fail(context: Any) -> None:
         raise KeyError("url")
 
     with pytest.raises(StreamsError, match="could not be initialized: KeyError") as raised:
-        run(processing(lambda: Recording(init=fail)))
+        run(topology_with(lambda: CallbackProcessor(init=fail)))
     assert raised.value.node == "p"
     assert isinstance(raised.value.__cause__, KeyError)
 
 
-def test_what_was_forwarded_before_a_failure_stays() -> None:
-    """The record that fails is left out from there on; what it caused before is not taken back."""
+def test_records_forwarded_before_a_failure_are_kept() -> None:
+    """The failed record is skipped from there on; its earlier results are not revoked."""
 
-    def half(context: Any, record: Any) -> None:
+    def forward_twice(context: Any, record: Any) -> None:
         context.forward(record.with_value(record.value + "1"))
         if record.value == "b":
             raise ValueError("b")
         context.forward(record.with_value(record.value + "2"))
 
     out = run(
-        processing(lambda: Recording(process=half)),
+        topology_with(lambda: CallbackProcessor(process=forward_twice)),
         *"abc",
         processing_exception_handler=LogAndContinueProcessingExceptionHandler(),
     )
     assert out == ["a1", "a2", "b1", "c1", "c2"]
 
 
-def test_only_records_are_forwarded() -> None:
+def test_only_records_can_be_forwarded() -> None:
     def forward(context: Any, record: Any) -> None:
         context.forward(("k", "v"))
 
     with pytest.raises(ProcessingError, match="takes a Record, but got tuple"):
-        run(processing(lambda: Recording(process=forward)), "v")
+        run(topology_with(lambda: CallbackProcessor(process=forward)), "v")
 
 
-def test_the_key_stays_in_process_values() -> None:
+def test_key_cannot_be_changed_in_process_values() -> None:
     class Rekey(FixedKeyProcessor[str, str, str]):
         def process(self, record: FixedKeyRecord[str, str]) -> None:
-            made: Any = Record("other", record.value, record.timestamp)
-            self.context.forward(made)
+            changed: Any = Record("other", record.value, record.timestamp)
+            self.context.forward(changed)
 
     builder = StreamsBuilder()
     stream = builder.stream("in", key=STRING, value=STRING)
     stream.process_values(Rekey).to("out", key=STRING, value=STRING)
     with pytest.raises(ProcessingError, match="FixedKeyRecord"):
         run(builder.build(), "v")
-    with pytest.raises(AttributeError, match="key of a FixedKeyRecord stays"):
+    with pytest.raises(AttributeError, match="key of a FixedKeyRecord is fixed"):
         FixedKeyRecord("k", "v", 0).key = "other"  # type: ignore[misc]
 
 
-def test_a_store_shared_with_a_child_shows_what_the_child_has_written() -> None:
-    """The function goes on after forward() with the child done."""
+def test_store_shared_with_a_child_contains_its_writes() -> None:
+    """forward() returns after the child has processed the record."""
     store = Stores.key_value_builder(Stores.in_memory_key_value("s"), STRING, STRING)
 
     def parent(context: Any, record: Any) -> None:
@@ -179,14 +179,14 @@ def test_a_store_shared_with_a_child_shows_what_the_child_has_written() -> None:
         context.forward(record)
 
     topology = Topology().add_source("source", "in", key=STRING, value=STRING)
-    topology.add_processor("parent", lambda: Recording(process=parent), "source")
-    topology.add_processor("child", lambda: Recording(process=child), "parent")
+    topology.add_processor("parent", lambda: CallbackProcessor(process=parent), "source")
+    topology.add_processor("child", lambda: CallbackProcessor(process=child), "parent")
     topology.add_sink("sink", "out", "child", key=STRING, value=STRING)
     topology.add_state_store(store, "parent", "child")
     assert run(topology, "a", "b") == ["a", "child wrote a", "b", "child wrote b"]
 
 
-def test_the_record_is_the_parent_s_again_after_a_child_had_its_own() -> None:
+def test_record_of_the_parent_is_restored_after_a_child() -> None:
     """Changelog records have the time of the record being processed."""
     store = Stores.key_value_builder(Stores.in_memory_key_value("s"), STRING, STRING)
 
@@ -198,8 +198,8 @@ def test_the_record_is_the_parent_s_again_after_a_child_had_its_own() -> None:
         context.get_state_store("s").put("child", record.value)
 
     topology = Topology().add_source("source", "in", key=STRING, value=STRING)
-    topology.add_processor("parent", lambda: Recording(process=parent), "source")
-    topology.add_processor("child", lambda: Recording(process=child), "parent")
+    topology.add_processor("parent", lambda: CallbackProcessor(process=parent), "source")
+    topology.add_processor("child", lambda: CallbackProcessor(process=child), "parent")
     topology.add_state_store(store, "parent", "child")
     with TopologyTestDriver(topology) as driver:
         driver.create_input_topic("in", key=STRING, value=STRING).pipe_input("k", "v", timestamp=7)
@@ -208,7 +208,7 @@ def test_the_record_is_the_parent_s_again_after_a_child_had_its_own() -> None:
     assert [(record.key, record.timestamp) for record in log] == [("child", 500), ("parent", 7)]
 
 
-def test_a_failing_punctuator_goes_to_the_handler() -> None:
+def test_handler_is_called_for_a_failing_punctuator() -> None:
     def schedule(context: Any) -> None:
         def call(time_ms: int) -> None:
             context.forward(Record("k", f"called at {time_ms}", time_ms))
@@ -216,7 +216,7 @@ def test_a_failing_punctuator_goes_to_the_handler() -> None:
 
         context.schedule(timedelta(milliseconds=10), PunctuationType.STREAM_TIME, call)
 
-    topology = processing(lambda: Recording(init=schedule))
+    topology = topology_with(lambda: CallbackProcessor(init=schedule))
     with pytest.raises(ProcessingError) as raised:
         run(topology, "a")
     assert isinstance(raised.value.__cause__, ValueError)
@@ -235,21 +235,22 @@ def test_a_failing_punctuator_goes_to_the_handler() -> None:
         ({"start_ms": -1}, ValueError, "cannot start at -1"),
     ],
 )
-def test_bad_schedules_are_refused(
+def test_invalid_schedules_are_rejected(
     options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    given = {"interval": timedelta(seconds=1), "kind": PunctuationType.STREAM_TIME, **options}
+    arguments = {"interval": timedelta(seconds=1), "kind": PunctuationType.STREAM_TIME, **options}
 
     def schedule(context: Any) -> None:
-        context.schedule(callback=print, **given)
+        context.schedule(callback=print, **arguments)
 
     with pytest.raises(StreamsError, match=message) as raised:
-        run(processing(lambda: Recording(init=schedule)))
+        run(topology_with(lambda: CallbackProcessor(init=schedule)))
     assert isinstance(raised.value.__cause__, error)
 
 
 def global_topology(process: Any = None, *, fill: Any = None) -> Topology:
-    """A global store "g" of topic "g-topic", and a processor that may use it."""
+    """Return a topology with a global store "g" of topic "g-topic", and a processor that can use
+    it."""
 
     class Fill(Processor[str, int, None, None]):
         def process(self, record: Record[str, int]) -> None:
@@ -261,15 +262,15 @@ def global_topology(process: Any = None, *, fill: Any = None) -> Topology:
     store = Stores.key_value_builder(Stores.persistent_key_value("g"), STRING, LONG)
     builder.add_global_store(store, "g-topic", Fill, key=STRING, value=LONG)
     stream = builder.stream("in", key=STRING, value=STRING)
-    stream.process(lambda: Recording(process=process)).to("out", key=STRING, value=STRING)
+    stream.process(lambda: CallbackProcessor(process=process)).to("out", key=STRING, value=STRING)
     return builder.build()
 
 
-def test_a_global_store_is_read_without_being_connected() -> None:
-    def look(context: Any, record: Any) -> None:
+def test_global_store_is_readable_without_a_connection() -> None:
+    def inspect(context: Any, record: Any) -> None:
         context.forward(record.with_value(str(context.get_state_store("g").get("g"))))
 
-    with TopologyTestDriver(global_topology(look)) as driver:
+    with TopologyTestDriver(global_topology(inspect)) as driver:
         prices = driver.create_input_topic("g-topic", key=STRING, value=LONG)
         topic = driver.create_input_topic("in", key=STRING, value=STRING)
         for price in (None, 5, None):
@@ -284,7 +285,7 @@ def test_a_global_store_is_read_without_being_connected() -> None:
 
 
 @pytest.mark.parametrize("method", ["put", "delete", "put_all", "put_if_absent"])
-def test_a_global_store_is_not_written_by_tasks(method: str) -> None:
+def test_tasks_cannot_write_to_a_global_store(method: str) -> None:
     def write(context: Any, record: Any) -> None:
         getattr(context.get_state_store("g"), method)("k", 1)
 
@@ -296,22 +297,22 @@ def test_a_global_store_is_not_written_by_tasks(method: str) -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda context, record: context.forward(record, "somebody"),
+        lambda context, record: context.forward(record, "child"),
         lambda context, record: context.current_stream_time_ms(),
         lambda context, record: context.schedule(
             timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, print
         ),
     ],
 )
-def test_what_fills_a_global_store_does_nothing_else(use: Any) -> None:
+def test_processor_of_a_global_store_can_only_write_to_it(use: Any) -> None:
     with TopologyTestDriver(global_topology(fill=use)) as driver:
         topic = driver.create_input_topic("g-topic", key=STRING, value=LONG)
         with pytest.raises(StreamsError):
             topic.pipe_input("k", 1)
 
 
-def test_a_record_that_is_returned_is_refused() -> None:
-    """It would go nowhere, silently: the handler is asked, as for any other failure."""
+def test_returned_record_is_rejected() -> None:
+    """It would be lost silently. The handler is called, as for any other failure."""
 
     class Returning(Processor[Any, Any, Any, Any]):
         def __init__(self, result: Callable[[Any], Any]) -> None:
@@ -327,7 +328,7 @@ def test_a_record_that_is_returned_is_refused() -> None:
     ]
 
     def returning(result: Callable[[Any], Any]) -> Topology:
-        return processing(lambda: Returning(result))
+        return topology_with(lambda: Returning(result))
 
     for result in results:
         with pytest.raises(
@@ -345,7 +346,7 @@ def test_a_record_that_is_returned_is_refused() -> None:
         run(builder.build(), "a")
 
 
-def test_a_record_that_a_punctuator_returns_is_refused() -> None:
+def test_record_that_a_punctuator_returns_is_rejected() -> None:
     def init(context: Any) -> None:
         context.schedule(
             timedelta(milliseconds=1),
@@ -353,19 +354,19 @@ def test_a_record_that_a_punctuator_returns_is_refused() -> None:
             lambda time: Record("k", "v", time),
         )
 
-    with pytest.raises(ProcessingError, match="returned a record, which goes nowhere"):
-        run(processing(lambda: Recording(init=init)), "a", "b")
+    with pytest.raises(ProcessingError, match="returned a record, which is not forwarded"):
+        run(topology_with(lambda: CallbackProcessor(init=init)), "a", "b")
 
 
-def test_other_results_of_a_processor_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Once, and what is forwarded goes on."""
+def test_other_results_of_a_processor_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, and forwarded records are not affected."""
 
-    class Telling(Processor[Any, Any, Any, Any]):
+    class ReturnsLength(Processor[Any, Any, Any, Any]):
         def process(self, record: Any) -> Any:
             self.context.forward(record)
             return len(record.value)
 
-    assert run(processing(Telling), "a", "bb") == ["a", "bb"]
+    assert run(topology_with(ReturnsLength), "a", "bb") == ["a", "bb"]
     (line,) = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
     assert "node p: " in line
-    assert "Telling.process() returned 1 (int), which is ignored" in line
+    assert "ReturnsLength.process() returned 1 (int), which is ignored" in line

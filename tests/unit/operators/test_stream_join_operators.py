@@ -1,4 +1,4 @@
-"""Joins of streams at work: beside other users of their stores, and where functions fail."""
+"""Stream joins: other users of their stores, and failing functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Event = tuple[str, str, int]
 
 
 def outputs(topology: Topology, events: list[Event]) -> list[Any]:
-    """The values that events (topic, value, time) of one key lead to."""
+    """Return the output values for events (topic, value, time) of one key."""
     config = StreamsConfig(
         application_id="joins",
         bootstrap_servers="not-used:9092",
@@ -38,34 +38,35 @@ def outputs(topology: Topology, events: list[Event]) -> list[Any]:
         return [(record.value, record.timestamp) for record in output.read_records()]
 
 
-def test_a_record_on_which_the_joiner_fails_is_kept_all_the_same() -> None:
-    """It is left out of that result only: the next record of the other side may suit it."""
+def test_record_is_stored_although_its_joiner_fails() -> None:
+    """It is only missing in that result: the next record of the other side can be joined with
+    it."""
 
-    def picky(left: str, right: str | None) -> str:
+    def fail_on_bad(left: str, right: str | None) -> str:
         if right == "bad":
             raise ValueError(right)
         return f"{left}+{right}"
 
     builder = StreamsBuilder()
     left = builder.stream("left", key=STRING, value=STRING)
-    left.left_join(builder.stream("right", key=STRING, value=STRING), picky, NEAR).to(
+    left.left_join(builder.stream("right", key=STRING, value=STRING), fail_on_bad, NEAR).to(
         "out", value=STRING
     )
     events = [("left", "a", 0), ("right", "bad", 1), ("right", "b", 2), ("left", "c", 3)]
-    # c meets bad first, which ends its own search for partners.
+    # c is joined with bad first, which ends its search for partners.
     assert outputs(builder.build(), events) == [("a+b", 2)]
 
 
 class Count(Processor[str, str, str, str]):
-    """Forwards how many records the window store of a join holds."""
+    """Forwards the number of records in the window store of a join."""
 
     def process(self, record: Record[str, str]) -> None:
         with self.context.get_state_store("s-this-join-store").all() as items:
-            self.context.forward(record.with_value(f"{sum(1 for _ in items)} kept"))
+            self.context.forward(record.with_value(f"{sum(1 for _ in items)} stored"))
 
 
-def test_somebody_else_reads_the_store_of_a_join() -> None:
-    """Then the nodes of the join take one record at a time, with the same results."""
+def test_store_of_a_join_can_be_read_by_another_node() -> None:
+    """Then the nodes of the join process one record at a time, with the same results."""
     builder = StreamsBuilder()
     left = builder.stream("left", key=STRING, value=STRING)
     right = builder.stream("right", key=STRING, value=STRING)
@@ -82,8 +83,8 @@ def test_somebody_else_reads_the_store_of_a_join() -> None:
         ("ask", "?", 3),
     ]
     assert outputs(builder.build(), events) == [
-        ("1 kept", 0),
+        ("1 stored", 0),
         ("a+b", 2),
         ("c+b", 3),
-        ("2 kept", 3),
+        ("2 stored", 3),
     ]

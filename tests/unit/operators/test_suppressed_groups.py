@@ -1,4 +1,4 @@
-"""Grouping a table whose changes are held back: a group loses no row that it never had."""
+"""Groups of a suppressed table only subtract rows that were added."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from millstream import BufferConfig, StreamsBuilder, Suppressed
 from millstream.serdes import LONG, STRING
 from millstream.testing import TopologyTestDriver
 
-HELD = Suppressed.until_time_limit(timedelta(milliseconds=10), BufferConfig.unbounded())
+SUPPRESSION = Suppressed.until_time_limit(timedelta(milliseconds=10), BufferConfig.unbounded())
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        # Held back, and deleted before it was let go.
+        # Suppressed, and deleted before it was emitted.
         ([("p", "g", 20), ("p", None, 25)], {"g": 1}),
-        # Let go, then held back and deleted: what was let go is taken away, once.
+        # Emitted, then suppressed and deleted: the emitted row is subtracted once.
         ([("p", "g", 20), ("end", "x", 50), ("p", "h", 51), ("p", None, 52)], {"g": 1}),
-        # Held back in one group, and let go in another.
+        # Suppressed in one group, and emitted in another.
         ([("p", "h", 20), ("p", "g", 25)], {"g": 2}),
         ([("p", "g", 20), ("p", "h", 25)], {"g": 1, "h": 1}),
     ],
 )
-def test_a_group_subtracts_what_it_added(
+def test_group_subtracts_only_added_rows(
     changes: list[tuple[str, Any, int]], expected: dict[str, int]
 ) -> None:
-    """Unlike Kafka Streams, where a row is subtracted that was never let go."""
+    """Unlike Kafka Streams, which subtracts rows that were never emitted."""
     builder = StreamsBuilder()
-    held = builder.table("rows", key=STRING, value=STRING, store="rows").suppress(HELD)
-    grouped = held.group_by(lambda key, group: (group, key), key=STRING, value=STRING)
+    suppressed = builder.table("rows", key=STRING, value=STRING, store="rows").suppress(SUPPRESSION)
+    grouped = suppressed.group_by(lambda key, group: (group, key), key=STRING, value=STRING)
     grouped.count(store="counts").to_stream().to("out", value=LONG)
     with TopologyTestDriver(builder.build()) as driver:
         topic = driver.create_input_topic("rows", key=STRING, value=STRING)
         topic.pipe_input("other", "g", 0)
         for change in [*changes, ("end", "x", 1_000), ("end", "x", 2_000)]:
             topic.pipe_input(*change)
-        told = driver.create_output_topic("out", key=STRING, value=LONG).read_key_values()
-        kept = {key: value.value for key, value in driver.get_state_store("counts").all()}
-    kept.pop("x")
-    assert {group: count for group, count in kept.items() if count} == expected
-    assert min(count for _, count in told) >= 0
+        output = driver.create_output_topic("out", key=STRING, value=LONG).read_key_values()
+        counts = {key: value.value for key, value in driver.get_state_store("counts").all()}
+    counts.pop("x")
+    assert {group: count for group, count in counts.items() if count} == expected
+    assert min(count for _, count in output) >= 0

@@ -1,4 +1,4 @@
-"""What users are told who have forgotten something in a processor."""
+"""Errors about mistakes in processors."""
 
 from __future__ import annotations
 
@@ -19,34 +19,36 @@ from millstream.serdes import LONG, STRING
 from millstream.testing import TopologyTestDriver
 
 
-class Forgetful(Processor[str, str, str, str]):
+class MissingSuperCall(Processor[str, str, str, str]):
     def init(self, context: ProcessorContext[str, str]) -> None:
-        """Does not call that of its base."""
+        """Does not call the method of its base class."""
 
     def process(self, record: Record[str, str]) -> None:
         self.context.forward(record)
 
 
-class Misspelt(Processor[str, str, str, str]):
+class MisspelledStore(Processor[str, str, str, str]):
     def process(self, record: Record[str, str]) -> None:
         self.context.get_state_store("count")
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
         (
-            Forgetful,
-            r"Forgetful has no context yet.*begin with super\(\)\.init\(context\)\. Correct",
+            MissingSuperCall,
+            r"MissingSuperCall has no context yet.*start with super\(\)\.init\(context\)\. Fix",
         ),
         (
-            Misspelt,
+            MisspelledStore,
             r"no access to store 'count'\. It has: counts, totals\. Did you mean 'counts'\? .* "
-            r"connect it: name it in stores=",
+            r"connect a store, name it in stores=",
         ),
     ],
 )
-def test_what_was_forgotten_is_named(kind: type[Processor[str, str, str, str]], told: str) -> None:
+def test_error_explains_the_mistake(
+    kind: type[Processor[str, str, str, str]], message: str
+) -> None:
     builder = StreamsBuilder()
     for name in ("totals", "counts"):
         store = Stores.in_memory_key_value(name)
@@ -55,16 +57,16 @@ def test_what_was_forgotten_is_named(kind: type[Processor[str, str, str, str]], 
     words.process(kind, stores=["counts", "totals"]).to("out", key=STRING, value=STRING)
     with TopologyTestDriver(builder.build()) as driver:
         inputs = driver.create_input_topic("in", key=STRING, value=STRING)
-        with pytest.raises(ProcessingError, match=told):
+        with pytest.raises(ProcessingError, match=message):
             inputs.pipe_input("k", "v")
 
 
-class Careless(Processor[str, str, str, str]):
-    """Calls what a record cannot be blamed for, each value another one."""
+class InvalidCalls(Processor[str, str, str, str]):
+    """Makes an invalid call, a different one for each value."""
 
     def process(self, record: Record[str, str]) -> None:
         if record.value == "child":
-            self.context.forward(record, child="nobody")
+            self.context.forward(record, child="unknown")
         elif record.value == "store":
             self.context.get_state_store("counts")
         else:
@@ -72,24 +74,24 @@ class Careless(Processor[str, str, str, str]):
 
 
 @pytest.mark.parametrize(
-    ("value", "may_be_left_out"), [("child", False), ("store", False), ("other", True)]
+    ("value", "may_be_skipped"), [("child", False), ("store", False), ("other", True)]
 )
-def test_a_wrong_program_is_not_to_be_skipped(value: str, may_be_left_out: bool) -> None:
-    """A handler that leaves records out would drop every record for such a mistake."""
+def test_mistakes_of_the_program_cannot_be_skipped(value: str, may_be_skipped: bool) -> None:
+    """A handler that skips records would drop every record because of such a mistake."""
     builder = StreamsBuilder()
     words = builder.stream("in", key=STRING, value=STRING)
-    words.process(Careless).to("out", key=STRING, value=STRING)
+    words.process(InvalidCalls).to("out", key=STRING, value=STRING)
     with TopologyTestDriver(builder.build()) as driver:
         inputs = driver.create_input_topic("in", key=STRING, value=STRING)
-        with pytest.raises(ProcessingError) as told:
+        with pytest.raises(ProcessingError) as raised:
             inputs.pipe_input("k", value)
-    assert ("LogAndContinue" in str(told.value)) is may_be_left_out
-    # The place stands once.
-    assert str(told.value).count("node KSTREAM-PROCESSOR") == 1
+    assert ("LogAndContinue" in str(raised.value)) is may_be_skipped
+    # The location is given once.
+    assert str(raised.value).count("node KSTREAM-PROCESSOR") == 1
 
 
 @pytest.mark.parametrize("kind", [Processor, FixedKeyProcessor])
-def test_other_attributes_are_missed_as_usual(kind: Any) -> None:
+def test_other_missing_attributes_raise_as_usual(kind: Any) -> None:
     assert not hasattr(kind(), "counts")
     with pytest.raises(AttributeError, match=f"'{kind.__name__}' object has no attribute 'counts'"):
         kind().counts  # noqa: B018

@@ -1,4 +1,4 @@
-"""The ready-made timestamp extractors, in a queue: what becomes of records without a valid time."""
+"""Built-in timestamp extractors in a queue: records without a valid timestamp."""
 
 from __future__ import annotations
 
@@ -41,56 +41,62 @@ class Errors:
         self.drops += count
 
 
-def times(extractor: Any, *given: int) -> tuple[list[int], int]:
-    """The times of records that are processed, and how many are dropped."""
+def process(extractor: Any, *timestamps: int) -> tuple[list[int], int]:
+    """Return the timestamps of processed records, and the number of dropped records."""
     errors = Errors()
     place = TopicPartition("in", 0)
     queue = RecordQueue(place, "source", TaskId(0, 0), BYTES, BYTES, extractor, errors)
-    size = len(given)
-    queue.add(Raw([None] * size, [b"v"] * size, list(given), list(range(size))))
+    size = len(timestamps)
+    queue.add(Raw([None] * size, [b"v"] * size, list(timestamps), list(range(size))))
     found: list[int] = []
     while count := queue.available():
         found += queue.take(count).timestamps
     return found, errors.drops
 
 
-def test_valid_times_are_kept() -> None:
+def test_valid_timestamps_are_kept() -> None:
     for extractor in (
         FailOnInvalidTimestamp(),
         LogAndSkipOnInvalidTimestamp(),
         UsePartitionTimeOnInvalidTimestamp(),
     ):
-        assert times(extractor, 5, 0, 2**63 - 1) == ([5, 0, 2**63 - 1], 0)
+        assert process(extractor, 5, 0, 2**63 - 1) == ([5, 0, 2**63 - 1], 0)
 
 
-def test_skipped_ones_are_counted() -> None:
-    assert times(LogAndSkipOnInvalidTimestamp(), -1, 5, -7, 3) == ([5, 3], 2)
+def test_skipped_records_are_counted() -> None:
+    assert process(LogAndSkipOnInvalidTimestamp(), -1, 5, -7, 3) == ([5, 3], 2)
 
 
-def test_the_time_of_the_partition() -> None:
-    """The highest so far, not the last."""
-    assert times(UsePartitionTimeOnInvalidTimestamp(), 9, 5, -1, 3) == ([9, 5, 9, 3], 0)
+def test_partition_time_replaces_invalid_timestamps() -> None:
+    """The highest timestamp so far, not the last one."""
+    assert process(UsePartitionTimeOnInvalidTimestamp(), 9, 5, -1, 3) == ([9, 5, 9, 3], 0)
 
 
 @pytest.mark.parametrize(
-    ("extractor", "given", "told"),
+    ("extractor", "timestamps", "message"),
     [
-        (FailOnInvalidTimestamp(), (5, -1), "has the timestamp -1, which is not a time"),
-        (None, (5, -1), "has the timestamp -1, which is not a time"),
-        (UsePartitionTimeOnInvalidTimestamp(), (-1, 5), "no record of its partition had a valid"),
+        (FailOnInvalidTimestamp(), (5, -1), "has the invalid timestamp -1"),
+        (None, (5, -1), "has the invalid timestamp -1"),
+        (
+            UsePartitionTimeOnInvalidTimestamp(),
+            (-1, 5),
+            "no earlier record of its partition had a valid",
+        ),
     ],
 )
-def test_no_time_is_an_error(extractor: Any, given: tuple[int, int], told: str) -> None:
-    with pytest.raises(StreamsError, match=told) as raised:
-        times(extractor, *given)
+def test_invalid_timestamp_is_an_error(
+    extractor: Any, timestamps: tuple[int, int], message: str
+) -> None:
+    with pytest.raises(StreamsError, match=message) as raised:
+        process(extractor, *timestamps)
     assert "timestamp_extractor" in raised.value.message
-    assert (raised.value.topic, raised.value.offset) == ("in", given.index(-1))
+    assert (raised.value.topic, raised.value.offset) == ("in", timestamps.index(-1))
 
 
-def test_wall_clock() -> None:
-    found, _ = times(WallclockTimestampExtractor(), 5, -1)
+def test_wall_clock_extractor() -> None:
+    found, _ = process(WallclockTimestampExtractor(), 5, -1)
     assert min(found) > 1_700_000_000_000
 
 
-def test_an_extractor_of_that_kind_is_called_alone() -> None:
+def test_extractor_can_be_called_without_a_queue() -> None:
     assert LogAndSkipOnInvalidTimestamp()(Record("k", "v", 5), -1) == 5

@@ -1,4 +1,4 @@
-"""The state of an application, and the listener that hears of it."""
+"""The state of an application, and its listener."""
 
 from __future__ import annotations
 
@@ -8,61 +8,64 @@ import pytest
 from support.waiting import wait_for
 
 from millstream.clock import ManualClock
-from millstream.runtime.client_states import ClientStates
-from millstream.runtime.states import ClientState, ThreadState
+from millstream.runtime.states.client_states import ClientStateTracker
+from millstream.runtime.states.thread_states import ClientState, ThreadState
 
 REBALANCING, RUNNING = ClientState.REBALANCING, ClientState.RUNNING
 
 
 @pytest.fixture
-def states() -> ClientStates:
-    return ClientStates("shop", ManualClock())
+def states() -> ClientStateTracker:
+    return ClientStateTracker("shop", ManualClock())
 
 
-def test_a_slow_listener_holds_up_nobody_who_asks(states: ClientStates) -> None:
-    """Probes ask on the server's only loop: it would answer nothing until the listener is done."""
-    called, go_on = threading.Event(), threading.Event()
+def test_slow_listener_does_not_delay_readers_of_the_state(states: ClientStateTracker) -> None:
+    """Probes read the state in the server's event loop, which would block until the listener
+    returns."""
+    called, release = threading.Event(), threading.Event()
 
     def slow(new: ClientState, old: ClientState) -> None:
         called.set()
-        go_on.wait(20)
+        release.wait(20)
 
-    states.listen(slow)
-    changing = threading.Thread(target=states.become, args=(REBALANCING, "started"))
+    states.set_listener(slow)
+    changing = threading.Thread(target=states.try_transition, args=(REBALANCING, "started"))
     changing.start()
     assert called.wait(10)
-    asked: list[object] = []
-    asking = threading.Thread(target=lambda: asked.append((states.threads(), states.state)))
-    asking.start()
-    asking.join(5)
-    assert asked == [({}, REBALANCING)]
-    go_on.set()
+    results: list[object] = []
+    reading = threading.Thread(target=lambda: results.append((states.threads(), states.state)))
+    reading.start()
+    reading.join(5)
+    assert results == [({}, REBALANCING)]
+    release.set()
     changing.join()
 
 
-def test_the_listener_hears_of_one_change_after_the_other(states: ClientStates) -> None:
-    """From several threads, while the first call takes its time."""
-    heard: list[tuple[str, str]] = []
-    called, go_on = threading.Event(), threading.Event()
+def test_listener_is_called_for_one_change_after_the_other(states: ClientStateTracker) -> None:
+    """For changes in several threads, while the first call takes its time."""
+    calls: list[tuple[str, str]] = []
+    called, release = threading.Event(), threading.Event()
 
     def listener(new: ClientState, old: ClientState) -> None:
-        heard.append((old.name, new.name))
+        calls.append((old.name, new.name))
         called.set()
-        go_on.wait(20)
-        heard.append(("end of", new.name))
+        release.wait(20)
+        calls.append(("end of", new.name))
 
-    states.listen(listener)
-    first = threading.Thread(target=states.become, args=(REBALANCING, "started"))
+    states.set_listener(listener)
+    first = threading.Thread(target=states.try_transition, args=(REBALANCING, "started"))
     first.start()
     assert called.wait(10)
-    second = threading.Thread(target=states.thread_is, args=("t", ThreadState.RUNNING, "runs"))
+    second = threading.Thread(
+        target=states.set_thread_state, args=("t", ThreadState.RUNNING, "runs")
+    )
     second.start()
     wait_for(lambda: states.state is RUNNING, 10, "it runs")
-    assert heard == [("CREATED", "REBALANCING")]
-    go_on.set()
-    # Who waits for a state finds that the listener knows.
+    assert calls == [("CREATED", "REBALANCING")]
+    release.set()
+    # wait_for() returns after the call of the listener.
     assert states.wait_for(frozenset({RUNNING}), 10)
-    assert heard[1:] == [
+    assert calls[1:] == [
         ("end of", "REBALANCING"),
         ("REBALANCING", "RUNNING"),
         ("end of", "RUNNING"),
@@ -71,17 +74,17 @@ def test_the_listener_hears_of_one_change_after_the_other(states: ClientStates) 
     second.join()
 
 
-def test_a_listener_may_change_and_await_the_state_itself(states: ClientStates) -> None:
-    """As one does that closes the application, or waits until it runs."""
-    heard: list[str] = []
+def test_listener_can_change_and_await_the_state(states: ClientStateTracker) -> None:
+    """For example a listener that closes the application, or waits until it runs."""
+    calls: list[str] = []
 
     def listener(new: ClientState, old: ClientState) -> None:
-        heard.append(new.name)
+        calls.append(new.name)
         if new is REBALANCING:
-            states.become(ClientState.PENDING_SHUTDOWN, "the listener wants it")
+            states.try_transition(ClientState.PENDING_SHUTDOWN, "requested by the listener")
             assert states.wait_for(frozenset({ClientState.PENDING_SHUTDOWN}), 10)
-            heard.append("has waited")
+            calls.append("has waited")
 
-    states.listen(listener)
-    states.become(REBALANCING, "started")
-    assert heard == ["REBALANCING", "PENDING_SHUTDOWN", "has waited"]
+    states.set_listener(listener)
+    states.try_transition(REBALANCING, "started")
+    assert calls == ["REBALANCING", "PENDING_SHUTDOWN", "has waited"]

@@ -1,4 +1,4 @@
-"""Goal: what a host says of itself holds for its threads, and nothing else changes."""
+"""Environment variables of a worker host change the settings of its threads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from millstream.config import StreamsConfig
-from millstream.runtime.host import Host
+from millstream.config.streams_config import StreamsConfig
+from millstream.runtime.client_process import WorkerHost
 
 DRIVER, OTHER = uuid.UUID(int=1), uuid.UUID(int=2)
 
@@ -17,15 +17,17 @@ def config(**settings: Any) -> StreamsConfig:
     return StreamsConfig(application_id="app", bootstrap_servers="127.0.0.1:1", **settings)
 
 
-def test_a_host_that_says_nothing_changes_nothing() -> None:
-    given = config(client_tags={"zone": "a"}, consumer={"client.rack": "a"})
-    host = Host("one", environment={"MILLSTREAM_CLIENT_RACK": "", "MILLSTREAM_CLIENT_TAG_": "a"})
-    assert host.settings(given) is given
+def test_host_without_variables_changes_nothing() -> None:
+    configured = config(client_tags={"zone": "a"}, consumer={"client.rack": "a"})
+    host = WorkerHost(
+        "one", environment={"MILLSTREAM_CLIENT_RACK": "", "MILLSTREAM_CLIENT_TAG_": "a"}
+    )
+    assert host.settings(configured) is configured
 
 
-def test_a_host_knows_its_rack_and_tags_better_than_the_settings() -> None:
-    """They are the same for all hosts. What is said of one kind of consumer alone is left."""
-    host = Host(
+def test_rack_and_tags_of_a_host_override_the_settings() -> None:
+    """Settings are the same for all hosts. Those of one kind of consumer stay in effect."""
+    host = WorkerHost(
         "one",
         environment={
             "MILLSTREAM_CLIENT_RACK": "eu-1a",
@@ -34,33 +36,37 @@ def test_a_host_knows_its_rack_and_tags_better_than_the_settings() -> None:
             "OTHER": "b",
         },
     )
-    given = config(
+    configured = config(
         client_tags={"zone": "b", "cluster": "c"},
         consumer={"client.rack": "eu-1b", "max.poll.records": 7},
         restore_consumer={"client.rack": "eu-1c"},
     )
-    here = host.settings(given)
-    assert here.client_tags == {"zone": "a", "node": "n7", "cluster": "c"}
-    assert here.client_settings("main_consumer")["client.rack"] == "eu-1a"
-    assert here.client_settings("main_consumer")["max.poll.records"] == 7
-    assert here.client_settings("restore_consumer")["client.rack"] == "eu-1c"
+    result = host.settings(configured)
+    assert result.client_tags == {"zone": "a", "node": "n7", "cluster": "c"}
+    assert result.client_settings("main_consumer")["client.rack"] == "eu-1a"
+    assert result.client_settings("main_consumer")["max.poll.records"] == 7
+    assert result.client_settings("restore_consumer")["client.rack"] == "eu-1c"
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("configured", "expected"),
     [({}, "one"), ({"host": "mine"}, "mine"), ({"zone": "a"}, "one")],
 )
-def test_its_name_is_a_tag_where_copies_are_spread_by_it(given: dict[str, str], told: str) -> None:
-    here = Host("one").settings(config(client_tags=given, rack_aware_assignment_tags=("host",)))
-    assert here.client_tags == {**given, "host": told}
+def test_host_name_is_a_tag_if_standbys_are_spread_by_host(
+    configured: dict[str, str], expected: str
+) -> None:
+    result = WorkerHost("one").settings(
+        config(client_tags=configured, rack_aware_assignment_tags=("host",))
+    )
+    assert result.client_tags == {**configured, "host": expected}
 
 
 def test_without_a_folder_a_client_is_a_driver_on_a_host() -> None:
-    hosts = [Host("one", "x"), Host("one", "y"), Host("two", "x")]
+    hosts = [WorkerHost("one", "x"), WorkerHost("one", "y"), WorkerHost("two", "x")]
     ids = {host.process_id_of(driver) for host in hosts for driver in (DRIVER, OTHER)}
     assert len(ids) == 6
-    assert Host("one", "x").process_id_of(DRIVER) in ids
+    assert WorkerHost("one", "x").process_id_of(DRIVER) in ids
 
 
-def test_this_host_is_the_same_for_all_who_ask() -> None:
-    assert Host.here().process_id_of(DRIVER) == Host.here().process_id_of(DRIVER)
+def test_current_host_is_always_the_same() -> None:
+    assert WorkerHost.here().process_id_of(DRIVER) == WorkerHost.here().process_id_of(DRIVER)

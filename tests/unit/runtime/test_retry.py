@@ -1,4 +1,4 @@
-"""What fails is tried again with growing pauses, and not for ever."""
+"""Retries have growing pauses and a timeout."""
 
 import logging
 
@@ -7,11 +7,11 @@ import pytest
 from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError, LockError, UnknownTopicError
 from millstream.record import TaskId
-from millstream.runtime.retry import LockRetry, Retry
+from millstream.runtime.retry import LockRetry, RetrySchedule
 
 
-def pauses_of(retry: Retry, clock: ManualClock, count: int) -> list[int]:
-    """How long it waits after each of so many failures, in ms."""
+def pauses_of(retry: RetrySchedule, clock: ManualClock, count: int) -> list[int]:
+    """Return the pauses after the given number of failures, in ms."""
     pauses = []
     for _ in range(count):
         assert retry.is_due
@@ -23,20 +23,20 @@ def pauses_of(retry: Retry, clock: ManualClock, count: int) -> list[int]:
     return pauses
 
 
-def test_pauses_grow_and_end_with_success() -> None:
+def test_pauses_grow_until_a_success() -> None:
     clock = ManualClock()
-    retry = Retry("opening", clock, 100_000)
+    retry = RetrySchedule("opening", clock, 100_000)
     pauses = pauses_of(retry, clock, 7)
     assert pauses == [100, 200, 400, 800, 1_600, 2_000, 2_000]
-    retry.worked()
+    retry.succeeded()
     retry.failed(ValueError("again"))
     clock.advance(100)
     assert retry.is_due
 
 
-def test_raises_the_error_once_it_has_failed_for_too_long() -> None:
+def test_error_is_raised_after_the_timeout() -> None:
     clock = ManualClock()
-    retry = Retry("asking", clock, 1_000)
+    retry = RetrySchedule("requesting", clock, 1_000)
     retry.failed(ValueError("first"))
     clock.advance(999)
     retry.failed(ValueError("second"))
@@ -45,12 +45,12 @@ def test_raises_the_error_once_it_has_failed_for_too_long() -> None:
         retry.failed(ValueError("third"))
 
 
-def test_a_timeout_of_zero_forbids_retries_and_any_other_allows_one() -> None:
-    """`task.timeout.ms`, also where a single try takes longer than the timeout."""
+def test_timeout_of_zero_forbids_retries_and_any_other_allows_one() -> None:
+    """For `task.timeout.ms`, also if a single attempt takes longer than the timeout."""
     with pytest.raises(BrokerUnavailableError):
-        Retry("asking", ManualClock(), 0).failed(BrokerUnavailableError("no answer"))
+        RetrySchedule("requesting", ManualClock(), 0).failed(BrokerUnavailableError("no answer"))
     clock = ManualClock()
-    retry = Retry("asking", clock, 1)
+    retry = RetrySchedule("requesting", clock, 1)
     clock.advance(3_000)
     retry.failed(BrokerUnavailableError("no answer"))
     clock.advance(3_000)
@@ -58,40 +58,40 @@ def test_a_timeout_of_zero_forbids_retries_and_any_other_allows_one() -> None:
         retry.failed(BrokerUnavailableError("no answer"))
 
 
-def test_a_topic_that_is_new_is_looked_for_even_with_a_timeout_of_zero() -> None:
+def test_new_topic_is_retried_even_with_a_timeout_of_zero() -> None:
     clock = ManualClock()
-    retry = Retry("asking", clock, 0)
+    retry = RetrySchedule("requesting", clock, 0)
     for _ in range(5):
-        retry.failed(UnknownTopicError("who?", topic="new"))
+        retry.failed(UnknownTopicError("unknown", topic="new"))
         clock.advance(1_000)
     with pytest.raises(UnknownTopicError):
-        retry.failed(UnknownTopicError("who?", topic="new"))
+        retry.failed(UnknownTopicError("unknown", topic="new"))
 
 
-def test_a_lock_is_tried_often_and_told_of_seldom(caplog: pytest.LogCaptureFixture) -> None:
+def test_lock_is_retried_often_and_logged_rarely(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     with caplog.at_level(logging.INFO):
         pauses = pauses_of(LockRetry("opening task 0_1", clock, 300_000), clock, 100)
     assert pauses == [100, 200, 400] + 97 * [500]
     assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
-        ("INFO", "opening task 0_1 did not work, trying again: locked"),
+        ("INFO", "opening task 0_1 failed, retrying: locked"),
         *(
-            ("WARNING", f"opening task 0_1 has not worked for {seconds} s: locked")
+            ("WARNING", f"opening task 0_1 has been failing for {seconds} s: locked")
             for seconds in (10, 20, 30, 40)
         ),
     ]
 
 
 @pytest.mark.parametrize(("timeout_ms", "waits_s"), [(300_000, 300), (0, 30)])
-def test_a_lock_is_waited_for_but_not_for_ever(timeout_ms: int, waits_s: int) -> None:
-    """Also where no retries are wanted, its holder may be closing just now."""
+def test_wait_for_a_lock_has_a_timeout(timeout_ms: int, waits_s: int) -> None:
+    """Also without retries, since the holder may be closing at the moment."""
     clock = ManualClock()
     retry = LockRetry("opening task 0_1", clock, timeout_ms)
     retry.failed(LockError("held"))
     clock.advance(waits_s * 1_000 - 1)
     retry.failed(LockError("held"))
     clock.advance(1)
-    what = rf"Gave up opening task 0_1 after {waits_s} s\. Process 7 holds it\."
-    with pytest.raises(LockError, match=what) as raised:
+    message = rf"Gave up opening task 0_1 after {waits_s} s\. Process 7 holds it\."
+    with pytest.raises(LockError, match=message) as raised:
         retry.failed(LockError("Process 7 holds it.", task_id=TaskId(0, 1)))
     assert raised.value.task_id == TaskId(0, 1)

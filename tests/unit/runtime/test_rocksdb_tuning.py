@@ -1,4 +1,4 @@
-"""The user's say in how RocksDB is opened arrives there, or is told what is wrong with it."""
+"""The config setter of RocksDB: its options take effect, and its errors are explained."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millstream import (
     StreamsConfig,
     Topology,
 )
-from millstream.runtime.check import check_topology
+from millstream.runtime.start.topology_checks import check_topology
 from millstream.serdes import STRING
 from millstream.testing import TopologyTestDriver
 
@@ -47,23 +47,23 @@ def topology() -> Topology:
     return builder.build()
 
 
-def sized(store: str, options: Options, given: StreamsConfig) -> None:
-    assert given.application_id == "tuned"
+def set_sizes(store: str, options: Options, streams_config: StreamsConfig) -> None:
+    assert streams_config.application_id == "tuned"
     options.set_write_buffer_size(SIZES[store])
-    # What keeps data and offset together is not the user's to change.
+    # The option that keeps data and offset together cannot be changed.
     options.set_atomic_flush(False)
 
 
-class Sized:
-    def set_config(self, store: str, options: Options, given: StreamsConfig) -> None:
-        sized(store, options, given)
+class SizeSetter:
+    def set_config(self, store: str, options: Options, streams_config: StreamsConfig) -> None:
+        set_sizes(store, options, streams_config)
 
 
-@pytest.mark.parametrize("setter", [sized, Sized, Sized()])
-def test_options_arrive_in_every_persistent_store(
+@pytest.mark.parametrize("setter", [set_sizes, SizeSetter, SizeSetter()])
+def test_options_take_effect_in_every_persistent_store(
     setter: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Read from what RocksDB itself writes down; global stores included."""
+    """Read from the files that RocksDB writes. Global stores are included."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with TopologyTestDriver(topology(), config(setter)) as driver:
         driver.create_input_topic("words", key=STRING, value=STRING).pipe_input("a", "b")
@@ -74,33 +74,33 @@ def test_options_arrive_in_every_persistent_store(
         assert "atomic_flush=true" in found[store]
 
 
-def fails(store: str, options: Options, given: StreamsConfig) -> None:
+def fail(store: str, options: Options, streams_config: StreamsConfig) -> None:
     raise ValueError("no such cache")
 
 
-def test_a_setter_that_fails_names_the_store() -> None:
+def test_error_of_a_failing_setter_names_the_store() -> None:
     with pytest.raises(
         ConfigError, match=r"failed for store .* ValueError: no such cache"
     ) as raised:
-        TopologyTestDriver(topology(), config(fails))
+        TopologyTestDriver(topology(), config(fail))
     assert isinstance(raised.value.__cause__, ValueError)
 
 
-def contradicts(store: str, options: Options, given: StreamsConfig) -> None:
-    # Not together with an atomic flush.
+def set_conflicting_option(store: str, options: Options, streams_config: StreamsConfig) -> None:
+    # Cannot be combined with an atomic flush.
     options.set_enable_pipelined_write(True)
 
 
-def test_options_that_rocksdb_refuses_name_the_store() -> None:
-    with pytest.raises(ConfigError, match=r"refuses the options .* store .*atomic_flush"):
-        TopologyTestDriver(topology(), config(contradicts))
+def test_error_about_options_that_rocksdb_rejects_names_the_store() -> None:
+    with pytest.raises(ConfigError, match=r"rejected the options .* store .*atomic_flush"):
+        TopologyTestDriver(topology(), config(set_conflicting_option))
 
 
 @pytest.mark.parametrize("setter", [5, object()])
-def test_what_cannot_be_called_is_refused_before_the_start(setter: object) -> None:
+def test_invalid_setter_is_rejected_before_the_start(setter: object) -> None:
     with pytest.raises(ConfigError, match="must be a function"):
         check_topology(topology(), config(setter))
 
 
-def test_a_function_is_fine() -> None:
-    check_topology(topology(), config(sized))
+def test_function_is_a_valid_setter() -> None:
+    check_topology(topology(), config(set_sizes))

@@ -1,4 +1,4 @@
-"""The story of a state machine is for people to read."""
+"""The history of a state machine is readable."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.errors import IllegalStateError
-from millstream.runtime.state_machine import StateMachine
-from millstream.runtime.states import CLIENT_STATES, ClientState
+from millstream.runtime.states.thread_states import CLIENT_STATES, ClientState, StateMachine
 
 
-def test_the_story_has_times_of_day() -> None:
-    """Goal: times as people's clocks show them, not milliseconds since 1970."""
+def test_history_has_times_of_day() -> None:
+    """Local times, not milliseconds since 1970."""
     at = time.mktime((2026, 1, 31, 14, 31, 7, 0, 0, -1))
     clock = ManualClock(int(at) * 1_000 + 42)
     machine = StateMachine("Application shop", ClientState.CREATED, CLIENT_STATES, clock)
-    machine.transition_to(ClientState.REBALANCING, "told to start")
-    assert machine.story == ["14:31:07.042 CREATED to REBALANCING: told to start"]
+    machine.transition_to(ClientState.REBALANCING, "start requested")
+    assert machine.history == ["14:31:07.042 CREATED to REBALANCING: start requested"]
     with pytest.raises(IllegalStateError, match="14:31:07"):
-        machine.transition_to(ClientState.NOT_RUNNING, "a leap")
+        machine.transition_to(ClientState.NOT_RUNNING, "invalid")

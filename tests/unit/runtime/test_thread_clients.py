@@ -1,4 +1,4 @@
-"""The clients of a thread do what the settings say."""
+"""The clients of a thread follow the settings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from uuid import uuid4
 
 import pytest
 
-from millstream.clock import SystemClock
-from millstream.config import StreamsConfig
+from millstream.clock import SystemClock, Waker
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import BrokerUnavailableError, ConfigError
+from millstream.runtime.client_process import ThreadIdentity
 from millstream.runtime.thread_clients import ThreadClients
-from millstream.runtime.thread_identity import ThreadIdentity
-from millstream.waker import Waker
 
 
 @pytest.fixture
@@ -26,20 +25,20 @@ def clients() -> Iterator[ThreadClients]:
         task_timeout_ms=400,
         producer={"max.block.ms": 100, "queue.buffering.max.messages": 1},
     )
-    opened = ThreadClients(
+    thread_clients = ThreadClients(
         config, ThreadIdentity("shop-1", 1, uuid4()), SystemClock(), False, Waker()
     )
-    # No broker is there to tell how large a batch the topic takes.
-    opened.producer._most_bytes["out"] = None
-    yield opened
-    opened.producer.close(0)
-    opened.close()
+    # There is no broker to return the maximum batch size of the topic.
+    thread_clients.producer._max_bytes["out"] = None
+    yield thread_clients
+    thread_clients.producer.close(0)
+    thread_clients.close()
 
 
-def test_a_full_queue_is_waited_out_by_the_settings(
+def test_wait_for_a_full_queue_follows_the_settings(
     clients: ThreadClients, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Aim: max.block.ms and task.timeout.ms reach the producer."""
+    """max.block.ms and task.timeout.ms reach the producer."""
     clients.producer.send("out", None, b"k", b"v", 1)
     began = time.monotonic()
     with pytest.raises(BrokerUnavailableError, match="queue has been full for"):
@@ -48,27 +47,27 @@ def test_a_full_queue_is_waited_out_by_the_settings(
     assert sum("waits for room" in message for message in caplog.messages) >= 2
 
 
-def test_a_thread_says_how_records_go(
+def test_thread_logs_whether_the_extension_is_used(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, with the reason where the C extension is not used; who insists on it is refused."""
+    """Once, with the reason if it is not used. Requiring a missing extension raises an error."""
     caplog.set_level(logging.INFO)
     monkeypatch.setitem(sys.modules, "millstream_speedups", None)
 
-    def opened(speedups: bool | None) -> ThreadClients:
+    def thread_clients(speedups: bool | None) -> ThreadClients:
         config = StreamsConfig(
             application_id="shop", bootstrap_servers="127.0.0.1:9", speedups=speedups
         )
         identity = ThreadIdentity("shop-1", 1, uuid4())
         return ThreadClients(config, identity, SystemClock(), False, Waker())
 
-    for speedups, why in (
+    for speedups, reason in (
         (None, "millstream-speedups is not installed"),
         (False, "speedups=False"),
     ):
         caplog.clear()
-        opened(speedups).close()
-        told = [line for line in caplog.messages if "records are read and written" in line]
-        assert told == [f"shop-1: records are read and written one by one, since {why}"]
+        thread_clients(speedups).close()
+        messages = [line for line in caplog.messages if "records are read and written" in line]
+        assert messages == [f"shop-1: records are read and written one by one, since {reason}"]
     with pytest.raises(ConfigError, match="pip install"):
-        opened(True)
+        thread_clients(True)

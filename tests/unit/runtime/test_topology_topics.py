@@ -1,4 +1,4 @@
-"""Where each topic of a topology is read from when nothing is committed."""
+"""Reset policies of the topics of a topology."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millstream import StreamsBuilder, StreamsConfig
-from millstream.runtime.topology_topics import reset_policy
+from millstream.runtime.start.topology_topics import reset_policy
 from millstream.serdes import STRING
 
 
@@ -26,9 +26,9 @@ def config(**settings: Any) -> StreamsConfig:
         ({"consumer": {"auto.offset.reset": timedelta(hours=1)}}, timedelta(hours=1)),
     ],
 )
-def test_the_most_specific_policy_counts(given: dict[str, Any], expected: str | timedelta) -> None:
-    """The source's own, by name or by pattern, then the config's. Repartition topics lose nothing:
-    what is in them was never processed. A default is nobody's choice."""
+def test_most_specific_policy_is_used(given: dict[str, Any], expected: str | timedelta) -> None:
+    """The policy of the source, by name or by pattern, precedes that of the config. Repartition
+    topics lose nothing: none of their records was processed. A default is not explicit."""
     builder = StreamsBuilder()
     patterned = builder.stream(re.compile("logs-.*"), key=STRING, value=STRING, offset_reset="none")
     day = timedelta(days=1)

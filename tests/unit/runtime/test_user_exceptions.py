@@ -1,4 +1,4 @@
-"""Exceptions of user code of every kind: their place is in the error, and nothing hangs."""
+"""Exceptions of user code of every kind: errors contain their origin, and nothing hangs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from millstream import Materialized, Processor, PunctuationType, StreamsBuilder, StreamsConfig
 from millstream.errors import (
-    MOST_CHARS,
+    MAX_CHARS,
     IllegalStateError,
     ProcessingError,
     StreamsError,
@@ -22,14 +22,14 @@ from millstream.errors import (
     text_of,
 )
 from millstream.processor.handlers import LogAndContinueProcessingExceptionHandler
-from millstream.runtime.control import ThreadFailed
-from millstream.runtime.whereabouts import raised_by_user_code
+from millstream.runtime.stack_inspection import raised_by_user_code
+from millstream.runtime.thread_control import ThreadFailed
 from millstream.serdes import STRING, Serde
 from millstream.spark.connection.messages import (
     MAX_DATA_BYTES,
     ShippedError,
     ThreadExit,
-    Undeliverable,
+    UndeliverableObject,
     decode_value,
     encode_value,
 )
@@ -81,7 +81,7 @@ class VerboseError(Exception):
         super().__init__("x" * 5_000_000)
 
 
-ODD: dict[str, Callable[[], Exception]] = {
+UNUSUAL_ERRORS: dict[str, Callable[[], Exception]] = {
     "no text": NoTextError,
     "no repr": NoReprError,
     "no pickle": NoPickleError,
@@ -92,7 +92,7 @@ ODD: dict[str, Callable[[], Exception]] = {
 }
 
 
-def raised(error: BaseException) -> Callable[..., Any]:
+def raising_function(error: BaseException) -> Callable[..., Any]:
     def raising(*_: Any) -> Any:
         raise error
 
@@ -116,11 +116,13 @@ class Raising(Processor[str, str, str, str]):
 
 
 def builder(function: Callable[..., Any], where: str) -> StreamsBuilder:
-    """A topology in which a function of the user's is called at a place."""
-    made = StreamsBuilder()
+    """Return a topology that calls a user function in the given place."""
+    topology_builder = StreamsBuilder()
     value = Serde(lambda t, v: v.encode(), function) if where == "deserializer" else STRING
     extractor = function if where == "extractor" else None
-    stream: Any = made.stream("in", key=STRING, value=value, timestamp_extractor=extractor)
+    stream: Any = topology_builder.stream(
+        "in", key=STRING, value=value, timestamp_extractor=extractor
+    )
     if where == "map_values":
         stream = stream.map_values(function)
     elif where == "process":
@@ -130,9 +132,11 @@ def builder(function: Callable[..., Any], where: str) -> StreamsBuilder:
     elif where == "aggregate":
         counts = stream.group_by_key().aggregate(str, function, store=Materialized(value=STRING))
         stream = counts.to_stream()
-    written = Serde(function, lambda t, d: d.decode()) if where == "serializer" else STRING
-    stream.to("out", key=STRING, value=written, partitioner=function if where == "sink" else None)
-    return made
+    output_serde = Serde(function, lambda t, d: d.decode()) if where == "serializer" else STRING
+    stream.to(
+        "out", key=STRING, value=output_serde, partitioner=function if where == "sink" else None
+    )
+    return topology_builder
 
 
 def run(function: Callable[..., Any], where: str, **settings: Any) -> None:
@@ -149,26 +153,26 @@ PLACES = (
 )
 
 
-@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("kind", UNUSUAL_ERRORS)
 @pytest.mark.parametrize("where", PLACES)
-def test_the_place_is_in_the_error_whatever_was_raised(where: str, kind: str) -> None:
-    """Goal: an exception that cannot be shown does not take the place of its record along."""
+def test_error_contains_its_origin_for_every_exception(where: str, kind: str) -> None:
+    """An exception that cannot be formatted must not hide the origin of its record."""
     with pytest.raises(StreamsError) as caught:
-        run(raised(ODD[kind]()), where)
+        run(raising_function(UNUSUAL_ERRORS[kind]()), where)
     error = caught.value
     assert (error.topic, error.partition, error.offset) == ("in", 0, 0)
     assert error.node
     assert str(error.task_id) == "0_0"
     assert "topic in, partition 0, offset 0" in str(error)
-    assert len(str(error)) < 3 * MOST_CHARS
+    assert len(str(error)) < 3 * MAX_CHARS
 
 
-@pytest.mark.parametrize("kind", ODD)
-def test_records_are_left_out_whatever_was_raised(kind: str) -> None:
-    """Goal: CONTINUE holds for exceptions that cannot be shown; a dead letter can be made."""
+@pytest.mark.parametrize("kind", UNUSUAL_ERRORS)
+def test_records_are_skipped_for_every_exception(kind: str) -> None:
+    """CONTINUE applies to exceptions that cannot be formatted; there is a dead letter."""
     handler = LogAndContinueProcessingExceptionHandler()
     run(
-        raised(ODD[kind]()),
+        raising_function(UNUSUAL_ERRORS[kind]()),
         "map_values",
         processing_exception_handler=handler,
         errors_dead_letter_queue_topic_name="dead",
@@ -180,21 +184,23 @@ STOPS: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit, asyncio
 
 @pytest.mark.parametrize("stop", STOPS)
 @pytest.mark.parametrize("where", [*PLACES, "punctuator"])
-def test_a_driver_closes_after_what_is_no_exception(where: str, stop: type[BaseException]) -> None:
-    """Goal: Ctrl-C and sys.exit() in user code end a test, in which close() waited for ever."""
+def test_driver_closes_after_a_base_exception(where: str, stop: type[BaseException]) -> None:
+    """Ctrl-C and sys.exit() in user code end a test. Detects a close() that waits forever."""
     with pytest.raises(stop):
-        run(raised(stop(1)), where)
+        run(raising_function(stop(1)), where)
 
 
 @pytest.mark.parametrize("stop", STOPS)
-def test_a_driver_is_given_up_after_what_is_no_exception(stop: type[BaseException]) -> None:
-    """Goal: a record that was interrupted is neither committed nor followed by others."""
+def test_driver_fails_after_a_base_exception(stop: type[BaseException]) -> None:
+    """An interrupted record is neither committed nor followed by others."""
     config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
-    with TopologyTestDriver(builder(raised(stop(1)), "map_values").build(), config) as driver:
+    with TopologyTestDriver(
+        builder(raising_function(stop(1)), "map_values").build(), config
+    ) as driver:
         source = driver.create_input_topic("in", key=STRING, value=STRING)
         with pytest.raises(stop):
             source.pipe_input("k", "a")
-        with pytest.raises(IllegalStateError, match="failed before"):
+        with pytest.raises(IllegalStateError, match="topology has failed"):
             source.pipe_input("k", "b")
 
 
@@ -203,17 +209,17 @@ def exits(*_: Any) -> Any:
 
 
 @pytest.mark.parametrize("where", [*PLACES, "punctuator"])
-def test_sys_exit_is_told_as_the_users(where: str) -> None:
-    """Goal: the function that called sys.exit(), its line and record; it is no defect of ours."""
+def test_sys_exit_is_reported_as_user_code(where: str) -> None:
+    """The error names the function that called sys.exit(), its line and its record."""
     with pytest.raises(SystemExit) as caught:
         run(exits, where)
     error = raised_by_user_code(caught.value)
-    told = str(error)
+    message = str(error)
     name = "<lambda>" if where == "punctuator" else "exits"
     if where == "process":
         name = "Raising.process"
-    assert f"{name} ({__file__}:" in told
-    assert "raised SystemExit: enough" in told
+    assert f"{name} ({__file__}:" in message
+    assert "raised SystemExit: enough" in message
     assert error.__cause__ is caught.value
     assert error.node is not None
     if where not in ("punctuator", "serializer"):
@@ -221,37 +227,35 @@ def test_sys_exit_is_told_as_the_users(where: str) -> None:
         assert error.offset == (None if where == "deserializer" else 0)
 
 
-def there_and_back(value: Any) -> Any:
+def round_trip(value: Any) -> Any:
     data = encode_value(value)
     assert len(data) <= MAX_DATA_BYTES
     return decode_value(data)
 
 
-@pytest.mark.parametrize("kind", [*ODD, "huge"])
+@pytest.mark.parametrize("kind", [*UNUSUAL_ERRORS, "huge"])
 @pytest.mark.parametrize("wrap", [lambda e: ThreadExit("error", e), ThreadFailed])
-def test_a_thread_that_failed_says_so_whatever_it_failed_of(
-    kind: str, wrap: Callable[[Any], Any]
-) -> None:
-    """Goal: the driver learns of the end, and does not start the thread again for no reason."""
-    cause = {**ODD, "huge": HugeError}[kind]()
+def test_failed_thread_reports_every_exception(kind: str, wrap: Callable[[Any], Any]) -> None:
+    """The driver must receive the failure, and not restart the thread without a reason."""
+    cause = {**UNUSUAL_ERRORS, "huge": HugeError}[kind]()
     error = ProcessingError("User code failed.", topic="in", partition=0, offset=7, node="n")
     error.__cause__ = cause
-    arrived = there_and_back(wrap(error))
-    assert not isinstance(arrived, Undeliverable)
+    arrived = round_trip(wrap(error))
+    assert not isinstance(arrived, UndeliverableObject)
     assert isinstance(arrived.error, ProcessingError)
     assert (arrived.error.topic, arrived.error.offset) == ("in", 7)
     assert arrived.error.__cause__ is not None
 
 
-def test_a_huge_exception_arrives_as_its_text() -> None:
+def test_huge_exception_arrives_as_its_text() -> None:
     error = ShippedError.of(HugeError()).restore()
     assert "HugeError: the batch has a hole" in str(error)
-    assert "bytes, and at most" in str(error)
+    assert "bytes exceed the limit of" in str(error)
     assert len(pickle.dumps(ShippedError.of(HugeError()))) < 100_000
 
 
-def test_texts_are_made_of_anything() -> None:
+def test_every_exception_has_a_text() -> None:
     assert text_of(ValueError("plain")) == "plain"
     assert "NoTextError" in text_of(NoTextError())
     assert "RuntimeError" in repr_of(NoReprError())
-    assert len(text_of(VerboseError())) < MOST_CHARS + 100
+    assert len(text_of(VerboseError())) < MAX_CHARS + 100

@@ -1,4 +1,4 @@
-"""The ready-made serdes write the bytes that Kafka's Java serdes write.
+"""The built-in serdes write the same bytes as Kafka's Java serdes.
 
 The hex strings were printed by the serializers of kafka-clients 4.3.1.
 """
@@ -77,8 +77,8 @@ _VECTORS: list[tuple[Serde[Any], Any, str]] = [
 
 
 @pytest.mark.parametrize(("serde", "value", "expected"), _VECTORS)
-def test_bytes_are_those_of_java(serde: Serde[Any], value: Any, expected: str) -> None:
-    """Aim: a Java application reads what Python wrote, and the reverse, one or many at a time."""
+def test_bytes_equal_those_of_java(serde: Serde[Any], value: Any, expected: str) -> None:
+    """For single values and batches, in both directions."""
     data = bytes.fromhex(expected)
     assert serde.serialize("t", value) == data
     assert serde.serialize_many("t", [value, value]) == [data, data]
@@ -88,8 +88,8 @@ def test_bytes_are_those_of_java(serde: Serde[Any], value: Any, expected: str) -
     assert repr(serde.deserialize_many("t", [data, None])) == repr([value, None])
 
 
-def test_every_nan_is_written_as_one() -> None:
-    """Aim: DoubleSerializer writes one NaN; arithmetic gives NaNs with a sign, which differ."""
+def test_all_nans_are_written_as_the_canonical_nan() -> None:
+    """As DoubleSerializer does; arithmetic can produce NaNs with other bits."""
     odd_nan = struct.unpack(">d", bytes.fromhex("fff8000000000001"))[0]
     nan = bytes.fromhex("7ff8000000000000")
     assert DOUBLE.serialize("t", odd_nan) == nan
@@ -105,7 +105,7 @@ def test_every_nan_is_written_as_one() -> None:
         ("41ff42", "A�B"),
         ("c0af", "��"),
         ("e282", "�"),
-        ("eda080", "�"),  # Python alone would say three.
+        ("eda080", "�"),  # Python alone would decode three.
         ("eda0", "�"),
         ("eda041", "�A"),
         ("edbfbfeda0bd41", "��A"),
@@ -113,14 +113,14 @@ def test_every_nan_is_written_as_one() -> None:
         ("f5808080", "����"),
     ],
 )
-def test_malformed_text_is_replaced_as_java_does(data: str, expected: str) -> None:
-    """Aim: text which is not UTF-8 gives the String that Java's decoder gives."""
+def test_malformed_text_is_replaced_as_in_java(data: str, expected: str) -> None:
+    """Invalid UTF-8 becomes the String that Java's decoder returns."""
     raw = bytes.fromhex(data)
     assert STRING.deserialize("t", raw) == expected
     assert STRING.deserialize_many("t", [b"ok", raw, None]) == ["ok", expected, None]
 
 
-def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
-    """Aim: as String.getBytes(UTF_8) does."""
+def test_an_unpaired_surrogate_becomes_a_question_mark() -> None:
+    """As in String.getBytes(UTF_8)."""
     assert STRING.serialize("t", "a\ud800b") == b"a?b"
     assert STRING.serialize_many("t", [None, "a\ud800b", "c"]) == [None, b"a?b", b"c"]

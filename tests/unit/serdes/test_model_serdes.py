@@ -1,4 +1,4 @@
-"""`json_of` of pydantic's models, and types that are refused where the serde is made."""
+"""`json_of` for pydantic models, and unsupported types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millstream import Materialized, StreamsBuilder
 from millstream.errors import BatchSerializationError, SerializationError
 from millstream.serdes import STRING, json_of, msgpack_of
 from millstream.testing import TopologyTestDriver
-from millstream.tools.shapes import differences, shape_of
+from millstream.tools.serde_shapes import differences, shape_of
 
 
 class Line(pydantic.BaseModel):
@@ -58,8 +58,8 @@ _ORDER = Order(user="ann", lines=[Line(item="tea", count=2)], placedBy="bob")
 _BYTES = b'{"user":"ann","lines":[{"item":"tea","count":2}],"placedBy":"bob"}'
 
 
-def test_models_of_pydantic_are_read_and_written() -> None:
-    """Under the names of the fields' aliases, by which pydantic reads them."""
+def test_pydantic_models_are_read_and_written() -> None:
+    """With the aliases of their fields."""
     serde = json_of(Order)
     assert serde.serialize("orders", _ORDER) == _BYTES
     assert serde.deserialize("orders", _BYTES) == _ORDER
@@ -70,23 +70,23 @@ def test_models_of_pydantic_are_read_and_written() -> None:
     assert whole.deserialize("t", whole.serialize("t", Orders([_ORDER]))) == Orders([_ORDER])
 
 
-def test_models_are_checked() -> None:
-    """What pydantic refuses is a SerializationError with its reason and place."""
+def test_models_are_validated() -> None:
+    """A validation error is a SerializationError with the reason and the location."""
     serde = json_of(Order)
     with pytest.raises(
         SerializationError,
-        match=r"json_of\(Order\).*: lines.0.count: Input should be greater than 0\. Prob",
+        match=r"json_of\(Order\).*: lines.0.count: Input should be greater than 0\. The data",
     ):
         serde.deserialize("orders", b'{"user":"ann","lines":[{"item":"tea","count":0}]}')
     with pytest.raises(BatchSerializationError, match=r"json_of\(Order\).*user") as caught:
         serde.deserialize_many("orders", [_BYTES, b"{}"])
     assert (caught.value.index, caught.value.done) == (1, [_ORDER])
     other: Any = Line(item="tea", count=1)
-    with pytest.raises(SerializationError, match="it takes Order"):
+    with pytest.raises(SerializationError, match="it requires Order"):
         serde.serialize("orders", other)
 
 
-def test_serdes_of_models_are_equal_and_travel() -> None:
+def test_serdes_of_models_are_equal_and_picklable() -> None:
     other: Any = json_of(Line)
     assert json_of(Order) == json_of(Order)
     assert json_of(Order) != other
@@ -96,7 +96,8 @@ def test_serdes_of_models_are_equal_and_travel() -> None:
 
 
 def test_a_model_of_the_main_script_reaches_another_process(tmp_path: Path) -> None:
-    """Classes of the main script travel as code, where pydantic makes its validators anew."""
+    """Classes of the main script are pickled by value, and pydantic builds their validators
+    again."""
     script = tmp_path / "main.py"
     script.write_text(
         "import sys, cloudpickle, pydantic\n"
@@ -114,7 +115,7 @@ def test_a_model_of_the_main_script_reaches_another_process(tmp_path: Path) -> N
 
 
 def test_models_in_a_topology() -> None:
-    """Aggregates that change in place are kept as they were written."""
+    """Aggregates that change in place are stored as they were written."""
     builder = StreamsBuilder()
     orders = builder.stream("in", key=STRING, value=json_of(Line))
 
@@ -132,8 +133,8 @@ def test_models_in_a_topology() -> None:
     assert [line.count for line in kept.value.lines] == [1, 2]
 
 
-def test_upgrade_check_compares_models() -> None:
-    """The fields of models have a shape, as those of structs do."""
+def test_the_upgrade_check_compares_models() -> None:
+    """The fields of models have a shape, like those of structs."""
 
     class Later(pydantic.BaseModel):
         user: str
@@ -145,39 +146,39 @@ def test_upgrade_check_compares_models() -> None:
     assert new is not None
     found = {each.what: each.readable for each in differences(old, new)}
     assert found["placedBy was string and would be integer"] is False
-    assert found["field placedBy may be missing, and would be needed"] is False
+    assert found["field placedBy may be missing, but would be required"] is False
 
 
 @pytest.mark.parametrize("maker", [json_of, msgpack_of])
 @pytest.mark.parametrize(
-    ("of", "why"),
+    ("of", "reason"),
     [
-        ("Order", r"takes a type, and 'Order' is its name: give the class itself"),
+        ("Order", r"requires a type, but 'Order' is a name: pass the class itself"),
         (5, r"\(5\): the type cannot be read and written: Type '5' is not supported"),
         (Plain, r"\(Plain\): the type cannot .* Plain is a class without declared fields"),
-        (list[Plain], r"which has Plain in it, cannot .* Make it a dataclass"),
-        (Holder, r"\(Holder\): the type, which has Plain in it, cannot"),
-        (Listing, r"which has Order in it, cannot .* example pydantic.RootModel\[list\[Order\]\]"),
-        (list[Order], r"which has Order in it, cannot"),
+        (list[Plain], r"which contains Plain, cannot .* Make it a dataclass"),
+        (Holder, r"\(Holder\): the type, which contains Plain, cannot"),
+        (Listing, r"which contains Order, cannot .* example pydantic.RootModel\[list\[Order\]\]"),
+        (list[Order], r"which contains Order, cannot"),
         (complex, r"complex is a class without declared fields"),
     ],
 )
-def test_unsupported_types_are_refused(maker: Callable[..., Any], of: Any, why: str) -> None:
-    """Where the serde is made, not at the first record."""
-    with pytest.raises(TypeError, match=why):
+def test_unsupported_types_are_rejected(maker: Callable[..., Any], of: Any, reason: str) -> None:
+    """When the serde is created, not at the first record."""
+    with pytest.raises(TypeError, match=reason):
         maker(of)
 
 
-def test_types_above_those_of_json_are_taken() -> None:
-    """They were always read as what JSON has there."""
+def test_general_types_are_accepted() -> None:
+    """They are read as the JSON value's own type."""
     for of in (object, numbers.Number, list[Any]):
         value: Any = [1] if of == list[Any] else 1
         serde: Any = json_of(of)
         assert serde.deserialize("t", serde.serialize("t", value)) == value
 
 
-def test_types_that_hold_themselves_are_taken() -> None:
-    """Looking for unsupported fields comes to an end."""
+def test_recursive_types_are_accepted() -> None:
+    """The search for unsupported fields terminates."""
     assert json_of(Tree).deserialize("t", b'{"below":[{"below":[]}]}') == Tree([Tree([])])
 
 
@@ -185,12 +186,12 @@ class Tree(msgspec.Struct):
     below: list[Tree]
 
 
-def test_messagepack_of_a_model_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"reads and writes JSON: use json_of\(Order\)"):
+def test_messagepack_of_a_model_is_rejected() -> None:
+    with pytest.raises(TypeError, match=r"only supports JSON: use json_of\(Order\)"):
         msgpack_of(Order)
 
 
-def test_models_of_pydantic_1_are_refused() -> None:
+def test_pydantic_1_models_are_rejected() -> None:
     base = type("BaseModel", (), {"__module__": "pydantic.main"})
-    with pytest.raises(TypeError, match=r"Old is a model of pydantic 1"):
+    with pytest.raises(TypeError, match=r"Old is a pydantic 1 model"):
         json_of(type("Old", (base,), {}))

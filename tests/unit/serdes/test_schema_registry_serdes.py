@@ -1,21 +1,91 @@
-"""Avro, Protobuf and JSON Schema against a registry: bytes, subjects, pickling, errors."""
+"""Avro, Protobuf and JSON Schema with a schema registry: bytes, subjects, pickling, errors."""
 
 from __future__ import annotations
 
 import json
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
-from support.broker.schema_registry import SchemaRegistry, schema_registry
+from support.machine.http_server import HttpRequest, http_server
 
 from millstream import StreamsBuilder
 from millstream.errors import SerializationError
 from millstream.serdes import LONG, STRING, Serde, avro, json_schema, protobuf
 from millstream.testing import TopologyTestDriver
+
+
+class SchemaRegistry:
+    """The registered schemas.
+
+    Attributes:
+        schemas: every schema by its id.
+        subjects: the ids of each subject, by version, oldest first.
+        requests: the method and path of each request.
+        shares_ids: whether a schema has one id in all subjects of a context.
+    """
+
+    def __init__(self) -> None:
+        self.schemas: dict[int, dict[str, Any]] = {}
+        self.subjects: dict[str, list[int]] = {}
+        self.requests: list[str] = []
+        self.url = ""
+        self.shares_ids = True
+
+    def register(self, subject: str, schema: dict[str, Any]) -> dict[str, Any]:
+        """Register a schema under a subject; its id is the same in all subjects."""
+        kept: dict[str, Any] = {
+            key: schema[key] for key in ("schema", "schemaType") if key in schema
+        }
+        candidates = self.schemas if self.shares_ids else self.subjects.get(subject, [])
+        known = [number for number in candidates if self.schemas[number] == kept]
+        number = known[0] if known else len(self.schemas) + 1
+        self.schemas[number] = kept
+        versions = self.subjects.setdefault(subject, [])
+        if number not in versions:
+            versions.append(number)
+        return self.described(subject, number)
+
+    def described(self, subject: str, number: int) -> dict[str, Any]:
+        """A registered schema in the registry's response format."""
+        version = self.subjects[subject].index(number) + 1
+        return {"subject": subject, "version": version, "id": number, **self.schemas[number]}
+
+    def answer(self, method: str, path: str, body: Any) -> dict[str, Any] | None:
+        """Answer a request; None means not found."""
+        self.requests.append(f"{method} {path}")
+        match [unquote(part) for part in path.strip("/").split("/")]:
+            case ["subjects", subject, "versions"] if method == "POST":
+                return self.register(subject, body)
+            case ["subjects", subject] if method == "POST" and subject in self.subjects:
+                for number in self.subjects[subject]:
+                    if self.schemas[number]["schema"] == body["schema"]:
+                        return self.described(subject, number)
+            case ["schemas", "ids", number] if int(number) in self.schemas:
+                return self.schemas[int(number)]
+        return None
+
+
+@contextmanager
+def schema_registry() -> Iterator[SchemaRegistry]:
+    """Run a registry on a free port."""
+    registry = SchemaRegistry()
+
+    def respond(request: HttpRequest) -> tuple[int, bytes]:
+        body = json.loads(request.body) if request.body else None
+        found = registry.answer(request.method, urlsplit(request.path).path, body)
+        if found is None:
+            return 404, b'{"error_code": 40401, "message": "Not found."}'
+        return 200, json.dumps(found).encode()
+
+    with http_server(respond, "application/vnd.schemaregistry.v1+json") as registry.url:
+        yield registry
+
 
 pytest.importorskip("fastavro")
 pytest.importorskip("google.protobuf")
@@ -42,12 +112,12 @@ class Order:
     amount: int
 
 
-def made_order(fields: dict[str, Any]) -> Order:
+def make_order(fields: dict[str, Any]) -> Order:
     return Order(**fields)
 
 
 def order_message() -> type[Any]:
-    """The class that protoc would have generated for a message Order."""
+    """The class that protoc would generate for a message Order."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="order.proto", syntax="proto3")
@@ -67,12 +137,12 @@ def registry() -> Iterator[SchemaRegistry]:
 
 
 def header(number: int) -> bytes:
-    """Confluent's wire format: a zero, then the schema's id."""
+    """Confluent's wire format: a zero byte, then the schema id."""
     return b"\0" + number.to_bytes(4, "big")
 
 
 def test_avro_bytes(registry: SchemaRegistry) -> None:
-    """The magic byte, the id, then Avro; the subject is called after the topic."""
+    """The magic byte, the id, then Avro. The subject is named after the topic."""
     serde = avro(_AVRO, registry.url)
     data = serde.serialize("orders", _ORDER)
     assert data == header(1) + b"\x0aalice\x0a"
@@ -80,15 +150,15 @@ def test_avro_bytes(registry: SchemaRegistry) -> None:
     assert registry.subjects == {"orders-value": [1]}
 
 
-def test_keys_have_a_subject_of_their_own(registry: SchemaRegistry) -> None:
-    """A serde for keys registers under `-key`, and a primitive schema will do."""
+def test_keys_have_their_own_subject(registry: SchemaRegistry) -> None:
+    """A serde for keys registers under `-key`. Primitive schemas are allowed."""
     serde = avro("string", registry.url, is_key=True)
     assert serde.serialize("orders", "k") == header(1) + b"\x02k"
     assert list(registry.subjects) == ["orders-key"]
 
 
-def test_avro_reads_what_was_written_with_an_older_schema(registry: SchemaRegistry) -> None:
-    """A reader's schema fills in what a writer did not know."""
+def test_avro_reads_data_of_an_older_schema(registry: SchemaRegistry) -> None:
+    """The reader's schema supplies defaults for fields that the writer lacked."""
     data = avro(_AVRO, registry.url).serialize("orders", _ORDER)
     note = {"name": "note", "type": "string", "default": "-"}
     newer = {**_AVRO, "fields": [*_AVRO["fields"], note]}
@@ -97,16 +167,16 @@ def test_avro_reads_what_was_written_with_an_older_schema(registry: SchemaRegist
 
 
 @pytest.mark.parametrize("maker", [avro, json_schema])
-def test_values_of_the_users_own(registry: SchemaRegistry, maker: Callable[..., Any]) -> None:
-    """`to_dict` and `from_dict` stand between the user's type and the format's dicts."""
+def test_custom_value_types(registry: SchemaRegistry, maker: Callable[..., Any]) -> None:
+    """`to_dict` and `from_dict` convert between the user's type and dicts."""
     schema = _AVRO if maker is avro else _JSON
-    serde = maker(schema, registry.url, to_dict=asdict, from_dict=made_order)
+    serde = maker(schema, registry.url, to_dict=asdict, from_dict=make_order)
     data = serde.serialize("orders", Order("bob", 7))
     assert serde.deserialize("orders", data) == Order("bob", 7)
 
 
-def test_json_schema_is_checked(registry: SchemaRegistry) -> None:
-    """JSON behind the id; what does not fit the schema is refused on both ways."""
+def test_json_schemas_are_validated(registry: SchemaRegistry) -> None:
+    """JSON after the id. Data that does not match the schema is rejected in both directions."""
     serde = json_schema(_JSON, registry.url)
     data = serde.serialize("orders", _ORDER)
     assert data is not None
@@ -119,7 +189,7 @@ def test_json_schema_is_checked(registry: SchemaRegistry) -> None:
 
 
 def test_protobuf_bytes(registry: SchemaRegistry) -> None:
-    """Between the id and the message stands the message's place in its file."""
+    """The index of the message in its file is between the id and the message."""
     message = order_message()
     serde = protobuf(message, registry.url)
     order = message(user="alice", amount=5)
@@ -129,8 +199,8 @@ def test_protobuf_bytes(registry: SchemaRegistry) -> None:
     assert serde.name == "protobuf(Order)"
 
 
-def test_a_serde_travels_without_its_connection(registry: SchemaRegistry) -> None:
-    """Pickled after use, it serializes the same elsewhere, and equals the first one."""
+def test_a_serde_is_pickled_without_its_connection(registry: SchemaRegistry) -> None:
+    """After use as well. The copy is equal and serializes identically."""
     serde = avro(_AVRO, {"url": registry.url}, serializer={"normalize.schemas": True})
     data = serde.serialize("orders", _ORDER)
     copied = pickle.loads(pickle.dumps(serde))
@@ -139,17 +209,17 @@ def test_a_serde_travels_without_its_connection(registry: SchemaRegistry) -> Non
     assert avro(_AVRO, registry.url) != serde
 
 
-def test_a_schema_is_asked_for_once(registry: SchemaRegistry) -> None:
-    """However many records there are, and whichever serde of the process asks."""
+def test_a_schema_is_requested_once(registry: SchemaRegistry) -> None:
+    """For all records and all serdes of a process."""
     serdes = [avro(_AVRO, registry.url) for _ in range(2)]
-    datas = [data for serde in serdes for data in serde.serialize_many("orders", [_ORDER] * 50)]
-    assert len(set(datas)) == 1
-    assert avro(_AVRO, registry.url).deserialize_many("orders", datas) == [_ORDER] * 100
+    payloads = [data for serde in serdes for data in serde.serialize_many("orders", [_ORDER] * 50)]
+    assert len(set(payloads)) == 1
+    assert avro(_AVRO, registry.url).deserialize_many("orders", payloads) == [_ORDER] * 100
     assert registry.requests.count("POST /subjects/orders-value/versions") == 1
 
 
 def test_settings_reach_the_serializer(registry: SchemaRegistry) -> None:
-    """With automatic registration off, an unknown schema is the registry's refusal."""
+    """Without automatic registration, the registry rejects an unknown schema."""
     serde = avro(_AVRO, registry.url, serializer={"auto.register.schemas": False})
     with pytest.raises(SerializationError, match=r"schema registry at http://127\.0\.0\.1.*404"):
         serde.serialize("orders", _ORDER)
@@ -158,30 +228,30 @@ def test_settings_reach_the_serializer(registry: SchemaRegistry) -> None:
 
 
 def avro_text(registry: SchemaRegistry) -> str:
-    """The schema's text as the serializer sends it."""
+    """The schema's text as sent by the serializer."""
     with schema_registry() as other:
         avro(_AVRO, other.url).serialize("orders", _ORDER)
         return str(other.schemas[1]["schema"])
 
 
-def test_a_registry_that_does_not_answer() -> None:
-    """The error tells the registry, not the data, to be at fault."""
+def test_an_unreachable_registry() -> None:
+    """The error names the registry, not the data, as the cause."""
     settings = {"url": "http://127.0.0.1:1", "max.retries": 0, "retries.wait.ms": 1}
-    with pytest.raises(SerializationError, match=r"registry at http://127\.0\.0\.1:1 refused"):
+    with pytest.raises(SerializationError, match=r"registry at http://127\.0\.0\.1:1 rejected"):
         avro(_AVRO, settings).serialize("orders", _ORDER)
-    with pytest.raises(SerializationError, match=r"registry at http://127\.0\.0\.1:1 refused"):
+    with pytest.raises(SerializationError, match=r"registry at http://127\.0\.0\.1:1 rejected"):
         avro(_AVRO, settings).deserialize("orders", header(9) + b"x")
 
 
 def test_data_of_another_format(registry: SchemaRegistry) -> None:
-    """Bytes without the magic byte are the data's fault."""
-    with pytest.raises(SerializationError, match="Probably the data was written in another"):
+    """Bytes without the magic byte are reported as invalid data."""
+    with pytest.raises(SerializationError, match="The data was probably written in another"):
         avro(_AVRO, registry.url).deserialize("orders", b"{}")
 
 
 def test_writing_without_a_schema(registry: SchemaRegistry) -> None:
-    """avro(None) reads only."""
-    with pytest.raises(SerializationError, match="give the schema to write with"):
+    """`avro(None)` only reads."""
+    with pytest.raises(SerializationError, match="pass a schema for writing"):
         avro(None, registry.url).serialize("orders", _ORDER)
 
 
@@ -192,7 +262,7 @@ def test_writing_without_a_schema(registry: SchemaRegistry) -> None:
 def test_a_missing_extra_is_named(
     maker: Callable[..., Serde[Any]], extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the packages the error says what to install, where the serde is made."""
+    """The error explains what to install, when the serde is created."""
 
     def without(name: str) -> Any:
         if name.startswith("confluent_kafka.schema_registry"):
@@ -205,8 +275,9 @@ def test_a_missing_extra_is_named(
 
 
 def test_in_a_topology(registry: SchemaRegistry) -> None:
-    """Read as Avro, counted, with the store's serdes registered under the changelog's name."""
-    orders = avro(_AVRO, registry.url, to_dict=asdict, from_dict=made_order)
+    """Read as Avro and counted; the store's serdes are registered under the name of the
+    changelog."""
+    orders = avro(_AVRO, registry.url, to_dict=asdict, from_dict=make_order)
     builder = StreamsBuilder()
     stream = builder.stream("orders", key=STRING, value=orders)
     stream.filter(lambda key, order: order.amount > 3).to("big")
@@ -224,7 +295,7 @@ _JSON_ID = {"title": "Id", "type": "object", "properties": {"id": {"type": "stri
 
 
 def key_serdes(registry: str) -> list[tuple[Callable[[], Serde[Any]], Any]]:
-    """How a serde of each format is made, for keys, and a key."""
+    """A factory of a key serde and a key, for each format."""
     message = order_message()
     return [
         (lambda: avro(_ID, registry, is_key=True), {"id": "1"}),
@@ -236,20 +307,22 @@ def key_serdes(registry: str) -> list[tuple[Callable[[], Serde[Any]], Any]]:
 @pytest.mark.parametrize("number", range(3), ids=["avro", "json_schema", "protobuf"])
 @pytest.mark.parametrize("is_mock", [True, False], ids=["mock", "real"])
 def test_equal_keys_have_equal_bytes(registry: SchemaRegistry, is_mock: bool, number: int) -> None:
-    """Whichever instance writes them, to whichever topic, and whatever it wrote before."""
+    """For all instances, all topics, and any earlier records."""
     url = f"mock://equal-keys-{number}" if is_mock else registry.url
     make, key = key_serdes(url)[number]
     first, second = make(), make()
     topics = ["in", "changelog", "in", "out", "changelog"]
-    datas = [serde.serialize(topic, key) for topic in topics for serde in (first, second)]
-    datas.append(pickle.loads(pickle.dumps(first)).serialize("in", key) if number < 2 else datas[0])
-    assert len(set(datas)) == 1
-    assert second.deserialize("elsewhere", datas[0]) == key
+    payloads = [serde.serialize(topic, key) for topic in topics for serde in (first, second)]
+    payloads.append(
+        pickle.loads(pickle.dumps(first)).serialize("in", key) if number < 2 else payloads[0]
+    )
+    assert len(set(payloads)) == 1
+    assert second.deserialize("elsewhere", payloads[0]) == key
 
 
 @pytest.mark.parametrize("number", range(3), ids=["avro", "json_schema", "protobuf"])
-def test_ids_that_depend_on_the_subject(registry: SchemaRegistry, number: int) -> None:
-    """Where a registry has another id for each subject, a topic's keys have the topic's id."""
+def test_schema_ids_of_subjects(registry: SchemaRegistry, number: int) -> None:
+    """If the registry uses another id for each subject, the keys of a topic have the topic's id."""
     registry.shares_ids = False
     make, key = key_serdes(registry.url)[number]
     serde = make()
@@ -259,26 +332,26 @@ def test_ids_that_depend_on_the_subject(registry: SchemaRegistry, number: int) -
         assert data[:5] == header(expected)
 
 
-def test_a_mock_registry_takes_another_notation_for_the_same_schema() -> None:
-    """As registries do, which write schemas anew; another schema has another id."""
+def test_a_mock_registry_normalizes_schemas() -> None:
+    """Like real registries. A different schema has a different id."""
     spaced = avro(json.dumps(_ID, indent=2), "mock://notation", is_key=True)
     compact = avro(_ID, "mock://notation", is_key=True)
     other = avro({**_ID, "name": "Other"}, "mock://notation", is_key=True)
-    datas = [serde.serialize("in", {"id": "1"}) for serde in (spaced, compact, other)]
-    assert datas[0] == datas[1]
-    assert datas[2] is not None
-    assert datas[2][:5] != datas[0][:5]  # type: ignore[index]
+    payloads = [serde.serialize("in", {"id": "1"}) for serde in (spaced, compact, other)]
+    assert payloads[0] == payloads[1]
+    assert payloads[2] is not None
+    assert payloads[2][:5] != payloads[0][:5]  # type: ignore[index]
     latest = avro(
         _ID,
         "mock://notation",
         is_key=True,
         serializer={"use.latest.version": True, "auto.register.schemas": False},
     )
-    assert latest.serialize("in", {"id": "1"}) == datas[2]
+    assert latest.serialize("in", {"id": "1"}) == payloads[2]
 
 
 def test_keys_do_not_depend_on_the_order_of_dicts(registry: SchemaRegistry) -> None:
-    """Equal dicts are one key; those of values keep their order."""
+    """Equal dicts are equal keys; dicts in values keep their order."""
     numbers = avro({"type": "map", "values": "int"}, registry.url, is_key=True)
     json_key = json_schema(_JSON, registry.url, is_key=True)
     for serde in (numbers, json_key):
@@ -296,8 +369,8 @@ def _in_two_orders() -> tuple[dict[str, Any], dict[str, Any]]:
     )
 
 
-def test_protobuf_keys_with_maps_are_refused(registry: SchemaRegistry) -> None:
-    """Their entries are written in any order."""
+def test_protobuf_keys_with_maps_are_rejected(registry: SchemaRegistry) -> None:
+    """The order of map entries is undefined."""
     from google.protobuf.struct_pb2 import ListValue
 
     with pytest.raises(ValueError, match=r"map google\.protobuf\.Struct\.fields"):
@@ -307,7 +380,7 @@ def test_protobuf_keys_with_maps_are_refused(registry: SchemaRegistry) -> None:
 
 @pytest.mark.parametrize("number", range(2), ids=["avro", "json_schema"])
 def test_counts_by_key_with_a_mock_registry(number: int) -> None:
-    """Equal keys are counted together in the test driver, and are one row of the store."""
+    """In the test driver, equal keys are counted together, in one row of the store."""
     make, key = key_serdes(f"mock://counts-{number}")[number]
     serde = make()
     builder = StreamsBuilder()

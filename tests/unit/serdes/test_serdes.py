@@ -1,4 +1,4 @@
-"""What all serdes promise: None passes, errors tell which element and why, constants stay one."""
+"""All serdes: None, errors with index and reason, and constants after pickling."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class Click(TypedDict):
     count: int
 
 
-def test_exports_are_sorted_and_there() -> None:
+def test_exports_are_sorted_and_defined() -> None:
     assert serdes.__all__ == sorted(serdes.__all__)
     assert all(hasattr(serdes, name) for name in serdes.__all__)
 
 
 @pytest.mark.parametrize("serde", [*_CONSTANTS, json_of(Order), list_of(STRING)])
-def test_none_passes_both_ways(serde: Serde[Any]) -> None:
-    """Aim: a deletion stays one through every serde, one or many at a time."""
+def test_none_stays_none_in_both_directions(serde: Serde[Any]) -> None:
+    """Deletions stay deletions in all serdes, single and in batches."""
     assert serde.serialize("t", None) is None
     assert serde.deserialize("t", None) is None
     assert serde.serialize_many("t", [None, None]) == [None, None]
@@ -82,15 +82,15 @@ def test_none_passes_both_ways(serde: Serde[Any]) -> None:
 
 
 @pytest.mark.parametrize("serde", _CONSTANTS)
-def test_constants_survive_pickle_as_themselves(serde: Serde[Any]) -> None:
-    """Aim: `is` and `==` hold after shipping, so a node may ask whether its serde is STRING."""
+def test_pickled_constants_are_identical(serde: Serde[Any]) -> None:
+    """`is` and `==` hold in other processes, so nodes may check whether a serde is STRING."""
     assert pickle.loads(pickle.dumps(serde)) is serde
     assert cloudpickle.loads(cloudpickle.dumps(serde)) is serde
     assert copy.deepcopy(serde) is serde
 
 
 def test_a_serde_of_lambdas_runs_in_another_process() -> None:
-    """Aim: user functions reach Spark's workers. Method: unpickle in a fresh interpreter."""
+    """User functions reach Spark's workers. The serde is unpickled by a new interpreter."""
     suffix = b"!"
     serde: Serde[str] = Serde(
         lambda topic, value: value.encode() + suffix, lambda topic, data: data.decode()
@@ -110,7 +110,7 @@ def test_a_serde_of_lambdas_runs_in_another_process() -> None:
     assert done.stdout == b"x!"
 
 
-def test_typed_serdes_survive_pickle_and_are_equal() -> None:
+def test_pickled_typed_serdes_are_equal() -> None:
     for serde in (json_of(Order), msgpack_of(Order), list_of(json_of(Order)), list_of(LONG)):
         again = cloudpickle.loads(cloudpickle.dumps(serde))
         assert again == serde
@@ -122,49 +122,49 @@ def test_typed_serdes_survive_pickle_and_are_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("serde", "value", "why"),
+    ("serde", "value", "reason"),
     [
-        (STRING, 5, "it takes str"),
-        (STRING, b"x", "it takes str"),
-        (BYTES, "x", "it takes bytes"),
-        (LONG, "1", "it takes int"),
-        (LONG, True, "it takes int"),
-        (LONG, 1.0, "it takes int"),
+        (STRING, 5, "it requires str"),
+        (STRING, b"x", "it requires str"),
+        (BYTES, "x", "it requires bytes"),
+        (LONG, "1", "it requires int"),
+        (LONG, True, "it requires int"),
+        (LONG, 1.0, "it requires int"),
         (LONG, 2**63, "from -9223372036854775808 to 9223372036854775807"),
         (INTEGER, -(2**31) - 1, "from -2147483648 to 2147483647"),
         (SHORT, 40_000, "from -32768 to 32767"),
-        (DOUBLE, "1", "it takes float"),
-        (DOUBLE, False, "it takes float"),
+        (DOUBLE, "1", "it requires float"),
+        (DOUBLE, False, "it requires float"),
         (DOUBLE, 10**400, "too large for 64 bits"),
         (FLOAT, 1e300, "too large for 32 bits"),
-        (BOOLEAN, 1, "it takes bool"),
-        (UUID, "123e4567-e89b-12d3-a456-426614174000", "it takes UUID"),
-        (VOID, "x", "None only"),
+        (BOOLEAN, 1, "it requires bool"),
+        (UUID, "123e4567-e89b-12d3-a456-426614174000", "it requires UUID"),
+        (VOID, "x", "only None"),
         (JSON, {1: 2}, "str"),
         (JSON, object(), "not JSON serializable"),
-        (json_of(Order), {"user": "a", "amount": 1}, "it takes Order"),
-        (msgpack_of(Click), 5, "it takes dict"),
-        (list_of(STRING), "abc", "it takes list"),
-        (list_of(STRING), ["a", 5], "it takes str"),
+        (json_of(Order), {"user": "a", "amount": 1}, "it requires Order"),
+        (msgpack_of(Click), 5, "it requires dict"),
+        (list_of(STRING), "abc", "it requires list"),
+        (list_of(STRING), ["a", 5], "it requires str"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_an_error(serde: Serde[Any], value: Any, why: str) -> None:
-    """Aim: wrong values are refused with a reason, and in a list the right position is told."""
+def test_values_of_the_wrong_type_are_rejected(serde: Serde[Any], value: Any, reason: str) -> None:
+    """The error contains the reason and, for batches, the index."""
     with pytest.raises(SerializationError) as one:
         serde.serialize("orders", value)
-    assert why in str(one.value)
+    assert reason in str(one.value)
     assert serde.name in str(one.value)
     assert one.value.topic == "orders"
     assert one.value.__cause__ is not None
     with pytest.raises(BatchSerializationError) as many:
         serde.serialize_many("orders", [None, value, None])
-    assert why in str(many.value)
+    assert reason in str(many.value)
     assert many.value.index == 1
     assert many.value.done == [None]
 
 
 @pytest.mark.parametrize(
-    ("serde", "data", "why"),
+    ("serde", "data", "reason"),
     [
         (LONG, b"\x00" * 7, "exactly 8 bytes"),
         (INTEGER, b"", "exactly 4 bytes"),
@@ -185,21 +185,21 @@ def test_a_value_of_the_wrong_type_is_an_error(serde: Serde[Any], value: Any, wh
         (list_of(STRING), bytes.fromhex("010000000100000009"), "middle of the list"),
     ],
 )
-def test_bytes_of_another_format_are_an_error(serde: Serde[Any], data: bytes, why: str) -> None:
-    """Aim: broken bytes are refused with a reason, and in a list the right position is told."""
+def test_bytes_of_another_format_are_rejected(serde: Serde[Any], data: bytes, reason: str) -> None:
+    """The error contains the reason and, for batches, the index."""
     with pytest.raises(SerializationError) as one:
         serde.deserialize("orders", data)
-    assert why in str(one.value)
+    assert reason in str(one.value)
     assert one.value.__cause__ is not None
     with pytest.raises(BatchSerializationError) as many:
         serde.deserialize_many("orders", [None, data, None])
-    assert why in str(many.value)
+    assert reason in str(many.value)
     assert many.value.index == 1
     assert many.value.done == [None]
 
 
-def test_skipping_a_failing_element_calls_no_function_twice() -> None:
-    """Aim: a CONTINUE handler can drop one record and go on. Method: count the calls."""
+def test_skipping_a_failing_element_does_not_repeat_calls() -> None:
+    """A CONTINUE handler can drop one record and go on with the rest."""
     calls: list[bytes] = []
 
     def parse(topic: str, data: bytes) -> int:
@@ -207,13 +207,13 @@ def test_skipping_a_failing_element_calls_no_function_twice() -> None:
         return int(data)
 
     serde: Serde[int] = Serde(lambda topic, value: str(value).encode(), parse)
-    datas: list[bytes | None] = [b"1", None, b"x", b"3", b"y"]
+    payloads: list[bytes | None] = [b"1", None, b"x", b"3", b"y"]
     results: list[int | None] = []
     dropped: list[int] = []
     start = 0
-    while start < len(datas):
+    while start < len(payloads):
         try:
-            results += serde.deserialize_many("t", datas[start:])
+            results += serde.deserialize_many("t", payloads[start:])
             break
         except BatchSerializationError as error:
             results += error.done
@@ -224,7 +224,7 @@ def test_skipping_a_failing_element_calls_no_function_twice() -> None:
     assert calls == [b"1", b"x", b"3", b"y"]
 
 
-def test_an_error_survives_pickle_without_its_results() -> None:
+def test_a_pickled_error_omits_its_results() -> None:
     with pytest.raises(BatchSerializationError) as caught:
         LONG.serialize_many("t", [1, "x"])  # type: ignore[list-item]
     again = pickle.loads(pickle.dumps(caught.value))
@@ -232,8 +232,8 @@ def test_an_error_survives_pickle_without_its_results() -> None:
     assert (again.index, again.done, again.topic) == (1, [], "t")
 
 
-def test_long_values_are_cut_in_errors() -> None:
-    """Aim: a megabyte of payload does not land in the log."""
+def test_long_values_are_truncated_in_errors() -> None:
+    """A payload of a megabyte does not reach the log."""
     with pytest.raises(SerializationError) as caught:
         JSON.deserialize("t", b"{" * 1_000_000)
     assert len(str(caught.value)) < 500
@@ -258,7 +258,7 @@ def test_long_values_are_cut_in_errors() -> None:
         (JSON, False),
         (json_of(Order), True),
         (json_of(Open), False),
-        (json_of(Basket), False),  # frozen, but its list is not
+        (json_of(Basket), False),  # The struct is frozen, but its list is not.
         (json_of(Point), True),
         (json_of(Click), False),
         (json_of(tuple[int, str]), True),
@@ -271,10 +271,8 @@ def test_long_values_are_cut_in_errors() -> None:
         (Serde(lambda t, v: b"", lambda t, d: None), False),
     ],
 )
-def test_immutable_is_said_only_of_values_that_cannot_change(
-    serde: Serde[Any], immutable: bool
-) -> None:
-    """Aim: the engine skips protective copies for exactly these."""
+def test_immutable(serde: Serde[Any], immutable: bool) -> None:
+    """The engine omits protective copies for exactly these serdes."""
     assert serde.immutable is immutable
 
 
@@ -283,8 +281,8 @@ def test_json_keeps_the_order_of_keys() -> None:
     assert JSON.serialize_many("t", [{"b": 1, "a": [None]}]) == [b'{"b":1,"a":[null]}']
 
 
-def test_json_null_is_a_deletion_only_where_the_value_is_none() -> None:
-    """Aim: the batch tells None from values which orjson writes as null."""
+def test_only_none_is_serialized_as_a_deletion() -> None:
+    """Batches distinguish None from values that orjson writes as null."""
     nan = float("nan")
     assert JSON.serialize_many("t", [nan, None, {}]) == [b"null", None, b"{}"]
     assert JSON.serialize("t", nan) == b"null"
@@ -292,7 +290,7 @@ def test_json_null_is_a_deletion_only_where_the_value_is_none() -> None:
 
 
 def test_typed_json_of_equal_values_has_equal_bytes() -> None:
-    """Aim: json_of serves for keys, whatever the order in which a dict was filled."""
+    """`json_of` is suitable for keys, whatever the insertion order of a dict."""
     serde = json_of(dict[str, int])
     assert serde.serialize("t", {"b": 1, "a": 2}) == serde.serialize("t", {"a": 2, "b": 1})
     both: list[dict[str, int] | None] = [{"b": 1, "a": 2}, {"a": 2, "b": 1}]
@@ -300,8 +298,8 @@ def test_typed_json_of_equal_values_has_equal_bytes() -> None:
     assert one == other
 
 
-def test_subclasses_are_taken_where_the_base_is() -> None:
-    class Colour(enum.IntEnum):
+def test_subclasses_are_accepted() -> None:
+    class Color(enum.IntEnum):
         RED = 1
 
     class Name(str):
@@ -310,7 +308,7 @@ def test_subclasses_are_taken_where_the_base_is() -> None:
     class Special(Order, frozen=True):
         pass
 
-    assert LONG.serialize_many("t", [Colour.RED, 2]) == LONG.serialize_many("t", [1, 2])
+    assert LONG.serialize_many("t", [Color.RED, 2]) == LONG.serialize_many("t", [1, 2])
     assert STRING.serialize_many("t", [Name("a")]) == [b"a"]
     assert json_of(Order).serialize_many("t", [Special("a", 1), Order("a", 1), None]) == [
         b'{"user":"a","amount":1,"note":null}',
@@ -320,7 +318,7 @@ def test_subclasses_are_taken_where_the_base_is() -> None:
     assert DOUBLE.serialize_many("t", [1, 1.0]) == [DOUBLE.serialize("t", 1.0)] * 2
 
 
-def test_bytes_are_a_copy_of_what_could_change() -> None:
+def test_mutable_buffers_are_copied() -> None:
     buffer = bytearray(b"ab")
     (data,) = BYTES.serialize_many("t", [buffer])  # type: ignore[list-item]
     buffer[0] = 0
@@ -330,7 +328,7 @@ def test_bytes_are_a_copy_of_what_could_change() -> None:
     assert BYTES.deserialize_many("t", values) is not values
 
 
-def test_struct_decodes_to_its_type() -> None:
+def test_structs_are_decoded_to_their_type() -> None:
     assert json_of(Order).deserialize("t", b'{"user":"a","amount":1,"x":2}') == Order("a", 1)
     assert json_of(Click).deserialize("t", b'{"user":"a","count":1}') == Click(user="a", count=1)
     assert msgpack_of(Point).deserialize(
@@ -338,7 +336,7 @@ def test_struct_decodes_to_its_type() -> None:
     ) == Point(1, 2.0)
 
 
-def test_names_read_well() -> None:
+def test_reprs_of_serdes() -> None:
     assert repr(STRING) == "STRING"
     assert repr(json_of(Order)) == "json_of(Order)"
     assert repr(list_of(LONG)) == "list_of(LONG)"

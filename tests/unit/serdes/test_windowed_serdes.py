@@ -1,4 +1,4 @@
-"""Goal: windowed keys have Java's bytes, and failures say which key is wrong."""
+"""Windowed keys have the same bytes as in Java, and errors name the invalid key."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MINUTES = time_windowed(STRING, timedelta(minutes=1))
 SESSIONS = session_windowed(STRING)
 
 
-def test_bytes_are_those_of_java() -> None:
-    """A key with its start; a session with its end first. One by one and as a list."""
+def test_bytes_equal_those_of_java() -> None:
+    """A window key ends with its start, a session key with end and start. Single and in batches."""
     minute, session = Windowed("k", Window(60_000, 120_000)), Windowed("k", Window(3, 5))
     assert MINUTES.serialize("t", minute) == b"k" + (60_000).to_bytes(8, "big")
     assert SESSIONS.serialize("t", session) == b"k" + bytes(7) + b"\x05" + bytes(7) + b"\x03"
@@ -30,23 +30,23 @@ def test_bytes_are_those_of_java() -> None:
         assert serde.deserialize_many("t", [data, data]) == [key, key]
 
 
-def test_the_keys_of_a_changelog_have_a_number_behind() -> None:
-    """Reading a window store's changelog leaves the number out; writing writes none."""
+def test_changelog_keys_have_a_sequence_number() -> None:
+    """Reading the changelog of a window store omits the number; writing does not add it."""
     serde = time_windowed(STRING, timedelta(milliseconds=10), changelog=True)
     assert serde.deserialize("t", b"k" + bytes(8) + bytes(4)) == Windowed("k", Window(0, 10))
     assert serde.serialize("t", Windowed("k", Window(0, 10))) == b"k" + bytes(8)
 
 
-def test_an_end_that_no_long_can_hold_is_the_last_one() -> None:
+def test_a_window_end_that_overflows_is_the_maximum() -> None:
     """As in Java, where the sum would overflow."""
     data = b"k" + (MAX_TIME_MS - 1).to_bytes(8, "big")
     assert MINUTES.deserialize("t", data) == Windowed("k", Window(MAX_TIME_MS - 1, MAX_TIME_MS))
 
 
-def test_what_does_not_fit_is_named() -> None:
-    """A plain key, a windowed None, bytes that are too short: each is told, with its place."""
+def test_invalid_keys_and_bytes_are_rejected() -> None:
+    """A plain key, a windowed None, and truncated bytes. The error contains the index."""
     good = Windowed("k", Window(0, 60_000))
-    with pytest.raises(SerializationError, match="it takes Windowed"):
+    with pytest.raises(SerializationError, match="it requires Windowed"):
         MINUTES.serialize("t", "k")  # type: ignore[arg-type]
     with pytest.raises(SerializationError, match="must not be None"):
         MINUTES.serialize("t", Windowed(None, Window(0, 1)))  # type: ignore[arg-type]
@@ -60,8 +60,8 @@ def test_what_does_not_fit_is_named() -> None:
     assert failed.value.index == 1
 
 
-def test_equal_serdes_are_equal_also_elsewhere() -> None:
-    """The engine compares serdes, and ships them."""
+def test_pickled_serdes_are_equal() -> None:
+    """The engine compares and pickles serdes."""
     other = time_windowed(STRING, timedelta(minutes=1), changelog=True)
     assert pickle.loads(pickle.dumps(MINUTES)) == MINUTES != other
     longs: Any = session_windowed(LONG)
@@ -71,8 +71,8 @@ def test_equal_serdes_are_equal_also_elsewhere() -> None:
         time_windowed(STRING, timedelta(-1))
 
 
-def test_windows_compare_by_time_and_refuse_nonsense() -> None:
-    """Sorted by start, then end; negative starts and ends before starts are no windows."""
+def test_windows_are_sorted_by_time_and_validated() -> None:
+    """By start, then end. Negative starts and ends before starts are rejected."""
     windows = [Window(5, 10), Window(0, 20), Window(0, 10)]
     assert sorted(windows) == [Window(0, 10), Window(0, 20), Window(5, 10)]
     assert pickle.loads(pickle.dumps(Windowed("k", windows[0]))) == Windowed("k", Window(5, 10))

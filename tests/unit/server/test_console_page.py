@@ -1,4 +1,5 @@
-"""The page of the console: modules that find each other, and nothing from elsewhere."""
+"""The page of the console: its modules import existing names, and nothing comes from other
+servers."""
 
 from __future__ import annotations
 
@@ -17,16 +18,16 @@ def read(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_nothing_comes_from_elsewhere_or_is_written_into_the_page_as_text(name: str) -> None:
-    """The page's policy would stop it, and somebody's value in a store would be markup."""
+def test_the_page_loads_nothing_external_and_inserts_no_markup(name: str) -> None:
+    """The page's security policy would block it, and values of a store could contain markup."""
     text = read(name).replace("http://www.w3.org/2000/svg", "")
     for wrong in ("http://", "https://", "innerHTML", "outerHTML", "insertAdjacentHTML", "eval("):
         assert wrong not in text
     assert not re.search(r"<[^>]*\s(style|on\w+)=", text)
 
 
-def test_what_is_imported_is_there() -> None:
-    """By name: a wrong one is an empty page."""
+def test_imported_names_exist() -> None:
+    """A wrong name would yield an empty page."""
     for name in FILES:
         if not name.endswith(".js"):
             continue
@@ -34,12 +35,12 @@ def test_what_is_imported_is_there() -> None:
             exported = set(
                 re.findall(r"export (?:async )?(?:function|class|const) (\w+)", read(other))
             )
-            wanted = {each.split()[0] for each in names.split(",") if each.strip()}
-            assert wanted <= exported, f"{name} imports from {other}"
+            imported = {each.split()[0] for each in names.split(",") if each.strip()}
+            assert imported <= exported, f"{name} imports from {other}"
 
 
 def test_each_module_is_used() -> None:
-    """Beginning with the page."""
+    """Starting from the page."""
     used, waiting = set(), ["index.html"]
     while waiting:
         name = waiting.pop()
@@ -50,8 +51,8 @@ def test_each_module_is_used() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".js")])
-def test_modules_stay_readable(name: str) -> None:
-    """As the Python beside them: one idea a file, and few enough lines."""
+def test_modules_are_short(name: str) -> None:
+    """Like the Python modules: one topic per file, and short enough."""
     text = read(name)
     assert text.startswith("//")
     assert text.count("\n") <= 500

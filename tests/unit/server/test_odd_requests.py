@@ -1,7 +1,7 @@
-"""Goal: a request that is not as it should be is refused, and harms nobody.
+"""Goal: a malformed request is rejected and does no harm.
 
-Too large, too slow, without the token, with odd paths, keys and encodings; one by one, and some at
-random (`support.odd_requests`).
+Too large, too slow, without the token, with unusual paths, keys and encodings; one by one, and some
+at random (`support.odd_requests`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from support.tasks.served_tasks import ServedTasks
 from support.waiting import wait_for
 
 from millstream import ServerAddress
-from millstream.server.serving import Serving
-from millstream.server.settings import ServerOptions
+from millstream.server.server_settings import ServerOptions
+from millstream.server.server_thread import HttpServer
 
 TOKEN = "a-token-for-tests"
 _TIMEOUT_MS = 300
 _MAX_BYTES = 50_000
 _MAX_REQUESTS = 8
-#: What may be answered to requests that are wrong, and, with the token, to those that are right.
+#: The statuses of malformed requests; and, with the token, of valid requests.
 _REFUSALS = {400, 401, 404, 405, 408, 413, 429, 503}
 _OPEN = re.compile(rb"^(GET|HEAD) /(assets/\S*|health/(live|ready)|)(\?\S*)? HTTP", re.IGNORECASE)
 
@@ -42,49 +42,49 @@ def served() -> Iterator[ServedTasks]:
 
 
 @pytest.fixture(scope="module")
-def serving(served: ServedTasks) -> Iterator[Serving]:
+def serving(served: ServedTasks) -> Iterator[HttpServer]:
     options = ServerOptions(
         *("127.0.0.1", 0, TOKEN),
         timeout_ms=_TIMEOUT_MS,
         max_bytes=_MAX_BYTES,
         max_requests=_MAX_REQUESTS,
     )
-    running = Serving(served, options)
+    running = HttpServer(served, options)
     yield running
     running.close()
 
 
 @pytest.fixture
-def client(serving: Serving) -> HttpClient:
+def client(serving: HttpServer) -> HttpClient:
     return HttpClient(ServerAddress(f"http://127.0.0.1:{serving.port}", TOKEN))
 
 
-def said(serving: Serving, text: str) -> int | None:
-    """What is answered to a request as it is written here."""
+def status_of(serving: HttpServer, text: str) -> int | None:
+    """Send a request, given as text, and return the status."""
     return answer_to(serving.port, text.replace("\n", "\r\n").encode("latin-1"), 5)
 
 
 AUTHORIZED = f"host: x\nauthorization: Bearer {TOKEN}\n"
 
 
-def test_a_body_is_bounded(serving: Serving) -> None:
-    """Told beforehand, or not: in chunks; and none where none is taken."""
+def test_a_body_is_bounded(serving: HttpServer) -> None:
+    """With a known length or in chunks; and requests without a body must not have one."""
     put = f"PUT /subscription/properties HTTP/1.1\n{AUTHORIZED}"
-    assert said(serving, f"{put}content-length: {_MAX_BYTES + 1}\n\n") == 413
+    assert status_of(serving, f"{put}content-length: {_MAX_BYTES + 1}\n\n") == 413
     chunk = f"{40_000:x}\n{'x' * 40_000}\n"
-    assert said(serving, f"{put}transfer-encoding: chunked\n\n{chunk}{chunk}0\n\n") == 413
+    assert status_of(serving, f"{put}transfer-encoding: chunked\n\n{chunk}{chunk}0\n\n") == 413
     get = f"GET /stores HTTP/1.1\n{AUTHORIZED}"
-    assert said(serving, f"{get}content-length: 1\n\nx") == 400
-    assert said(serving, f"{get}transfer-encoding: chunked\n\n{chunk}0\n\n") == 400
+    assert status_of(serving, f"{get}content-length: 1\n\nx") == 400
+    assert status_of(serving, f"{get}transfer-encoding: chunked\n\n{chunk}0\n\n") == 400
 
 
-def test_who_is_slow_is_not_waited_for(serving: Serving) -> None:
-    """A head that does not come, one that drips, and a body that does not come."""
+def test_slow_requests_time_out(serving: HttpServer) -> None:
+    """Missing headers, headers that arrive slowly, and a missing body."""
     began = time.monotonic()
     assert answer_to(serving.port, b"", 10) is None
     assert answer_to(serving.port, b"GET /stores HT", 10) is None
     put = f"PUT /subscription/properties HTTP/1.1\n{AUTHORIZED}content-length: 9\n\nabc"
-    assert said(serving, put) == 408
+    assert status_of(serving, put) == 408
     with socket.create_connection(("127.0.0.1", serving.port)) as connection:
         for _ in range(200):
             try:
@@ -95,8 +95,8 @@ def test_who_is_slow_is_not_waited_for(serving: Serving) -> None:
     assert time.monotonic() - began < 4.1
 
 
-def test_a_second_request_is_not_waited_for_either(serving: Serving) -> None:
-    """Of a connection that was good for one."""
+def test_a_slow_second_request_times_out(serving: HttpServer) -> None:
+    """On a connection whose first request was valid."""
     with socket.create_connection(("127.0.0.1", serving.port), timeout=5) as connection:
         request = f"GET /health/live HTTP/1.1\n{AUTHORIZED}\n".replace("\n", "\r\n").encode()
         connection.sendall(request)
@@ -108,8 +108,9 @@ def test_a_second_request_is_not_waited_for_either(serving: Serving) -> None:
         assert time.monotonic() - began < 2
 
 
-def test_what_takes_too_long_is_given_up(client: HttpClient, served: ServedTasks) -> None:
-    """The client is told, and more requests than there are threads are sent away meanwhile."""
+def test_slow_handlers_time_out(client: HttpClient, served: ServedTasks) -> None:
+    """The client gets an error, and requests beyond the number of threads are rejected in the
+    meantime."""
     release = threading.Event()
     held = [threading.Event() for _ in range(_MAX_REQUESTS)]
     waiting = iter(held)
@@ -122,33 +123,35 @@ def test_what_takes_too_long_is_given_up(client: HttpClient, served: ServedTasks
     served.threads = slow  # type: ignore[method-assign,assignment]
     try:
         with ThreadPoolExecutor(_MAX_REQUESTS) as pool:
-            asked = [pool.submit(client.ask, "/metadata/threads") for _ in held]
+            pending = [pool.submit(client.request, "/metadata/threads") for _ in held]
             for each in held:
                 assert each.wait(10)
-            status, document = client.ask("/stores")
+            status, document = client.request("/stores")
             assert (status, document["error"]["code"]) == (429, "TOO_MANY_REQUESTS")
-            assert client.ask("/health/live")[0] == 200
-            answers = [each.result() for each in asked]
-        assert {(status, told["error"]["code"]) for status, told in answers} == {(503, "TIMEOUT")}
+            assert client.request("/health/live")[0] == 200
+            answers = [each.result() for each in pending]
+        assert {(status, document["error"]["code"]) for status, document in answers} == {
+            (503, "TIMEOUT")
+        }
     finally:
         release.set()
         del served.threads
-    wait_for(lambda: client.ask("/stores")[0] == 200, 10, "the threads are free again")
+    wait_for(lambda: client.request("/stores")[0] == 200, 10, "the threads are free again")
 
 
-def test_connections_are_bounded(serving: Serving, client: HttpClient) -> None:
-    """Those beyond are sent away, and the others go on."""
+def test_connections_are_bounded(serving: HttpServer, client: HttpClient) -> None:
+    """Further connections are rejected; the open ones continue."""
     open_ones = [socket.create_connection(("127.0.0.1", serving.port)) for _ in range(64)]
     try:
         assert answer_to(serving.port, b"", 5) == 503
     finally:
         for each in open_ones:
             each.close()
-    wait_for(lambda: client.ask("/stores")[0] == 200, 10, "there is room again")
+    wait_for(lambda: client.request("/stores")[0] == 200, 10, "there is room again")
 
 
-def run(serving: Serving, numbers: range) -> Counter[int | None]:
-    """Odd requests, several at a time; how often each status was the answer."""
+def run(serving: HttpServer, numbers: range) -> Counter[int | None]:
+    """Send random requests in parallel, and count the statuses."""
 
     def one(number: int) -> tuple[OddRequest, int | None]:
         request = odd_request(number, TOKEN)
@@ -158,39 +161,39 @@ def run(serving: Serving, numbers: range) -> Counter[int | None]:
         answers = list(pool.map(one, numbers))
     for number, (request, status) in zip(numbers, answers, strict=True):
         is_good = status is not None and status < 400
-        told = f"seed {number}: {request.data[:300]!r} was answered with {status}"
-        assert status is None or is_good or status in _REFUSALS, told
-        assert request.is_authorized or not is_good or _OPEN.match(request.data), told
-    sound = [status for request, status in answers if request.is_sound]
-    # Who is not given the time to send in it may be hung up on, which happens to few.
-    assert sound.count(None) <= len(sound) // 50, "who asks as one should gets an answer"
-    assert len(sound) > len(numbers) // 20
+        description = f"seed {number}: {request.data[:300]!r} was answered with {status}"
+        assert status is None or is_good or status in _REFUSALS, description
+        assert request.is_authorized or not is_good or _OPEN.match(request.data), description
+    valid = [status for request, status in answers if request.is_valid]
+    # The connection of a client that is too slow may be closed, which is rare.
+    assert valid.count(None) <= len(valid) // 50, "valid requests get a response"
+    assert len(valid) > len(numbers) // 20
     return Counter(status for _, status in answers)
 
 
 def check(
-    serving: Serving, client: HttpClient, caplog: pytest.LogCaptureFixture, numbers: range
+    serving: HttpServer, client: HttpClient, caplog: pytest.LogCaptureFixture, numbers: range
 ) -> None:
-    """Run them, and see whether the server is as it was."""
+    """Send them, then check that the server is unchanged."""
     with caplog.at_level(logging.WARNING):
         counts = run(serving, numbers)
     assert counts.keys() >= {200, 400, 401, 404, 405, None}, counts
     errors = [each for each in caplog.records if each.levelno >= logging.ERROR]
     assert not errors, [each.getMessage() for each in errors]
-    wait_for(lambda: client.ask("/stores")[0] == 200, 10, "it answers as before")
+    wait_for(lambda: client.request("/stores")[0] == 200, 10, "it answers as before")
     assert client.get("stores", "counts", "keys", "ann")["value"] == 1
 
 
-def test_odd_requests(
-    serving: Serving, client: HttpClient, caplog: pytest.LogCaptureFixture
+def test_malformed_requests(
+    serving: HttpServer, client: HttpClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Some hundred of them."""
+    """A few hundred of them."""
     check(serving, client, caplog, range(500))
 
 
 @pytest.mark.slow
-def test_very_many_odd_requests(
-    serving: Serving, client: HttpClient, caplog: pytest.LogCaptureFixture
+def test_very_many_malformed_requests(
+    serving: HttpServer, client: HttpClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Ten thousand of them."""
     check(serving, client, caplog, range(1_000, 11_000))

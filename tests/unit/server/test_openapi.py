@@ -1,4 +1,4 @@
-"""The OpenAPI document is sound, and what the server answers is what it says."""
+"""The OpenAPI document is valid, and the server's responses match it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from support.tasks.served_tasks import ServedTasks
 
 from millstream import ServerAddress
 from millstream.serdes import LONG
-from millstream.server.serving import Serving
-from millstream.server.settings import ServerOptions
+from millstream.server.server_settings import ServerOptions
+from millstream.server.server_thread import HttpServer
 
 TOKEN = "a-token-for-tests"
-#: For each path what to ask for; each of them is asked.
+#: An example for each path; all of them are requested.
 EXAMPLES = {
     "/health/live": "",
     "/health/ready": "",
@@ -38,7 +38,7 @@ EXAMPLES = {
     "/subscription/properties": "",
     "/openapi.json": "",
 }
-#: What is no JSON.
+#: Paths without JSON responses.
 OTHERS = {"/console/events", "/metrics", "/internal/query"}
 
 
@@ -47,8 +47,8 @@ def client() -> Iterator[HttpClient]:
     with ServedTasks(1) as served:
         served.click(["ann", "bob"], time=5)
         served.tasks[0].write("prices-in", b"ann", LONG.serialize("", 3), 9)
-        served.given = {"partition_concurrency": 1}
-        serving = Serving(served, ServerOptions("127.0.0.1", 0, TOKEN))
+        served.property_values = {"partition_concurrency": 1}
+        serving = HttpServer(served, ServerOptions("127.0.0.1", 0, TOKEN))
         yield HttpClient(ServerAddress(f"http://127.0.0.1:{serving.port}", TOKEN))
         serving.close()
 
@@ -70,8 +70,8 @@ def validator(document: Any, name: str) -> Draft202012Validator:
     )
 
 
-def test_it_is_sound(document: Any) -> None:
-    """Names are unique, references lead somewhere, paths and their parameters agree."""
+def test_the_document_is_valid(document: Any) -> None:
+    """Names are unique, references exist, paths match their parameters."""
     assert document["openapi"].startswith("3.1.")
     assert document["security"] == [{"token": []}]
     names = [operation["operationId"] for _, _, operation in operations(document)]
@@ -92,39 +92,39 @@ def test_it_is_sound(document: Any) -> None:
         assert is_open is ("401" not in operation["responses"])
 
 
-def test_all_paths_are_known_here(document: Any) -> None:
-    """Whoever adds a path adds an example of it above."""
+def test_all_paths_have_an_example(document: Any) -> None:
+    """A new path needs an example above."""
     assert document["paths"].keys() == EXAMPLES.keys() | OTHERS
 
 
 @pytest.mark.parametrize("path", EXAMPLES)
-def test_answers_are_as_it_says(client: HttpClient, document: Any, path: str) -> None:
-    """What is answered fits its schema, and has nothing that the schema does not name."""
+def test_responses_match_their_schemas(client: HttpClient, document: Any, path: str) -> None:
+    """Each response matches its schema, and has no fields that the schema lacks."""
     operation = document["paths"][path]["get"]
-    status, answer = client.ask(EXAMPLES[path] or path)
+    status, answer = client.request(EXAMPLES[path] or path)
     described = operation["responses"][str(status)]["content"]["application/json"]["schema"]
     name = described["$ref"].rpartition("/")[2]
     problems = list(validator(document, name).iter_errors(answer))
     assert not problems, problems
     if name not in {"ConsoleState", "Topology", "OpenApi", "Properties"}:
-        assert unnamed(answer, document["components"]["schemas"][name], document) == []
+        assert undocumented(answer, document["components"]["schemas"][name], document) == []
 
 
-def unnamed(answer: Any, schema: Any, document: Any) -> list[str]:
-    """The fields of an answer of which its schema says nothing."""
+def undocumented(answer: Any, schema: Any, document: Any) -> list[str]:
+    """The fields of a response that are not in its schema."""
     if isinstance(answer, list):
-        return [name for each in answer for name in unnamed(each, schema["items"], document)]
+        return [name for each in answer for name in undocumented(each, schema["items"], document)]
     if not isinstance(answer, dict) or "properties" not in schema:
         return []
     known = schema["properties"]
     found = [name for name in answer if name not in known]
     for name in answer.keys() & known.keys():
-        found += unnamed(answer[name], known[name], document)
+        found += undocumented(answer[name], known[name], document)
     return found
 
 
-def test_errors_are_as_it_says(client: HttpClient, document: Any) -> None:
-    """Of each kind one."""
+def test_errors_match_their_schemas(client: HttpClient, document: Any) -> None:
+    """One error of each kind."""
     for path, given in (
         ("/stores/nowhere/range", {}),
         ("/stores/counts/range?limit=x", {}),
@@ -132,6 +132,6 @@ def test_errors_are_as_it_says(client: HttpClient, document: Any) -> None:
         ("/stores", {"method": "PUT", "body": b"{}"}),
         ("/subscription/properties", {"method": "PUT", "body": b"{"}),
     ):
-        status, answer = client.ask(path, **given)
+        status, answer = client.request(path, **given)
         assert status >= 400
         assert not list(validator(document, "Error").iter_errors(answer))

@@ -1,4 +1,4 @@
-"""The server on a real socket, above tasks and stores that need neither Spark nor Kafka."""
+"""The server on a real socket, with tasks and stores that need neither Spark nor Kafka."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import pytest
 from support.tasks.served_tasks import ServedTasks
 from support.waiting import wait_for
 
-from millstream.assignment.wire.assignment_info import HostInfo
+from millstream.assignment.wire_format import HostInfo
 from millstream.errors import InvalidStateStoreError
-from millstream.query.peers import Instances
-from millstream.runtime.queries.questions import AskStore
-from millstream.runtime.states import ClientState
-from millstream.server.serving import Serving
-from millstream.server.settings import ServerOptions
-from millstream.state.queries.reads import Read, ReadKind
+from millstream.query.remote_instances import RemoteInstances
+from millstream.runtime.queries.query_messages import QueryStore
+from millstream.runtime.states.thread_states import ClientState
+from millstream.server.server_settings import ServerOptions
+from millstream.server.server_thread import HttpServer
+from millstream.state.queries.read_requests import ReadKind, ReadRequest
 
 TOKEN = "a-token-for-tests"
 
@@ -36,13 +36,13 @@ def served() -> Iterator[ServedTasks]:
 
 
 @pytest.fixture(scope="module")
-def serving(served: ServedTasks) -> Iterator[Serving]:
-    running = Serving(served, ServerOptions("127.0.0.1", 0, TOKEN))
+def serving(served: ServedTasks) -> Iterator[HttpServer]:
+    running = HttpServer(served, ServerOptions("127.0.0.1", 0, TOKEN))
     yield running
     running.close()
 
 
-def ask(serving: Serving, path: str, token: str | None = TOKEN) -> tuple[int, Any]:
+def fetch(serving: HttpServer, path: str, token: str | None = TOKEN) -> tuple[int, Any]:
     request = urllib.request.Request(f"http://127.0.0.1:{serving.port}{path}")
     if token is not None:
         request.add_header("authorization", f"Bearer {token}")
@@ -53,27 +53,28 @@ def ask(serving: Serving, path: str, token: str | None = TOKEN) -> tuple[int, An
         return error.code, json.loads(error.read())
 
 
-def test_only_the_token_opens(serving: Serving) -> None:
-    """Hunts a prefix, an extension, nothing or another case taken for the token."""
-    assert ask(serving, "/console/state")[0] == 200
+def test_only_the_token_is_accepted(serving: HttpServer) -> None:
+    """Detects a prefix, an extension, an empty string or another case that passes as the token."""
+    assert fetch(serving, "/console/state")[0] == 200
     for token in (None, "", "another-token", TOKEN + "x", TOKEN[:-1], TOKEN.upper()):
-        status, document = ask(serving, "/console/state", token)
+        status, document = fetch(serving, "/console/state", token)
         assert (status, document["error"]["code"]) == (401, "UNAUTHORIZED")
 
 
-def test_probes_are_for_anybody_and_tell_little(serving: Serving, served: ServedTasks) -> None:
-    """What they tell without the token is yes or no."""
-    assert ask(serving, "/health/live", None) == (200, {"status": "ok"})
+def test_probes_need_no_token_and_reveal_little(serving: HttpServer, served: ServedTasks) -> None:
+    """Without the token the response is only yes or no."""
+    assert fetch(serving, "/health/live", None) == (200, {"status": "ok"})
     served.is_live = False
     try:
-        assert ask(serving, "/health/live", None) == (503, {"status": "not ok"})
-        assert ask(serving, "/health/live")[1]["why"] == "why not"
+        assert fetch(serving, "/health/live", None) == (503, {"status": "not ok"})
+        assert fetch(serving, "/health/live")[1]["why"] == "why not"
     finally:
         served.is_live = True
 
 
-def test_answers_do_not_wait_for_acknowledgements(serving: Serving) -> None:
-    """Hunts the 40 ms that a system waits before it acknowledges the first part of an answer."""
+def test_answers_do_not_wait_for_acknowledgements(serving: HttpServer) -> None:
+    """Detects the 40 ms delay of the kernel's delayed acknowledgement of a response's first
+    part."""
     connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=10)
     took = []
     for _ in range(20):
@@ -85,8 +86,8 @@ def test_answers_do_not_wait_for_acknowledgements(serving: Serving) -> None:
     assert min(took) < 0.03
 
 
-def test_events_tell_what_changes(serving: Serving, served: ServedTasks) -> None:
-    """At once what is, then what has changed, and nothing in between."""
+def test_events_report_changes(serving: HttpServer, served: ServedTasks) -> None:
+    """First the current state, then each change, and nothing in between."""
     request = urllib.request.Request(f"http://127.0.0.1:{serving.port}/console/events")
     request.add_header("authorization", f"Bearer {TOKEN}")
     with urllib.request.urlopen(request, timeout=10) as response:
@@ -107,9 +108,9 @@ def test_events_tell_what_changes(serving: Serving, served: ServedTasks) -> None
         assert next_state() == "RUNNING"
 
 
-def test_who_follows_costs_little(served: ServedTasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hunts a document made for each console, or sent as a whole, each second: an application that
-    has failed often has megabytes of it."""
+def test_followers_are_cheap(served: ServedTasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Detects a document that is built for each console, or sent completely, every second: for
+    an application with many failures it has megabytes."""
     made = itertools.count(1)
     failures = [{"stack": "x" * 10_000, "number": number} for number in range(10)]
 
@@ -118,7 +119,7 @@ def test_who_follows_costs_little(served: ServedTasks, monkeypatch: pytest.Monke
         return {"now_ms": totals["lag"], "totals": totals, "failures": list(failures)}
 
     monkeypatch.setattr(served, "console_state", document)
-    serving = Serving(served, ServerOptions("127.0.0.1", 0, TOKEN))
+    serving = HttpServer(served, ServerOptions("127.0.0.1", 0, TOKEN))
     request = urllib.request.Request(f"http://127.0.0.1:{serving.port}/console/events")
     request.add_header("authorization", f"Bearer {TOKEN}")
     with contextlib.ExitStack() as stack:
@@ -142,8 +143,10 @@ def test_who_follows_costs_little(served: ServedTasks, monkeypatch: pytest.Monke
     assert next(made) <= 6
 
 
-def test_consoles_are_bounded_also_if_they_come_at_once(serving: Serving) -> None:
-    """Those beyond are sent away, and come in when others have gone."""
+def test_the_number_of_consoles_is_bounded_even_if_they_connect_at_once(
+    serving: HttpServer,
+) -> None:
+    """Further consoles are rejected until others have left."""
     request = f"GET /console/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n\r\n"
     with contextlib.ExitStack() as stack:
         clients = [
@@ -160,19 +163,19 @@ def test_consoles_are_bounded_also_if_they_come_at_once(serving: Serving) -> Non
             client.sendall(request.encode())
             return client.recv(65_536).split()[1] == b"200"
 
-    wait_for(is_let_in, 10, "there is room again")
+    wait_for(is_let_in, 10, "another console is accepted")
 
 
 def event(stream: Any) -> tuple[str, dict[str, Any]]:
-    """The next one of a stream of events: its name, and what it tells."""
+    """The name and the data of the next event in a stream."""
     name = stream.readline().decode().removeprefix("event: ").strip()
     document = json.loads(stream.readline().removeprefix(b"data: "))
     assert stream.readline() == b"\n"
     return name, document
 
 
-def test_the_page_is_strict(serving: Serving) -> None:
-    """It loads nothing from elsewhere, is framed by nobody, and is not sent twice."""
+def test_the_page_has_a_strict_security_policy(serving: HttpServer) -> None:
+    """It loads nothing from other servers, cannot be framed, and is cached."""
     url = f"http://127.0.0.1:{serving.port}/"
     with urllib.request.urlopen(url, timeout=10) as response:
         headers = response.headers
@@ -186,19 +189,19 @@ def test_the_page_is_strict(serving: Serving) -> None:
     assert caught.value.code == 304
 
 
-def test_instances_ask_each_other_by_documents(serving: Serving, served: ServedTasks) -> None:
-    """What another instance asks over HTTP is answered as by the threads themselves."""
+def test_instances_query_each_other_over_http(serving: HttpServer, served: ServedTasks) -> None:
+    """A query over HTTP gets the same answer as from the threads themselves."""
     served.click(["ann"])
-    instances = Instances()
-    instances.use(TOKEN)
-    peer = instances.at(HostInfo("127.0.0.1", serving.port))
+    instances = RemoteInstances()
+    instances.set_credentials(TOKEN)
+    peer = instances.get(HostInfo("127.0.0.1", serving.port))
     codec = served.codec_of("counts")
     assert codec is not None
-    question = AskStore("counts", Read(ReadKind.GET, codec.key("ann")), "a test")
-    (subtopology,) = {part.id for part in [served.known.find("counts").part] if part is not None}
-    found = [answer for answer in peer.ask(question, subtopology) if answer.page]
+    question = QueryStore("counts", ReadRequest(ReadKind.GET, codec.key("ann")), "a test")
+    (subtopology,) = {part.id for part in [served.catalog.find("counts").part] if part is not None}
+    found = [answer for answer in peer.query(question, subtopology) if answer.page]
     assert [codec.value(stored) for answer in found for _, stored in answer.page] == [1]
-    instances.use("another-token")
+    instances.set_credentials("another-token")
     with pytest.raises(InvalidStateStoreError, match="server_token"):
-        instances.at(HostInfo("127.0.0.1", serving.port)).ask(question, subtopology)
+        instances.get(HostInfo("127.0.0.1", serving.port)).query(question, subtopology)
     instances.close()

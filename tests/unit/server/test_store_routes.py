@@ -1,4 +1,4 @@
-"""Keys, ranges, windows, sessions and versions of real stores, as the server tells them."""
+"""Keys, ranges, windows, sessions and versions of real stores over HTTP."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from support.http_client import HttpClient
 from support.tasks.served_tasks import ServedTasks
 
 from millstream import ServerAddress
-from millstream.runtime.states import ClientState
+from millstream.runtime.states.thread_states import ClientState
 from millstream.serdes import LONG
-from millstream.server.cursors import Cursor
-from millstream.server.forms import from_base64
-from millstream.server.serving import Serving
-from millstream.server.settings import ServerOptions
+from millstream.server.json_codec import from_base64
+from millstream.server.paged_answers import PageCursor
+from millstream.server.server_settings import ServerOptions
+from millstream.server.server_thread import HttpServer
 
 TOKEN = "a-token-for-tests"
 WORDS = ["ann", "bob", "ann", "c/d", "eveline", "judy", "nöö %&?#+"]
 
 
 def write(served: ServedTasks) -> None:
-    """Clicks of two minutes in three partitions, and a few prices, numbers and rates."""
+    """Write clicks of two minutes to three partitions, and a few prices, numbers and rates."""
     served.click(WORDS, time=5_000)
     served.click(WORDS, time=65_000)
     served.click(["ann"], time=600_000)
@@ -43,47 +43,47 @@ def served() -> Iterator[ServedTasks]:
 
 @pytest.fixture(scope="module")
 def client(served: ServedTasks) -> Iterator[HttpClient]:
-    serving = Serving(served, ServerOptions("127.0.0.1", 0, TOKEN))
+    serving = HttpServer(served, ServerOptions("127.0.0.1", 0, TOKEN))
     yield HttpClient(ServerAddress(f"http://127.0.0.1:{serving.port}", TOKEN))
     serving.close()
 
 
-def refused(client: HttpClient, path: str, **given: Any) -> tuple[int, str]:
-    status, document = client.ask(path, **given)
+def error_of(client: HttpClient, path: str, **given: Any) -> tuple[int, str]:
+    status, document = client.request(path, **given)
     return status, document["error"]["code"]
 
 
-def test_a_key_is_found_whatever_is_in_it(client: HttpClient) -> None:
-    """Hunts keys cut at a slash, decoded twice, or looked for in one partition alone: they were not
-    written by Kafka's partitioner here."""
+def test_keys_with_any_characters_are_found(client: HttpClient) -> None:
+    """Detects keys that are cut at a slash, decoded twice, or only looked up in one partition:
+    these were not written with Kafka's partitioner."""
     for word in set(WORDS):
         found = client.get("stores", "counts", "keys", word)
         assert (found["key"], found["value"]) == (word, 5 if word == "ann" else 2)
         assert found["partition"] == len(word) % 3
     assert client.get("stores", "counts", "keys", "ann")["timestamp"] == 600_000
-    # A slash may stand for itself, and a plus sign, too.
-    assert client.ask("/stores/counts/keys/c/d")[1]["value"] == 2
-    assert refused(client, "/stores/counts/keys/c%252Fd") == (404, "KEY_NOT_FOUND")
-    assert refused(client, "/stores/counts/keys/") == (404, "KEY_NOT_FOUND")
+    # Slashes and plus signs may be unescaped.
+    assert client.request("/stores/counts/keys/c/d")[1]["value"] == 2
+    assert error_of(client, "/stores/counts/keys/c%252Fd") == (404, "KEY_NOT_FOUND")
+    assert error_of(client, "/stores/counts/keys/") == (404, "KEY_NOT_FOUND")
 
 
 def test_keys_are_read_by_the_serde(client: HttpClient) -> None:
-    """As a text, as JSON, as base64 of the bytes; what is none of these is refused."""
+    """As text, as JSON, as base64 of the bytes; anything else is rejected."""
     for text, form in (("7", "text"), ("7", "json"), ("AAAAAAAAAAc", "base64")):
         found = client.get("stores", "numbers", "keys", text, key_as=form)
         assert (found["key"], found["value"]) == (7, "seven")
     for text, form in (("x", "text"), ("{}", "json"), ("AAAA", "base64"), ("!", "base64")):
         path = f"/stores/numbers/keys/{text}?key_as={form}"
-        assert refused(client, path) == (400, "BAD_REQUEST")
-    assert refused(client, "/stores/numbers/keys/9999999999999999999") == (400, "BAD_REQUEST")
+        assert error_of(client, path) == (400, "BAD_REQUEST")
+    assert error_of(client, "/stores/numbers/keys/9999999999999999999") == (400, "BAD_REQUEST")
     assert client.get("stores", "carts", "keys", "ann")["value"] == ["click"] * 5
     assert client.get("stores", "rates", "keys", "eur")["value"] == 3
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 @pytest.mark.parametrize("descending", [False, True])
-def test_pages_are_the_whole(client: HttpClient, limit: int, descending: bool) -> None:
-    """Goal: whatever the size of pages is, nothing is left out or told twice."""
+def test_pages_add_up_to_the_whole(client: HttpClient, limit: int, descending: bool) -> None:
+    """Goal: with any page size, no entry is missing or duplicated."""
     for path, count in (
         (("counts", "range"), 6),
         (("minutes", "windows"), 13),
@@ -116,10 +116,11 @@ def test_ranges_and_times_include_their_ends(client: HttpClient) -> None:
     ]
 
 
-def test_a_cursor_goes_on_although_its_entry_is_gone(
+def test_a_cursor_continues_after_its_entry_was_deleted(
     client: HttpClient, served: ServedTasks
 ) -> None:
-    """A key that was deleted meanwhile ends no page; an order that cannot be resumed says so."""
+    """A key that was deleted in the meantime does not end the iteration; an order that cannot be
+    resumed is an error."""
     for key in (b"\0\0\0\0\0\0\0\10", b"\0\0\0\0\0\0\0\11"):
         served.tasks[0].write("numbers-in", key, b"more", 0)
     first = client.get("stores", "numbers", "range", limit=2)
@@ -130,31 +131,29 @@ def test_a_cursor_goes_on_although_its_entry_is_gone(
     served.tasks[0].write("numbers-in", b"\0\0\0\0\0\0\0\11", None, 0)
     versions = client.get("stores", "prices", "versions", "ann", limit=1)
     other = f"/stores/prices/versions/bob?cursor={versions['cursor']}"
-    assert refused(client, other) == (400, "BAD_REQUEST")
+    assert error_of(client, other) == (400, "BAD_REQUEST")
 
 
 @pytest.mark.parametrize(
     "wrong", [{"start_ms": 2**64 - 1}, {"end_ms": 2**63}, {"partition": -2}, {"seen": 0}]
 )
-def test_a_cursor_that_somebody_has_written_is_refused(
-    client: HttpClient, wrong: dict[str, int]
-) -> None:
-    """Hunts times that no store can look for: that was told as a defect of the server."""
+def test_a_forged_cursor_is_rejected(client: HttpClient, wrong: dict[str, int]) -> None:
+    """Detects times that no store can look up, which were reported as a server error."""
     for path in (("visits", "sessions", "ann"), ("minutes", "windows")):
         given = client.get("stores", *path, limit=1)["cursor"]
-        cursor = msgspec.msgpack.decode(from_base64(given), type=Cursor)
-        written = msgspec.structs.replace(cursor, **wrong).written()
-        asked = f"/stores/{'/'.join(path)}?limit=1&cursor={written}"
-        assert refused(client, asked) == (400, "BAD_REQUEST")
+        cursor = msgspec.msgpack.decode(from_base64(given), type=PageCursor)
+        written = msgspec.structs.replace(cursor, **wrong).encode()
+        request = f"/stores/{'/'.join(path)}?limit=1&cursor={written}"
+        assert error_of(client, request) == (400, "BAD_REQUEST")
 
 
 @pytest.mark.parametrize("descending", [False, True])
-def test_pages_go_on_where_what_they_ended_with_is_gone(descending: bool) -> None:
-    """As it is with sessions, which merge: what is there all the while is told once."""
+def test_pages_continue_after_their_last_entry_is_gone(descending: bool) -> None:
+    """As with sessions, which merge: entries that exist all the time are returned once."""
     with ServedTasks(1) as tasks:
         for time in (0, 200_000, 400_000):
             tasks.click(["ann", "bob"], time=time)
-        serving = Serving(tasks, ServerOptions("127.0.0.1", 0, TOKEN))
+        serving = HttpServer(tasks, ServerOptions("127.0.0.1", 0, TOKEN))
         client = HttpClient(ServerAddress(f"http://127.0.0.1:{serving.port}", TOKEN))
         try:
             path = ("stores", "visits", "sessions", "ann")
@@ -171,21 +170,21 @@ def test_pages_go_on_where_what_they_ended_with_is_gone(descending: bool) -> Non
             serving.close()
 
 
-def test_a_page_takes_what_is_on_it(served: ServedTasks, client: HttpClient) -> None:
-    """Hunts pages that read all that the pages before them had: the last one of a large store
-    would not come in time."""
+def test_a_page_reads_only_its_own_entries(served: ServedTasks, client: HttpClient) -> None:
+    """Detects pages that read all previous pages again: the last page of a large store would
+    time out."""
     for path in (("minutes", "windows"), ("prices", "versions", "ann")):
-        told: list[int] = []
+        pairs_per_page: list[int] = []
         cursor = None
         while True:
-            served.told = 0
+            served.pairs_read = 0
             page = client.get("stores", *path, limit=1, cursor=cursor)
-            told.append(served.told)
+            pairs_per_page.append(served.pairs_read)
             cursor = page["cursor"]
             if cursor is None:
                 break
-        # The one that it ended with, to see what comes behind, and its own.
-        assert told[-1] <= 2 < told[0], path
+        # The last entry of the previous page, to find the next one, and its own entry.
+        assert pairs_per_page[-1] <= 2 < pairs_per_page[0], path
 
 
 @pytest.mark.parametrize(
@@ -215,39 +214,39 @@ def test_a_page_takes_what_is_on_it(served: ServedTasks, client: HttpClient) -> 
         ("/metadata/stores/rates/keys/eur", 400, "WRONG_STORE_KIND"),
     ],
 )
-def test_what_is_wrong_is_told(client: HttpClient, path: str, status: int, code: str) -> None:
-    assert refused(client, path) == (status, code)
+def test_errors(client: HttpClient, path: str, status: int, code: str) -> None:
+    assert error_of(client, path) == (status, code)
 
 
-def test_what_is_in_the_way_is_told(client: HttpClient, served: ServedTasks) -> None:
-    """Goal: nothing partial is told as the whole: an error says when to ask again."""
+def test_unavailable_stores_are_reported(client: HttpClient, served: ServedTasks) -> None:
+    """Goal: a partial result is never returned as a complete one: an error says when to retry."""
     served.is_live = False
     try:
         for path in ("/stores/counts/keys/ann", "/stores/counts/range", "/stores/minutes/windows"):
-            status, document = client.ask(path)
+            status, document = client.request(path)
             assert status == 503
             assert document["error"]["retry_after_ms"] == 500
         served.is_live = True
         served.state = ClientState.CREATED
-        assert refused(client, "/stores/counts/keys/ann") == (503, "NOT_STARTED")
+        assert error_of(client, "/stores/counts/keys/ann") == (503, "NOT_STARTED")
         served.state = ClientState.NOT_RUNNING
-        assert refused(client, "/stores/counts/keys/ann") == (503, "NOT_RUNNING")
+        assert error_of(client, "/stores/counts/keys/ann") == (503, "NOT_RUNNING")
     finally:
         served.is_live, served.state = True, ClientState.RUNNING
 
 
 def test_properties_change(client: HttpClient, served: ServedTasks) -> None:
-    """Only of a subscription, only known ones, only JSON."""
+    """Only for a subscription, only known properties, only JSON."""
     path = "/subscription/properties"
-    served.given = {"partition_concurrency": 1}
+    served.property_values = {"partition_concurrency": 1}
     try:
         assert client.get("subscription", "properties") == {"partition_concurrency": 1}
-        changed = client.ask(path, method="PUT", body=b'{"partition_concurrency": 20}')
+        changed = client.request(path, method="PUT", body=b'{"partition_concurrency": 20}')
         assert changed == (200, {"partition_concurrency": 20})
         for body in (b"", b"[]", b"{}", b"{", b"\xff", b'"x"', b"null"):
-            assert refused(client, path, method="PUT", body=body) == (400, "BAD_REQUEST")
-        wrong = refused(client, path, method="PUT", body=b'{"rate": 1}')
+            assert error_of(client, path, method="PUT", body=body) == (400, "BAD_REQUEST")
+        wrong = error_of(client, path, method="PUT", body=b'{"rate": 1}')
         assert wrong == (400, "INVALID_PROPERTIES")
-        assert refused(client, path, method="POST", body=b"{}") == (405, "METHOD_NOT_ALLOWED")
+        assert error_of(client, path, method="POST", body=b"{}") == (405, "METHOD_NOT_ALLOWED")
     finally:
-        served.given = None
+        served.property_values = None

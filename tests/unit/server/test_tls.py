@@ -1,4 +1,4 @@
-"""HTTPS: the certificate is shown, and a client's is asked for where that is wanted."""
+"""HTTPS: the server's certificate, and client certificates if they are required."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from support.waiting import wait_for
 
 from millstream import ServerAddress, StreamsConfig
 from millstream.errors import ConfigError
-from millstream.server.serving import Serving
-from millstream.server.settings import ServerOptions, TlsSettings, peers_context
+from millstream.server.server_settings import ServerOptions, TlsSettings, client_tls_context
+from millstream.server.server_thread import HttpServer
 
 TOKEN = "a-token-for-tests"
 
@@ -41,7 +41,7 @@ def serving(
     options = ServerOptions(
         *("127.0.0.1", 0, TOKEN, tls), timeout_ms=timeout_ms, max_requests=max_requests
     )
-    running = Serving(served, options)
+    running = HttpServer(served, options)
     try:
         yield ServerAddress(f"https://127.0.0.1:{running.port}", TOKEN)
     finally:
@@ -59,22 +59,20 @@ def config(tls: TlsSettings, **settings: str) -> StreamsConfig:
     )
 
 
-def test_the_certificate_is_shown(served: ServedTasks, authority: Authority) -> None:
-    """Who trusts its authority is answered; others, and plain HTTP, are not."""
+def test_the_certificate_is_verified(served: ServedTasks, authority: Authority) -> None:
+    """Clients that trust its authority are served; others, and plain HTTP, are not."""
     trusting = ssl.create_default_context(cafile=str(authority.certificate))
     with serving(served, authority.sign("server")) as address:
-        assert HttpClient(address, trusting).ask("/health/live")[0] == 200
+        assert HttpClient(address, trusting).request("/health/live")[0] == 200
         with pytest.raises(OSError, match="certificate verify failed"):
-            HttpClient(address, ssl.create_default_context()).ask("/health/live")
+            HttpClient(address, ssl.create_default_context()).request("/health/live")
         plain = ServerAddress(address.url.replace("https", "http"), TOKEN)
         with pytest.raises(OSError, match=r"(?i)reset|closed|remote end|bad status"):
-            HttpClient(plain).ask("/health/live")
+            HttpClient(plain).request("/health/live")
 
 
-def test_who_never_agrees_upon_keys_is_not_waited_for(
-    served: ServedTasks, authority: Authority
-) -> None:
-    """One that says nothing, and one that agrees and then says nothing."""
+def test_incomplete_handshakes_time_out(served: ServedTasks, authority: Authority) -> None:
+    """One that sends nothing, and one that sends nothing after the handshake."""
     trusting = ssl.create_default_context(cafile=str(authority.certificate))
     with serving(served, authority.sign("server"), timeout_ms=300) as address:
         began = time.monotonic()
@@ -82,38 +80,38 @@ def test_who_never_agrees_upon_keys_is_not_waited_for(
             assert silent.recv(1) == b""
         with (
             connected(address) as raw,
-            trusting.wrap_socket(raw, server_hostname="127.0.0.1") as agreed,
+            trusting.wrap_socket(raw, server_hostname="127.0.0.1") as handshaken,
         ):
-            assert is_hung_up(agreed)
+            assert is_closed(handshaken)
         assert time.monotonic() - began < 5
 
 
-def test_those_who_have_not_agreed_upon_keys_are_bounded(
+def test_the_number_of_incomplete_handshakes_is_bounded(
     served: ServedTasks, authority: Authority
 ) -> None:
-    """Each costs the driver a descriptor: those beyond are hung up on, and the others go on."""
+    """Each uses a descriptor of the driver: further ones are closed, and the others continue."""
     trusting = ssl.create_default_context(cafile=str(authority.certificate))
     with serving(served, authority.sign("server"), max_requests=1) as address, ExitStack() as stack:
         client = HttpClient(address, trusting)
-        assert client.ask("/health/live")[0] == 200
-        # Eight connections for each request, and as many that have not come so far.
+        assert client.request("/health/live")[0] == 200
+        # Eight connections per request slot; this is just below that number.
         silent = [stack.enter_context(connected(address)) for _ in range(15)]
-        assert client.ask("/health/live")[0] == 200
+        assert client.request("/health/live")[0] == 200
         silent.append(stack.enter_context(connected(address)))
         beyond = stack.enter_context(connected(address))
-        assert is_hung_up(beyond)
+        assert is_closed(beyond)
         silent.pop().close()
-        wait_for(lambda: answers(client), 10, "there is room again")
+        wait_for(lambda: answers(client), 10, "another connection is accepted")
 
 
 def connected(address: ServerAddress) -> socket.socket:
-    """A connection that has said nothing yet."""
+    """A connection that has sent nothing yet."""
     port = int(address.url.rpartition(":")[2])
     return socket.create_connection(("127.0.0.1", port), timeout=5)
 
 
-def is_hung_up(connection: socket.socket) -> bool:
-    """Whether the server ends it, in whatever way."""
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the server closes it, in any way."""
     with suppress(ConnectionResetError, ssl.SSLEOFError):
         return connection.recv(1) == b""
     return True
@@ -122,27 +120,31 @@ def is_hung_up(connection: socket.socket) -> bool:
 def answers(client: HttpClient) -> bool:
     """Whether a request is answered."""
     with suppress(OSError):
-        return client.ask("/health/live")[0] == 200
+        return client.request("/health/live")[0] == 200
     return False
 
 
-def test_clients_show_theirs(served: ServedTasks, authority: Authority, tmp_path: Path) -> None:
-    """Where that is asked for: other instances do, with the certificate of their own server."""
+def test_client_certificates_are_verified(
+    served: ServedTasks, authority: Authority, tmp_path: Path
+) -> None:
+    """If they are required: other instances use the certificate of their own server."""
     own = authority.sign("server")
-    asking = TlsSettings(own.certificate, own.key, PASSWORD, str(authority.certificate))
+    required = TlsSettings(own.certificate, own.key, PASSWORD, str(authority.certificate))
     known = {"server_tls_ca": str(authority.certificate)}
     other = Authority(tmp_path).sign("other")
-    with serving(served, asking) as address:
-        wanted = {"server_tls_client_ca": str(authority.certificate), **known}
-        peer = peers_context(config(authority.sign("peer"), **wanted))
-        assert HttpClient(address, peer).ask("/health/live")[0] == 200
-        for tls in (config(own, **known), config(other, **wanted)):
+    with serving(served, required) as address:
+        with_client_ca = {"server_tls_client_ca": str(authority.certificate), **known}
+        peer = client_tls_context(config(authority.sign("peer"), **with_client_ca))
+        assert HttpClient(address, peer).request("/health/live")[0] == 200
+        for tls in (config(own, **known), config(other, **with_client_ca)):
             with pytest.raises(OSError, match=r"(?i)alert|reset|closed|eof"):
-                HttpClient(address, peers_context(tls)).ask("/health/live")
+                HttpClient(address, client_tls_context(tls)).request("/health/live")
 
 
-def test_files_that_do_not_fit(served: ServedTasks, authority: Authority, tmp_path: Path) -> None:
-    """The error names the settings; a key without its password asks nobody at the terminal."""
+def test_invalid_certificate_files(
+    served: ServedTasks, authority: Authority, tmp_path: Path
+) -> None:
+    """The error names the settings; a key without its password does not prompt at the terminal."""
     own, other = authority.sign("server"), authority.sign("another")
     junk = tmp_path / "junk.pem"
     junk.write_text("no certificate")
@@ -155,7 +157,7 @@ def test_files_that_do_not_fit(served: ServedTasks, authority: Authority, tmp_pa
         TlsSettings(own.certificate, own.key, PASSWORD, str(junk)),
     ):
         with pytest.raises(ConfigError, match="server_tls_certificate"):
-            Serving(served, ServerOptions("127.0.0.1", 0, TOKEN, tls))
+            HttpServer(served, ServerOptions("127.0.0.1", 0, TOKEN, tls))
     with pytest.raises(ConfigError, match="server_tls_ca"):
-        peers_context(config(own, server_tls_ca=str(junk)))
-    assert peers_context(StreamsConfig(application_id="a", bootstrap_servers="b:1")) is None
+        client_tls_context(config(own, server_tls_ca=str(junk)))
+    assert client_tls_context(StreamsConfig(application_id="a", bootstrap_servers="b:1")) is None

@@ -1,4 +1,4 @@
-"""Serdes as columns: the types that Spark sees, and bytes that come back as they were."""
+"""Serdes as columns: Spark's types, and lossless conversion of bytes."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ TYPES = [
 
 @pytest.mark.parametrize(("serde", "expected"), TYPES, ids=lambda each: str(each)[:60])
 def test_serdes_have_types(serde: Serde[Any], expected: str) -> None:
-    """Spark's type of each, and the type in which Spark gives and takes such columns."""
+    """The Spark type of each serde, and the type of its columns for conversion."""
     column = column_of(serde)
     assert column.spark_type.simpleString() == expected
     array = column.decode("topic", [None, None])
@@ -252,10 +252,10 @@ VALUES: list[tuple[Serde[Any], list[Any], list[Any] | None]] = [
 
 
 @pytest.mark.parametrize(("serde", "values", "expected"), VALUES, ids=lambda each: str(each)[:40])
-def test_bytes_become_columns_and_bytes(
+def test_bytes_survive_the_conversion_to_columns(
     serde: Serde[Any], values: list[Any], expected: list[Any] | None
 ) -> None:
-    """What a serde wrote is a column, and written again it is the same bytes."""
+    """Bytes of a serde become a column, and the column the same bytes."""
     datas = serde.serialize_many("topic", values)
     column = column_of(serde)
     array = column.decode("topic", datas)
@@ -265,21 +265,21 @@ def test_bytes_become_columns_and_bytes(
     assert column.decode("topic", pa.array(datas, pa.large_binary())) == array
     part = pa.array([b"x", *datas], pa.binary()).slice(1)
     assert column.decode("topic", part) == array
-    # Of a part of a longer column, too, and of one in several chunks.
+    # Also for a slice of a column, and for one with several chunks.
     assert column.encode("topic", array.slice(1)) == datas[1:]
     assert column.encode("topic", pa.chunked_array([array.slice(0, 1), array.slice(1)])) == datas
 
 
-def test_text_that_is_none_is_read_as_the_serde_reads_it() -> None:
-    """Bytes that are no UTF-8 become what STRING makes of them."""
+def test_invalid_text_is_decoded_as_by_the_serde() -> None:
+    """Bytes that are not UTF-8 are decoded as STRING does."""
     datas = [b"a", b"\xff", None]
     array = column_of(STRING).decode("words", datas)
     assert array.to_pylist() == STRING.deserialize_many("words", datas)
 
 
 @pytest.mark.parametrize("maker", [json_of, msgpack_of])
-def test_a_type_of_everything_comes_back(maker: Any) -> None:
-    """Every kind of annotation is a column, and what comes back is an equal object."""
+def test_a_class_with_all_annotations_survives_the_conversion(maker: Any) -> None:
+    """Every kind of annotation has a column, and the conversion back yields an equal object."""
     serde = maker(Everything)
     column = column_of(serde)
     datas = serde.serialize_many("topic", [EVERYTHING, None])
@@ -298,7 +298,7 @@ def test_a_type_of_everything_comes_back(maker: Any) -> None:
 
 
 def test_a_null_leaves_out_a_field_with_a_default() -> None:
-    """A field that takes no None and has a default is left out where the column has a null."""
+    """If a field with a default does not accept None, a null leaves the field out."""
     column = column_of(json_of(Options))
     array = pa.array([{"gift": True, "note": None}], column.arrow_type)
     assert column.encode("topic", array) == [b'{"gift":true}']
@@ -326,7 +326,7 @@ def test_a_null_leaves_out_a_field_with_a_default() -> None:
         ),
     ],
 )
-def test_schemas_come_back(given: Serde[Any]) -> None:
+def test_schema_values_survive_the_conversion(given: Serde[Any]) -> None:
     """Values of Avro and JSON Schema become columns, and the same values again."""
     values: list[Any] = [
         {
@@ -351,8 +351,8 @@ def test_schemas_come_back(given: Serde[Any]) -> None:
     assert given.deserialize_many("columns", column.encode("columns", array)) == [value, None]
 
 
-def test_messages_come_back() -> None:
-    """Messages of Protobuf become columns by their descriptor, and equal messages again."""
+def test_protobuf_messages_survive_the_conversion() -> None:
+    """Protobuf messages become columns by their descriptor, and equal messages again."""
     from google.protobuf.struct_pb2 import Value
     from google.protobuf.timestamp_pb2 import Timestamp
     from google.protobuf.type_pb2 import Enum, EnumValue
@@ -374,7 +374,7 @@ def test_messages_come_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("serde", "datas", "what"),
+    ("serde", "datas", "pattern"),
     [
         (LONG, [b"a"], "LONG cannot deserialize 1 bytes"),
         (json_of(Place), [b"{}"], "missing required field `streetName`"),
@@ -382,21 +382,21 @@ def test_messages_come_back() -> None:
         (json_of(Decimal), [json.dumps("1e30").encode()], r"the column's type decimal\(38,18\)"),
     ],
 )
-def test_bytes_that_do_not_fit_are_told(
-    serde: Serde[Any], datas: list[bytes | None], what: str
+def test_invalid_bytes_are_reported(
+    serde: Serde[Any], datas: list[bytes | None], pattern: str
 ) -> None:
-    """The error says which serde, what it got, and the topic."""
-    with pytest.raises(SerializationError, match=what) as caught:
+    """The error names the serde, the invalid bytes, and the topic."""
+    with pytest.raises(SerializationError, match=pattern) as caught:
         column_of(serde).decode("words", datas)
     assert caught.value.topic == "words"
 
 
 @pytest.mark.parametrize(
-    ("serde", "array", "what"),
+    ("serde", "array", "pattern"),
     [
-        (LONG, pa.array(["x"]), "a column of the type string does not fit LONG"),
-        (SHORT, pa.array([70_000]), "takes smallint"),
-        (BOOLEAN, pa.array([[1]]), "takes boolean"),
+        (LONG, pa.array(["x"]), "a column of type string does not fit LONG"),
+        (SHORT, pa.array([70_000]), "requires smallint"),
+        (BOOLEAN, pa.array([[1]]), "requires boolean"),
         (JSON, pa.array(["{"]), "does not fit JSON"),
         (
             json_of(Place),
@@ -405,7 +405,9 @@ def test_bytes_that_do_not_fit_are_told(
         ),
     ],
 )
-def test_columns_that_do_not_fit_are_told(serde: Serde[Any], array: Any, what: str) -> None:
-    """The error says which serde, the type that came and the type that it takes."""
-    with pytest.raises(SerializationError, match=what):
+def test_columns_of_the_wrong_type_are_reported(
+    serde: Serde[Any], array: Any, pattern: str
+) -> None:
+    """The error names the serde, the column's type, and the required type."""
+    with pytest.raises(SerializationError, match=pattern):
         column_of(serde).encode("words", array)

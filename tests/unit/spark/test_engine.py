@@ -1,4 +1,4 @@
-"""The engine above a Spark of functions: threads register over real connections."""
+"""The engine with jobs that are Python functions; threads register over real connections."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from support.waiting import stays, wait_for
 from millstream.clock import ManualClock
 from millstream.errors import IllegalStateError, SparkError
 from millstream.spark import engine as engine_module
-from millstream.spark.connection.control import ControlChannel
+from millstream.spark.connection.control_client import ControlChannel
 from millstream.spark.connection.messages import Epoch, Hello, ThreadExit
 from millstream.spark.engine import SparkEngine
-from millstream.spark.events import ThreadEvent
+from millstream.spark.thread_events import ThreadEvent
 
 GRACE_MS = 1_000
 
 
 class Jobs:
-    """Spark: each job is a worker that registers, and ends when it is told to or cancelled."""
+    """The job part of Spark: each job is a worker that registers and ends on a command or when
+    cancelled."""
 
     alive = True
-    may_lose_executors = False
+    decommissioning_enabled = False
 
     def __init__(self) -> None:
         self.channels: list[ControlChannel] = []
@@ -58,11 +59,11 @@ class Jobs:
 
 
 class Bench:
-    """An engine with such jobs in a session that notes whether it was given back."""
+    """An engine with such jobs, whose session records whether it was released."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.jobs = Jobs()
-        self.released = 0
+        self.is_released = 0
         self.events: list[ThreadEvent] = []
         self.clock = ManualClock()
         session = Mock()
@@ -80,7 +81,7 @@ class Bench:
         )
 
     def _release(self) -> bool:
-        self.released += 1
+        self.is_released += 1
         return False
 
     def kinds(self, name: str = "t1") -> list[str]:
@@ -96,7 +97,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 
 def no_threads(monkeypatch: pytest.MonkeyPatch, which: Callable[[str], bool]) -> None:
-    """Let the machine have no room for Python threads of these names."""
+    """Simulate a machine that cannot start Python threads with these names."""
     start = threading.Thread.start
 
     def refuses(self: threading.Thread) -> None:
@@ -107,18 +108,18 @@ def no_threads(monkeypatch: pytest.MonkeyPatch, which: Callable[[str], bool]) ->
     monkeypatch.setattr(threading.Thread, "start", refuses)
 
 
-def test_a_thread_runs_until_it_is_asked_to_close(bench: Bench) -> None:
+def test_a_thread_runs_until_it_is_closed(bench: Bench) -> None:
     bench.engine.start_thread("t1", 1, b"code")
     assert bench.engine.await_start("t1") is None
     assert bench.engine.close(20_000)
     assert bench.kinds() == ["registered", "exited"]
-    assert bench.released == 1
+    assert bench.is_released == 1
 
 
-def test_a_thread_that_cannot_be_hosted_is_none(
+def test_a_thread_that_cannot_be_hosted_is_not_started(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hunts a thread that nobody runs and all wait for: at its removal, and at the close."""
+    """Detects a thread that does not run, but that its removal and the close wait for."""
     with monkeypatch.context() as patch:
         no_threads(patch, lambda name: name == "t1-job")
         with pytest.raises(RuntimeError, match="new thread"):
@@ -130,17 +131,17 @@ def test_a_thread_that_cannot_be_hosted_is_none(
     assert bench.engine.await_start("t1") is None
 
 
-def test_no_thread_is_started_once_the_engine_closes(bench: Bench) -> None:
+def test_no_thread_is_started_by_a_closing_engine(bench: Bench) -> None:
     assert bench.engine.close(20_000)
     with pytest.raises(IllegalStateError, match="not running"):
         bench.engine.start_thread("t1", 1, b"code")
 
 
 @pytest.mark.parametrize("broken", ["_stop", "_end_monitor"])
-def test_a_close_that_fails_gives_the_session_back(
+def test_a_failed_close_releases_the_session(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    """Hunts a Spark session that runs on for ever: the next close would do nothing."""
+    """Detects a Spark session that is never stopped, because the next close would do nothing."""
     bench.engine.start_thread("t1", 1, b"code")
     bench.engine.await_start("t1")
 
@@ -151,32 +152,33 @@ def test_a_close_that_fails_gives_the_session_back(
         patch.setattr(bench.engine, broken, fail)
         with pytest.raises(RuntimeError, match="does not answer"):
             bench.engine.close(20_000)
-    assert bench.released == 1
+    assert bench.is_released == 1
     bench.jobs.ends.set()
 
 
-def test_a_start_that_fails_gives_the_session_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_releases_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch)
     monkeypatch.setattr(engine_module, "is_local", Mock(side_effect=RuntimeError("py4j")))
     with pytest.raises(RuntimeError, match="py4j"):
         bench.engine.start()
-    assert bench.released == 1
+    assert bench.is_released == 1
 
 
-def test_an_engine_whose_start_ended_halfway_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hunts a close that gives nothing back since a thread that it waits for was never started."""
+def test_an_incompletely_started_engine_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Detects a close that releases nothing because a thread that it waits for was never
+    started."""
     bench = Bench(monkeypatch)
     with monkeypatch.context() as patch:
         no_threads(patch, lambda name: name == "millstream-events")
         with pytest.raises(RuntimeError, match="new thread"):
             bench.engine.start()
     assert bench.engine.close(20_000)
-    assert bench.released == 1
+    assert bench.is_released == 1
 
 
-def test_a_thread_is_waited_for_three_times_its_grace_period(bench: Bench) -> None:
-    """Hunts a slot that a thread which is gone holds for minutes, and a thread that is killed while
-    it still works."""
+def test_a_lost_thread_is_cancelled_after_three_grace_periods(bench: Bench) -> None:
+    """Detects a slot that a lost thread occupies for minutes, and a thread that is killed while
+    it is still working."""
     bench.engine.start_thread("t1", 1, b"code")
     assert bench.engine.await_start("t1") is None
     (channel,) = bench.jobs.channels
@@ -184,12 +186,12 @@ def test_a_thread_is_waited_for_three_times_its_grace_period(bench: Bench) -> No
     channel.close(0)
     wait_for(lambda: not channel.connected, 20, "the connection is gone")
     lost_ms = bench.clock.monotonic_ms()
-    # The monitor has to see that the connection is gone before the time counts.
+    # The monitor must notice the lost connection before the time counts.
     assert stays(lambda: not bench.jobs.cancels, 0.6)
     bench.clock.advance(3 * GRACE_MS - 1)
     assert stays(lambda: not bench.jobs.cancels, 0.6)
     bench.clock.advance(2)
-    wait_for(lambda: "restarting" in bench.kinds(), 20, "it is started again")
+    wait_for(lambda: "restarting" in bench.kinds(), 20, "the thread is restarted")
     assert bench.clock.monotonic_ms() - lost_ms == 3 * GRACE_MS + 1
     why = next(event.data for event in bench.events if event.kind == "restarting")
-    assert "did not connect again" in why
+    assert "did not reconnect" in why

@@ -1,4 +1,4 @@
-"""The queue between those who report and the owner of an engine: bounded, and never a deadlock."""
+"""The event queue between connections and the owner of an engine is bounded and never deadlocks."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Iterator
 import pytest
 from support.waiting import stays, wait_for
 
-from millstream.spark import events as events_module
-from millstream.spark.events import EventQueue, ThreadEvent
+from millstream.spark import thread_events as events_module
+from millstream.spark.thread_events import ThreadEvent, ThreadEventQueue
 
 BOUND = 4
 
 
 class Owner:
-    """Takes events, and holds the queue's thread while it is told to."""
+    """Takes events, and blocks the queue's thread until a test releases it."""
 
     def __init__(self) -> None:
         self.taken: list[ThreadEvent] = []
         self.free = threading.Event()
-        self.queue = EventQueue(self._take)
+        self.queue = ThreadEventQueue(self._take)
 
     def _take(self, event: ThreadEvent) -> None:
-        # Longer than any test waits: an owner that gives up would make room.
+        # Longer than any test: a timeout here would make room in the queue.
         assert self.free.wait(300)
         self.taken.append(event)
 
 
 @pytest.fixture
 def owner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
-    monkeypatch.setattr(events_module, "_MAX_WAITING", BOUND)
+    monkeypatch.setattr(events_module, "_MAX_PENDING_REPORTS", BOUND)
     owner = Owner()
     owner.queue.start()
     yield owner
@@ -43,7 +43,7 @@ def report(number: int) -> ThreadEvent:
 
 
 def filled(owner: Owner) -> threading.Thread:
-    """A thread that waits since it has put one report too many."""
+    """Start a thread that waits because its reports exceed the queue's limit by one."""
     put: list[int] = []
 
     def put_all() -> None:
@@ -66,9 +66,9 @@ def test_reports_wait_for_room_and_lose_nothing(owner: Owner) -> None:
     assert [event.data for event in owner.taken] == list(range(BOUND + 1))
 
 
-def test_the_end_of_a_thread_waits_for_nobody(owner: Owner) -> None:
-    """Hunts a deadlock: an owner that removes a thread on the queue's thread waits until its end
-    has been put, which waited for the owner."""
+def test_the_end_of_a_thread_is_queued_without_waiting(owner: Owner) -> None:
+    """Detects a deadlock: an owner that removes a thread on the queue's thread waits until the
+    thread's end is queued, which waited for the owner."""
     late = filled(owner)
     ended = threading.Thread(target=owner.queue.put, args=(ThreadEvent("t", "exited", None),))
     ended.start()
@@ -79,13 +79,13 @@ def test_the_end_of_a_thread_waits_for_nobody(owner: Owner) -> None:
     wait_for(lambda: len(owner.taken) == BOUND + 2)
 
 
-def test_a_closed_queue_holds_nobody(owner: Owner) -> None:
-    """Hunts a connection's thread that waits for room in a queue that nobody empties any more."""
+def test_a_closed_queue_releases_waiting_threads(owner: Owner) -> None:
+    """Detects a connection's thread that waits for room in a queue that is no longer emptied."""
     late = filled(owner)
     owner.queue.close(0.1)
     late.join(30)
     assert not late.is_alive()
-    # The owner still holds as many reports as there is room for.
+    # The owner is still blocked, and the queue is full.
     later = threading.Thread(target=owner.queue.put, args=(report(BOUND + 1),), daemon=True)
     later.start()
     later.join(30)
@@ -93,4 +93,4 @@ def test_a_closed_queue_holds_nobody(owner: Owner) -> None:
 
 
 def test_a_queue_that_was_never_started_can_be_closed() -> None:
-    EventQueue(print).close(1)
+    ThreadEventQueue(print).close(1)

@@ -1,4 +1,4 @@
-"""When a stream thread is submitted again, when it is given up, and when it is killed."""
+"""When a stream thread is submitted again, given up, or killed."""
 
 from __future__ import annotations
 
@@ -13,32 +13,31 @@ from support.waiting import wait_for
 
 from millstream.clock import ManualClock
 from millstream.errors import BrokerUnavailableError, SparkError
-from millstream.runtime.control import Close
+from millstream.runtime.thread_control import Close
 from millstream.spark.connection.messages import Epoch, Hello, ThreadExit
-from millstream.spark.events import ThreadEvent
-from millstream.spark.hosted_thread import HostedThread
-from millstream.spark.patience import Patience, RestartPolicy
+from millstream.spark.hosted_thread import HostedThread, RestartPolicy, ThreadTimeouts
+from millstream.spark.thread_events import ThreadEvent
 
 HELLO = Hello("shop", "t1", 1, Epoch(1, 0), 4711, "host")
-#: The first pause is a millisecond and none is longer.
-AT_ONCE = RestartPolicy(backoff_ms=1, max_backoff_ms=1)
+#: Backoffs of at most a millisecond.
+WITHOUT_BACKOFF = RestartPolicy(backoff_ms=1, max_backoff_ms=1)
 LOST = SparkError("The Spark job of the stream thread ended unexpectedly: worker lost")
 
 
 class Jobs:
-    """Spark, as far as a thread sees it: each job does the next of the given things."""
+    """The part of Spark that hosts a thread: each job executes the next given function."""
 
     alive = True
 
     def __init__(self, *jobs: Callable[[], ThreadExit]) -> None:
         self.todo = list(jobs)
         self.submitted = 0
-        self.near: list[str | None] = []
+        self.preferred_host: list[str | None] = []
         self.cancelled = threading.Event()
 
-    def run(self, *_: Any, near: str | None, **__: Any) -> ThreadExit:
+    def run(self, *_: Any, preferred_host: str | None, **__: Any) -> ThreadExit:
         self.submitted += 1
-        self.near.append(near)
+        self.preferred_host.append(preferred_host)
         return self.todo[min(self.submitted, len(self.todo)) - 1]()
 
     def cancel(self, tag: str) -> None:
@@ -53,9 +52,9 @@ class Jobs:
 
 
 class Host:
-    """A thread hosted on such jobs, on a Python thread of its own."""
+    """A thread hosted on such jobs, on its own Python thread."""
 
-    def __init__(self, jobs: Jobs, policy: RestartPolicy = AT_ONCE, **options: Any) -> None:
+    def __init__(self, jobs: Jobs, policy: RestartPolicy = WITHOUT_BACKOFF, **options: Any) -> None:
         self.events: list[ThreadEvent] = []
         self.clock = ManualClock()
         self.jobs = jobs
@@ -76,7 +75,7 @@ class Host:
             needed=lambda: 1,
             slots=lambda: 1,
             policy=policy,
-            patience=Patience(),
+            timeouts=ThreadTimeouts(),
             clock=self.clock,
             **options,
         )
@@ -94,7 +93,7 @@ class Host:
         return job
 
     def last(self) -> ThreadEvent:
-        """How it ended."""
+        """The exit of the thread."""
         assert self.thread.wait_ended(30)
         return self.events[-1]
 
@@ -103,48 +102,48 @@ def is_lost() -> ThreadExit:
     raise LOST
 
 
-def test_what_spark_has_run_once_is_started_again_without_end() -> None:
-    """Hunts for a bound on outages: after 30 deaths the thread still comes back."""
+def test_a_thread_that_has_run_once_is_restarted_without_limit() -> None:
+    """Detects a limit on restarts: after 30 deaths the thread still returns."""
     jobs = Jobs()
     host = Host(jobs)
-    again = [host.registers(is_lost), *[is_lost] * 15, *[host.registers(is_lost)] * 15]
-    jobs.todo = [*again, host.registers(lambda: ThreadExit("closed"))]
+    restarted = [host.registers(is_lost), *[is_lost] * 15, *[host.registers(is_lost)] * 15]
+    jobs.todo = [*restarted, host.registers(lambda: ThreadExit("closed"))]
     host.thread.run()
     assert host.last() == ThreadEvent("t1", "exited", ThreadExit("closed"))
     assert jobs.submitted == 32
     assert sum(event.kind == "restarting" for event in host.events) == 31
 
 
-def test_it_asks_for_the_host_where_it_ran_last() -> None:
-    """That is looked up while it runs, by the engine's monitor; without state nothing is."""
+def test_a_restart_prefers_the_previous_host() -> None:
+    """The engine's monitor looks the host up while the thread runs; without state it does not."""
     jobs = Jobs()
     placement = Mock(host=None)
     host = Host(jobs, placement=placement)
 
-    def looked_after() -> ThreadExit:
-        placement.look.side_effect = lambda tag: setattr(placement, "host", "one")
+    def monitored() -> ThreadExit:
+        placement.check.side_effect = lambda tag: setattr(placement, "host", "one")
         host.thread.check()
         return is_lost()
 
-    jobs.todo = [is_lost, host.registers(looked_after), lambda: ThreadExit("closed")]
+    jobs.todo = [is_lost, host.registers(monitored), lambda: ThreadExit("closed")]
     host.thread.run()
-    assert jobs.near == [None, None, "one"]
+    assert jobs.preferred_host == [None, None, "one"]
     assert placement.await_host.call_count == 2
     bare = Jobs(is_lost, lambda: ThreadExit("closed"))
     Host(bare).thread.run()
-    assert bare.near == [None, None]
+    assert bare.preferred_host == [None, None]
 
 
-def test_a_thread_that_moves_closes_and_runs_again_elsewhere() -> None:
-    """Its slot is kept from when it closes until it has registered; no host is waited for, and no
-    second move begins meanwhile."""
+def test_a_moving_thread_closes_and_is_restarted_elsewhere() -> None:
+    """Its slot is reserved from its close to its registration; it does not wait for a host, and
+    no second move begins in the meantime."""
     jobs, placement, claim = Jobs(), Mock(host="one"), Mock()
     host = Host(jobs, placement=placement)
     tags: list[str | None] = []
 
-    def told_to_move() -> ThreadExit:
+    def request_move() -> ThreadExit:
         tags.append(host.thread.running_tag)
-        host.thread.move("its executor 1 is decommissioned.", claim)
+        host.thread.move("its executor 1 is being decommissioned.", claim)
         tags.append(host.thread.running_tag)
         late = Mock()
         host.thread.move("again", late)
@@ -157,11 +156,11 @@ def test_a_thread_that_moves_closes_and_runs_again_elsewhere() -> None:
         tags.append(host.thread.running_tag)
         return ThreadExit("closed")
 
-    jobs.todo = [host.registers(told_to_move), host.registers(runs_there)]
+    jobs.todo = [host.registers(request_move), host.registers(runs_there)]
     host.thread.run()
     assert host.last() == ThreadEvent("t1", "exited", ThreadExit("closed"))
     assert [event.data for event in host.events if event.kind == "restarting"] == [
-        "its executor 1 is decommissioned."
+        "its executor 1 is being decommissioned."
     ]
     host.server.send.assert_called_once_with("t1", Close())
     placement.await_host.assert_not_called()
@@ -169,24 +168,24 @@ def test_a_thread_that_moves_closes_and_runs_again_elsewhere() -> None:
 
 
 def test_a_thread_that_is_closed_while_it_moves_stays_closed() -> None:
-    """And the slot that was kept for it is free."""
+    """And the slot that was reserved for it is free."""
     jobs, claim = Jobs(), Mock()
     host = Host(jobs)
 
-    def told_to_close() -> ThreadExit:
-        host.thread.move("its executor 1 is decommissioned.", claim)
-        host.thread.ask_to_close(Close(for_good=True))
+    def close_during_move() -> ThreadExit:
+        host.thread.move("its executor 1 is being decommissioned.", claim)
+        host.thread.request_close(Close(for_good=True))
         return ThreadExit("closed")
 
-    jobs.todo = [host.registers(told_to_close)]
+    jobs.todo = [host.registers(close_during_move)]
     host.thread.run()
     assert host.last() == ThreadEvent("t1", "exited", ThreadExit("closed"))
     assert jobs.submitted == 1
     claim.release.assert_called_once()
 
 
-def test_what_spark_has_never_run_is_given_up() -> None:
-    """A machine on which no worker starts must not be an endless loop that looks like one."""
+def test_a_thread_that_has_never_run_is_given_up() -> None:
+    """A machine that cannot start workers must not cause an endless loop."""
     host = Host(Jobs(is_lost))
     host.thread.run()
     ended = host.last()
@@ -195,16 +194,16 @@ def test_what_spark_has_never_run_is_given_up() -> None:
     assert "worker lost" in str(ended.data)
 
 
-def test_a_thread_that_takes_the_place_of_one_that_ran_is_not_given_up() -> None:
-    """Hunts for replacements that end an application because they come during an outage."""
+def test_a_replacement_of_a_thread_that_has_run_is_not_given_up() -> None:
+    """Detects replacements that close an application because they are started during an outage."""
     jobs = Jobs(*[is_lost] * 10, lambda: ThreadExit("closed"))
-    host = Host(jobs, proven=True)
+    host = Host(jobs, has_run=True)
     host.thread.run()
     assert host.last().kind == "exited"
     assert jobs.submitted == 11
 
 
-def test_a_session_that_has_ended_is_not_waited_for() -> None:
+def test_a_thread_does_not_wait_for_an_ended_session() -> None:
     jobs = Jobs()
     host = Host(jobs)
     host.connected.return_value = False
@@ -215,35 +214,38 @@ def test_a_session_that_has_ended_is_not_waited_for() -> None:
     assert "the Spark session was stopped" in str(host.last().data)
 
 
-def test_a_thread_that_closes_after_its_jvm_has_ended_in_order() -> None:
-    """Hunts for a close that is said to be unfinished because the JVM ended first: the thread has
-    told how it ended."""
+def test_a_thread_can_close_after_its_jvm_has_ended() -> None:
+    """Detects a close that counts as unfinished because the JVM ended first: the thread had
+    reported its exit."""
     jobs = Jobs()
     host = Host(jobs)
-    story = ("committed",)
+    calls = ("committed",)
 
     def jvm_ends() -> ThreadExit:
         jobs.alive = False
-        host.thread.ask_to_close(Close())
-        late = threading.Timer(0.2, host.thread.on_told, (HELLO, ThreadExit("closed", None, story)))
+        host.thread.request_close(Close())
+        late = threading.Timer(
+            0.2, host.thread.on_exit_report, (HELLO, ThreadExit("closed", None, calls))
+        )
         late.start()
         raise LOST
 
     jobs.todo = [host.registers(jvm_ends)]
     host.thread.run()
-    assert host.last() == ThreadEvent("t1", "exited", ThreadExit("closed", None, story))
+    assert host.last() == ThreadEvent("t1", "exited", ThreadExit("closed", None, calls))
     assert not host.thread.was_lost
 
 
-def test_a_driver_that_is_told_to_stop_after_its_jvm_does_so_in_order() -> None:
-    """A machine that stops tells all processes, in no order: the thread has closed already."""
+def test_a_driver_can_stop_after_its_jvm() -> None:
+    """A machine that shuts down signals all processes in arbitrary order: the thread has closed
+    already."""
     jobs = Jobs()
     host = Host(jobs)
 
     def machine_stops() -> ThreadExit:
         jobs.alive = False
-        host.thread.on_told(HELLO, ThreadExit("lost", None, (), "SIGHUP"))
-        threading.Timer(0.2, host.thread.ask_to_close, (Close(),)).start()
+        host.thread.on_exit_report(HELLO, ThreadExit("lost", None, (), "SIGHUP"))
+        threading.Timer(0.2, host.thread.request_close, (Close(),)).start()
         raise LOST
 
     jobs.todo = [host.registers(machine_stops)]
@@ -253,7 +255,7 @@ def test_a_driver_that_is_told_to_stop_after_its_jvm_does_so_in_order() -> None:
 
 
 @pytest.mark.parametrize("where", ["before the first job", "between two jobs"])
-def test_closing_does_not_wait_for_a_pause(where: str) -> None:
+def test_closing_does_not_wait_for_a_backoff(where: str) -> None:
     """Nothing is submitted any more."""
     first = where == "before the first job"
     policy = RestartPolicy(backoff_ms=60_000, max_backoff_ms=60_000)
@@ -261,22 +263,22 @@ def test_closing_does_not_wait_for_a_pause(where: str) -> None:
     began = time.monotonic()
     host.start()
     if not first:
-        wait_for(lambda: any(e.kind == "restarting" for e in host.events), 30, "the pause")
-    host.thread.ask_to_close(Close())
+        wait_for(lambda: any(e.kind == "restarting" for e in host.events), 30, "the backoff begins")
+    host.thread.request_close(Close())
     assert host.last() == ThreadEvent("t1", "exited", ThreadExit("closed"))
     assert host.jobs.submitted == (0 if first else 1)
     assert time.monotonic() - began < 30
 
 
-def test_a_thread_that_is_ending_and_does_not_end_is_killed() -> None:
-    """Its job is cancelled when its time is over, not before, and it is not started again."""
+def test_an_ending_thread_is_killed_after_its_time() -> None:
+    """Its job is cancelled when the time is over, not earlier, and it is not restarted."""
     jobs = Jobs()
     host = Host(jobs)
     jobs.todo = [host.registers(jobs.until_cancelled)]
     host.start()
-    wait_for(lambda: jobs.submitted == 1 and host.thread.proven, 30, "it runs")
+    wait_for(lambda: jobs.submitted == 1 and host.thread.has_run, 30, "the thread is running")
     host.thread.check()
-    host.thread.expect_end(30_000)
+    host.thread.kill_after(30_000)
     host.clock.advance(29_999)
     host.thread.check()
     assert not jobs.cancelled.is_set()
@@ -287,14 +289,14 @@ def test_a_thread_that_is_ending_and_does_not_end_is_killed() -> None:
     assert jobs.submitted == 1
 
 
-def test_the_time_for_ending_is_not_the_next_attempts() -> None:
-    """A process that dies while it ends is started again: that one is not ending."""
+def test_the_time_to_end_does_not_apply_to_the_next_attempt() -> None:
+    """A process that dies during its end is restarted; the restarted one is not ending."""
     jobs = Jobs()
     host = Host(jobs)
     jobs.todo = [host.registers(jobs.until_cancelled)]
     host.start()
-    wait_for(lambda: jobs.submitted == 1 and host.thread.proven, 30, "it runs")
-    host.thread.expect_end(30_000)
+    wait_for(lambda: jobs.submitted == 1 and host.thread.has_run, 30, "the thread is running")
+    host.thread.kill_after(30_000)
     host.thread.on_registered(HELLO)
     host.clock.advance(60_000)
     host.thread.check()
@@ -303,8 +305,9 @@ def test_the_time_for_ending_is_not_the_next_attempts() -> None:
     host.last()
 
 
-def test_a_commit_that_fails_while_the_machine_stops_a_thread_is_a_reason_to_go_on() -> None:
-    """It is started again and the reason is told; if it was to close, the error is the user's."""
+def test_a_failed_commit_during_a_machine_stop_restarts_the_thread() -> None:
+    """It is restarted and the reason is reported; if the user has closed it, the user gets the
+    error."""
     failed = BrokerUnavailableError("no answer")
     lost = ThreadExit("lost", failed, reason="SIGTERM; while closing: no answer")
     jobs = Jobs()
@@ -312,7 +315,7 @@ def test_a_commit_that_fails_while_the_machine_stops_a_thread_is_a_reason_to_go_
     jobs.todo = [host.registers(lambda: lost), lambda: lost]
 
     def lost_while_closing() -> ThreadExit:
-        host.thread.ask_to_close(Close())
+        host.thread.request_close(Close())
         return lost
 
     jobs.todo.append(lost_while_closing)
@@ -322,16 +325,16 @@ def test_a_commit_that_fails_while_the_machine_stops_a_thread_is_a_reason_to_go_
     assert host.last().data == ThreadExit("error", failed, reason=lost.reason)
 
 
-def test_a_thread_that_ends_badly_keeps_nobody_waiting() -> None:
-    """Hunts waits for the start or the end of a thread whose last step has failed."""
+def test_a_failing_end_releases_waiting_callers() -> None:
+    """Detects waits for the start or end of a thread whose last step has failed."""
     host = Host(Jobs(lambda: ThreadExit("closed")))
-    host.server.forget.side_effect = [None, OSError("the port is gone")]
+    host.server.end_thread.side_effect = [None, OSError("the port is gone")]
     ended = threading.Thread(target=host.thread.run, daemon=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threading, "excepthook", lambda args: None)
         ended.start()
         ended.join(30)
     assert host.thread.wait_ended(0)
-    assert host.thread.is_over
+    assert host.thread.is_finished
     assert host.thread.wait_started() is None
     assert host.last().kind == "exited"

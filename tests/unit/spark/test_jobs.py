@@ -1,11 +1,11 @@
-"""What a failed Spark job means, read from Spark's own words."""
+"""The meaning of failed Spark jobs, derived from Spark's messages."""
 
 from __future__ import annotations
 
 import pytest
 
 from millstream.errors import EnvironmentMismatchError, SparkError
-from millstream.spark.jobs import _translated
+from millstream.spark.jobs import _to_spark_error
 
 ABORTED = (
     "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
@@ -17,11 +17,11 @@ ABORTED = (
 
 
 def translated(what: str) -> SparkError:
-    return _translated(Exception(ABORTED.format(what=what)))
+    return _to_spark_error(Exception(ABORTED.format(what=what)))
 
 
 def test_another_python_in_the_worker() -> None:
-    """Goal: PySpark's own check of the Python version ends in our error, with both versions."""
+    """Goal: PySpark's own check of the Python version yields our error, with both versions."""
     error = translated(
         "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
         "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in "
@@ -44,7 +44,7 @@ def test_a_package_that_the_worker_lacks() -> None:
     ["org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)", "x" * 1000],
 )
 def test_other_failures_are_one_short_line(what: str) -> None:
-    """Goal: the reason of a restart is readable: no JVM stack trace in it."""
+    """Goal: the reason of a restart is readable, without a JVM stack trace."""
     error = translated(what)
     assert type(error) is SparkError
     assert what[:200] in str(error)
@@ -52,8 +52,8 @@ def test_other_failures_are_one_short_line(what: str) -> None:
     assert len(str(error)) < 500
 
 
-def test_an_exception_in_the_worker_is_told() -> None:
-    """Goal: what Python raised is the reason, not that it did, nor where it went through."""
+def test_an_exception_in_the_worker_is_the_reason() -> None:
+    """Goal: the reason is the Python exception itself, without the path that it took."""
     error = translated(
         "org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown "
         "from the Python worker: Traceback (most recent call last):\n"
@@ -67,12 +67,14 @@ def test_an_exception_in_the_worker_is_told() -> None:
     )
 
 
-def test_a_jvm_that_has_ended_tells_nothing_more() -> None:
-    """Hunts for a thread that was closed in order and ends in an error, since all processes of a
-    machine were told to stop, and the text of the job's error was in the JVM."""
+def test_an_error_without_a_jvm_has_a_reason() -> None:
+    """Detects an error of a thread that was closed in an orderly way: a machine that shut down
+    had ended the JVM, which held the text of the job's error."""
 
     class OfTheJvmError(Exception):
         def __str__(self) -> str:
             raise ConnectionRefusedError(111, "Connection refused")
 
-    assert "the JVM that could tell why has ended" in str(_translated(OfTheJvmError()))
+    assert "the JVM has ended, so the reason is not available" in str(
+        _to_spark_error(OfTheJvmError())
+    )

@@ -1,4 +1,4 @@
-"""Processes that user code forks do not handle signals as the process of a stream thread does."""
+"""Child processes that user code forks do not inherit a stream thread's signal handlers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from millstream.spark.signal_handlers import handling
+from millstream.spark.signal_handlers import installed_handlers
 
 
 @pytest.fixture
-def seen() -> Iterator[list[int]]:
+def received() -> Iterator[list[int]]:
     """The signals that this process handles."""
     found: list[int] = []
-    with handling(
+    with installed_handlers(
         {
             signal.SIGTERM: lambda number, _: found.append(number),
             signal.SIGINT: signal.SIG_IGN,
@@ -27,7 +27,7 @@ def seen() -> Iterator[list[int]]:
 
 
 def _end_of(number: int) -> int | None:
-    """The exit code of a forked child that is sent a signal; None if that does not end it."""
+    """Send a signal to a forked child, and return its exit code; None if it survives."""
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
     child.start()
     assert child.pid is not None
@@ -39,22 +39,25 @@ def _end_of(number: int) -> int | None:
     return code
 
 
-def test_a_child_ends_on_sigterm(seen: list[int]) -> None:
-    """Goal: terminate() of a process that user code forks ends it, and at once."""
+def test_a_child_ends_on_sigterm(received: list[int]) -> None:
+    """Goal: terminate() ends a process that user code has forked, immediately."""
     assert _end_of(signal.SIGTERM) == -signal.SIGTERM
     os.kill(os.getpid(), signal.SIGTERM)
-    assert seen == [signal.SIGTERM], "the parent handles its own"
+    assert received == [signal.SIGTERM], "the parent handles its own"
 
 
 def test_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with handling({signal.SIGTERM: signal.SIG_IGN}), handling({signal.SIGINT: signal.SIG_IGN}):
+    with (
+        installed_handlers({signal.SIGTERM: signal.SIG_IGN}),
+        installed_handlers({signal.SIGINT: signal.SIG_IGN}),
+    ):
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
-def test_a_handler_of_user_code_is_inherited(seen: list[int]) -> None:
-    """Goal: what user code has installed itself is left alone in its children."""
+def test_a_handler_of_user_code_is_inherited(received: list[int]) -> None:
+    """Goal: handlers of user code are kept in its children."""
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         child = os.fork()

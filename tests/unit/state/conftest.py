@@ -1,4 +1,4 @@
-"""Real stores in temporary directories, with a changelog that is a list."""
+"""RocksDB stores in temporary directories, with an in-memory changelog."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import pytest
 
 from millstream.record import Headers, TaskId, TopicPartition
 from millstream.serdes import LONG, STRING
-from millstream.state.builders.key_value import KeyValueStoreBuilder
-from millstream.state.builders.store_builder import StoreBuilder
+from millstream.state.builders.store_builder import KeyValueStoreBuilder, StoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.state_directory import StateDirectory
+from millstream.state.storage.overlay import UncommittedBudget
 from millstream.state.storage.rocksdb import RocksDBStorage, RocksDBStorages
-from millstream.state.storage.uncommitted_budget import UncommittedBudget
 from millstream.state.storage.write_check import WriteCheck
 from millstream.state.task_stores import TaskStores
 
@@ -23,7 +22,7 @@ CHANGELOG = TopicPartition("app-s-changelog", 0)
 
 
 class Changelog:
-    """A changelog topic in memory: what was logged, with offsets counted from 0."""
+    """The records written to an in-memory changelog topic. The offset is the index."""
 
     def __init__(self) -> None:
         self.records: list[tuple[str, bytes, bytes | None, int | None]] = []
@@ -67,7 +66,7 @@ def context() -> Context:
 
 @pytest.fixture
 def open_storage(tmp_path: Path) -> Iterator[Callable[..., RocksDBStorage]]:
-    """Opens RocksDB databases, and closes those that the test left open."""
+    """Opens RocksDB databases and closes the remaining ones after the test."""
     opened: list[RocksDBStorage] = []
 
     def open_storage(name: str = "s") -> RocksDBStorage:
@@ -83,7 +82,7 @@ def open_storage(tmp_path: Path) -> Iterator[Callable[..., RocksDBStorage]]:
 def open_task(
     tmp_path: Path, changelog: Changelog, context: Context
 ) -> Iterator[Callable[..., TaskStores]]:
-    """Opens the stores of task 0_0; by default one timestamped store `s` of STRING to LONG."""
+    """Opens the stores of task 0_0. The default is a timestamped store `s` of STRING to LONG."""
     opened: list[TaskStores] = []
 
     def open_task(

@@ -1,4 +1,5 @@
-"""Goal: the key-value store of the Processor API behaves like Kafka Streams', however layered."""
+"""The key-value store of the Processor API behaves as in Kafka Streams, for all combinations of
+layers."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import pytest
 from millstream.errors import InvalidStateStoreError, SerializationError, StreamsError
 from millstream.record import TopicPartition, ValueAndTimestamp
 from millstream.serdes import INTEGER, JSON, LONG, STRING
-from millstream.state.builders.key_value import KeyValueStoreBuilder
+from millstream.state.builders.store_builder import KeyValueStoreBuilder
 from millstream.state.task_stores import TaskStores
 
 OpenTask = Callable[..., TaskStores]
@@ -31,7 +32,7 @@ def store(request: pytest.FixtureRequest, open_task: OpenTask) -> Any:
 
 
 def test_point_operations(store: Any) -> None:
-    """get, put, put_if_absent, put_all, delete, and None as deletion."""
+    """`get`, `put`, `put_if_absent`, `put_all`, `delete`, and deletion by `None`."""
     assert store.get("a") is None
     store.put("a", 1)
     assert store.put_if_absent("a", 2) == 1
@@ -56,10 +57,10 @@ def test_ranges_include_both_ends(store: Any) -> None:
     assert [key for key, _ in store.prefix_scan("a", STRING)] == ["a", "aa"]
 
 
-def test_a_range_upside_down_is_empty_and_warned_of_once(
+def test_an_inverted_range_is_empty_and_logs_one_warning(
     store: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """lo > hi gives nothing, and one line in the log however often it is asked."""
+    """`lo` > `hi`, for any number of queries."""
     store.put("b", 1)
     with caplog.at_level(logging.WARNING):
         assert list(store.range("c", "a")) == []
@@ -68,15 +69,14 @@ def test_a_range_upside_down_is_empty_and_warned_of_once(
     assert "Store s" in caplog.text
 
 
-def test_negative_numbers_come_last(open_task: OpenTask) -> None:
+def test_negative_numbers_are_sorted_last(open_task: OpenTask) -> None:
     """Java's big-endian numbers are compared as unsigned bytes."""
     store = open_task(plain(key_serde=INTEGER)).store("s")
     store.put_all([(key, 0) for key in (1, -1, 0, -2)])
     assert [key for key, _ in store.all()] == [0, 1, -2, -1]
 
 
-def test_a_key_is_needed(store: Any) -> None:
-    """None as key is refused by everything that takes one."""
+def test_null_keys_are_rejected(store: Any) -> None:
     calls: list[Callable[[], object]] = [
         lambda: store.get(None),
         lambda: store.put(None, 1),
@@ -90,8 +90,8 @@ def test_a_key_is_needed(store: Any) -> None:
             call()
 
 
-def test_a_closed_store_refuses(open_task: OpenTask) -> None:
-    """Every call on a closed store, and every open iterator, says so."""
+def test_a_closed_store_rejects_all_calls(open_task: OpenTask) -> None:
+    """Open iterators raise as well."""
     stores = open_task(plain())
     store = stores.store("s")
     store.put_all([("a", 1), ("b", 2)])
@@ -115,7 +115,7 @@ def test_a_closed_store_refuses(open_task: OpenTask) -> None:
 
 
 def test_iterators_are_context_managers_and_peek(store: Any) -> None:
-    """Peeking does not advance; a closed or exhausted iterator has nothing more."""
+    """Peeking does not advance; a closed or exhausted iterator is empty."""
     store.put_all([("a", 1), ("b", 2)])
     with store.all() as items:
         assert items.peek_next_key() == "a"
@@ -128,7 +128,7 @@ def test_iterators_are_context_managers_and_peek(store: Any) -> None:
             items.peek_next_key()
 
 
-def test_what_is_read_and_put_is_not_shared(open_task: OpenTask) -> None:
+def test_values_are_not_shared_with_callers(open_task: OpenTask) -> None:
     """Changing a value after reading or putting it does not change the store."""
     for caching in (False, True):
         stores = open_task(plain(value_serde=JSON, caching=caching))
@@ -141,10 +141,10 @@ def test_what_is_read_and_put_is_not_shared(open_task: OpenTask) -> None:
         stores.close(clean=False)
 
 
-def test_plain_store_is_logged_with_the_time_of_the_record(
+def test_a_plain_store_logs_the_timestamp_of_the_record(
     open_task: OpenTask, changelog: Any, context: Any
 ) -> None:
-    """One changelog record per put, deletions as tombstones, even of keys that are not there."""
+    """One changelog record per put. Deletions are tombstones, also for missing keys."""
     store = open_task(plain()).store("s")
     context.timestamp = 77
     store.put("a", 1)
@@ -162,10 +162,11 @@ def test_plain_store_is_logged_with_the_time_of_the_record(
     ]
 
 
-def test_timestamped_store_keeps_and_logs_its_own_times(
+def test_a_timestamped_store_keeps_and_logs_its_own_timestamps(
     open_task: OpenTask, changelog: Any, context: Any
 ) -> None:
-    """On disk the time precedes the value; on the topic it is that of the record."""
+    """On disk, the timestamp precedes the value; in the changelog, it is the timestamp of the
+    record."""
     stores = open_task()
     store = stores.store("s")
     context.timestamp = 77
@@ -187,8 +188,8 @@ def test_timestamped_store_keeps_and_logs_its_own_times(
         store.put("a", 1)
 
 
-def test_without_logging_nothing_is_logged(open_task: OpenTask, changelog: Any) -> None:
-    """Such a store keeps its data on disk over a clean close all the same."""
+def test_a_store_without_logging_keeps_its_data(open_task: OpenTask, changelog: Any) -> None:
+    """It writes no changelog records, and its data survives a clean close."""
     stores = open_task(plain(logging=False))
     stores.store("s").put("a", 1)
     stores.commit({})
@@ -197,8 +198,8 @@ def test_without_logging_nothing_is_logged(open_task: OpenTask, changelog: Any) 
     assert open_task(plain(logging=False)).store("s").get("a") == 1
 
 
-def test_a_value_that_does_not_fit_is_not_stored(store: Any) -> None:
-    """The serde's error comes from the call, and the store is as before."""
+def test_a_value_that_cannot_be_serialized_is_not_stored(store: Any) -> None:
+    """The call raises the serde's error, and the store is unchanged."""
     store.put("a", 1)
     with pytest.raises(SerializationError):
         store.put("a", "text")

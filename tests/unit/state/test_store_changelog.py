@@ -1,4 +1,4 @@
-"""Whatever a store logs goes through its changelog, of every kind of store alike."""
+"""All kinds of stores log their changes through `StoreChangelog`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unit.state.conftest import CHANGELOG, TASK, Context
 import millstream.state
 from millstream.record import Headers, ValueAndTimestamp
 from millstream.serdes import BYTES, LONG, STRING
-from millstream.state.builders.buffers import (
+from millstream.state.builders.buffer_builders import (
     GraceBufferBuilder,
     OuterJoinStoreBuilder,
     SubscriptionStoreBuilder,
@@ -32,14 +32,14 @@ from millstream.windowed import Window, Windowed
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 ONE = LONG.serialize("t", 1)
 
-Logged = tuple[bytes, bytes | None, int | None, Headers]
+LoggedRecord = tuple[bytes, bytes | None, int | None, Headers]
 
 
 class Log:
-    """What was sent, record by record, and in how many calls."""
+    """The sent records, and the number of calls."""
 
     def __init__(self) -> None:
-        self.records: list[Logged] = []
+        self.records: list[LoggedRecord] = []
         self.calls = 0
 
     def log_many(
@@ -58,7 +58,7 @@ class Log:
         self.calls += 1
 
 
-KINDS: dict[str, tuple[StoreBuilder, Callable[[TaskStores], object], list[Logged]]] = {
+KINDS: dict[str, tuple[StoreBuilder, Callable[[TaskStores], object], list[LoggedRecord]]] = {
     "key-value": (
         Stores.key_value_builder(Stores.persistent_key_value("s"), STRING, LONG),
         lambda stores: stores.store("s").put("a", 1),
@@ -129,8 +129,8 @@ def opened(tmp_path: Path, builder: StoreBuilder, writer: Log) -> TaskStores:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_store_logs(tmp_path: Path, kind: str) -> None:
-    """Keys as stored, values without timestamps before them, the timestamp of the write."""
+def test_logged_records(tmp_path: Path, kind: str) -> None:
+    """Keys as stored, values without timestamp prefix, the timestamp of the write."""
     builder, write, expected = KINDS[kind]
     log = Log()
     stores = opened(tmp_path, builder, log)
@@ -140,8 +140,7 @@ def test_what_a_store_logs(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_store_without_logging_logs_nothing(tmp_path: Path, kind: str) -> None:
-    """Nor does it find anybody to log to."""
+def test_a_store_without_logging_does_not_log(tmp_path: Path, kind: str) -> None:
     builder: Any = KINDS[kind][0]
     log = Log()
     stores = opened(tmp_path, builder.with_logging(False), log)
@@ -152,7 +151,7 @@ def test_a_store_without_logging_logs_nothing(tmp_path: Path, kind: str) -> None
 
 @pytest.mark.parametrize("logging", [True, False])
 def test_buffers_log_without_a_timestamp_of_their_own(tmp_path: Path, logging: bool) -> None:
-    """That of suppress once a commit, that of a join with grace at once."""
+    """The buffer of `suppress` logs at each commit, that of a join with grace immediately."""
     grace: Any = GraceBufferBuilder("s", 0, STRING, LONG).with_logging(logging)
     log = Log()
     stores = opened(tmp_path / "grace", grace, log)
@@ -172,8 +171,8 @@ def test_buffers_log_without_a_timestamp_of_their_own(tmp_path: Path, logging: b
     stores.close(clean=False)
 
 
-def test_many_changes_are_one_call() -> None:
-    """A call costs about as much as a record; repeated keys stay, in their order."""
+def test_many_changes_are_logged_in_one_call() -> None:
+    """A call costs about as much as a record. Repeated keys keep their order."""
     log = Log()
     changelog = StoreChangelog("s", log, TIMESTAMPED)
     stored = TIMESTAMPED.join_many([b"1", None, b"2"], [7, 8, 9])
@@ -190,12 +189,12 @@ def test_many_changes_are_one_call() -> None:
     assert log.calls == 3
 
 
-def test_nobody_passes_by_the_changelog() -> None:
-    """Only it has the writer: the task's stores and their environment hand it on."""
+def test_only_the_changelog_uses_the_writer() -> None:
+    """The task's stores and their environment only pass it on."""
     folder = Path(*millstream.state.__path__)
     users = {
         str(path.relative_to(folder))
         for path in folder.rglob("*.py")
         if "ChangelogWriter" in path.read_text()
     }
-    assert users == {"changelogs/store_changelog.py", "opening/environment.py", "task_stores.py"}
+    assert users == {"changelogs/store_changelog.py", "opening/open_store.py", "task_stores.py"}

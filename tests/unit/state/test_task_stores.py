@@ -1,4 +1,4 @@
-"""Goal: a task's stores open, commit, restore, close and recover as one."""
+"""The stores of a task open, commit, restore, close and recover together."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.tasks.flushing import flush_caches
+from support.tasks.standalone_store import flush_caches
 
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import (
     IllegalStateError,
     LockError,
@@ -19,17 +20,15 @@ from millstream.errors import (
 )
 from millstream.record import TaskId, TopicPartition, ValueAndTimestamp
 from millstream.serdes import JSON, LONG, STRING
-from millstream.state.builders.key_value import KeyValueStoreBuilder
-from millstream.state.builders.store_builder import StoreBuilder, StoreDefaults
-from millstream.state.builders.versioned import VersionedStoreBuilder
+from millstream.state.builders.store_builder import KeyValueStoreBuilder, StoreBuilder
+from millstream.state.builders.versioned_builders import VersionedStoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.changelogs.restore import apply_latest
 from millstream.state.directories.state_directory import StateDirectory
-from millstream.state.opening.by_kind import open_store
-from millstream.state.opening.environment import StoreEnvironment
-from millstream.state.opening.open_store import OpenStore
+from millstream.state.opening.open_store import OpenStore, StoreEnvironment
+from millstream.state.opening.store_layers import open_store
 from millstream.state.storage.memory import MemoryStore
-from millstream.state.storage.uncommitted_budget import UncommittedBudget
+from millstream.state.storage.overlay import UncommittedBudget
 from millstream.state.storage.value_formats import PLAIN
 from millstream.state.storage.write_check import WriteCheck
 from millstream.state.task_stores import TaskStores
@@ -39,7 +38,7 @@ CHANGELOG = TopicPartition("app-s-changelog", 0)
 
 
 def replay(stores: TaskStores, changelog: Any) -> int:
-    """What the runtime does to restore: feed the changelog from where the store is."""
+    """Restore from the changelog, starting at the store's offset, as the runtime does."""
     restorer = stores.restorers()[CHANGELOG]
     start = restorer.start_offset() or 0
     records = changelog.records[start:]
@@ -51,10 +50,8 @@ def replay(stores: TaskStores, changelog: Any) -> int:
     )
 
 
-def test_only_what_was_committed_survives_a_dirty_close(
-    open_task: OpenTask, changelog: Any
-) -> None:
-    """After a crash the store is at its last commit, and the tail comes from the changelog."""
+def test_only_committed_writes_survive_a_dirty_close(open_task: OpenTask, changelog: Any) -> None:
+    """After a crash, the store is at its last commit, and the changelog supplies the rest."""
     stores = open_task()
     stores.store("s").put("a", ValueAndTimestamp(1, 1))
     stores.commit({CHANGELOG: 0})
@@ -75,8 +72,8 @@ def test_only_what_was_committed_survives_a_dirty_close(
     assert open_task().changelog_offsets() == {CHANGELOG: 2}
 
 
-def test_an_in_memory_store_begins_anew(open_task: OpenTask, changelog: Any) -> None:
-    """Nothing survives, nothing is on disk, and everything comes back from the changelog."""
+def test_an_in_memory_store_is_restored_completely(open_task: OpenTask, changelog: Any) -> None:
+    """Nothing is on disk, and the changelog supplies everything."""
     builder = KeyValueStoreBuilder("s", kind="in_memory", key_serde=STRING, value_serde=LONG)
     stores = open_task(builder)
     stores.store("s").put_all([("a", 1), ("b", 2), ("a", None)])
@@ -90,8 +87,8 @@ def test_an_in_memory_store_begins_anew(open_task: OpenTask, changelog: Any) -> 
     assert not Path(stores._directory.path).exists()
 
 
-def test_restored_records_have_no_null_keys_and_the_last_one_wins(open_task: OpenTask) -> None:
-    """Null keys are skipped but their offsets count; timestamps go in front of values."""
+def test_restoring_skips_null_keys_and_keeps_the_last_value(open_task: OpenTask) -> None:
+    """The offsets of skipped records count; timestamps are prepended to values."""
     stores = open_task()
     restorer = stores.restorers()[CHANGELOG]
     assert restorer.start_offset() is None
@@ -108,8 +105,8 @@ def test_restored_records_have_no_null_keys_and_the_last_one_wins(open_task: Ope
     assert list(stores.store("s").all()) == [("a", ValueAndTimestamp(1, 7))]
 
 
-def test_writes_before_restoration_ends_are_a_mistake(open_task: OpenTask) -> None:
-    """Restoring below uncommitted writes is refused."""
+def test_writes_during_a_restoration_are_an_error(open_task: OpenTask) -> None:
+    """Restoring below uncommitted writes raises."""
     stores = open_task()
     stores.store("s").put("a", ValueAndTimestamp(1, 1))
     with pytest.raises(IllegalStateError, match="cannot be restored"):
@@ -117,7 +114,7 @@ def test_writes_before_restoration_ends_are_a_mistake(open_task: OpenTask) -> No
 
 
 def test_offsets_do_not_go_back(open_task: OpenTask) -> None:
-    """An offset below the one reached shows a mistake of the runtime."""
+    """A lower offset indicates a bug in the runtime."""
     stores = open_task()
     stores.commit({CHANGELOG: 5})
     stores.commit({CHANGELOG: 5})
@@ -125,22 +122,22 @@ def test_offsets_do_not_go_back(open_task: OpenTask) -> None:
         stores.commit({CHANGELOG: 4})
 
 
-def test_data_without_offset_is_not_trusted(
+def test_data_without_an_offset_is_discarded(
     open_task: OpenTask, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Data that was written without an offset may be anything: the store starts anew."""
+    """Its changelog position is unknown, so the store is rebuilt."""
     stores = open_task()
     stores.store("s").put("key", ValueAndTimestamp(1, 1))
     stores.commit({})
     stores.close(clean=False)
     with caplog.at_level(logging.INFO):
         stores = open_task()
-    assert "rebuilt from its changelog" in caplog.text
+    assert "rebuilding store s from its changelog" in caplog.text
     assert list(stores.store("s").all()) == []
 
 
-def test_a_thread_with_many_writes_that_wait_needs_a_commit(open_task: OpenTask) -> None:
-    """Detects a limit that is not kept, or is still exceeded after the commit."""
+def test_a_thread_with_many_uncommitted_writes_needs_a_commit(open_task: OpenTask) -> None:
+    """Detects a limit that is not enforced, or is still exceeded after the commit."""
     stores = open_task(uncommitted_max_bytes=200)
     assert not stores.needs_commit
     for n in range(20):
@@ -154,8 +151,8 @@ def test_a_thread_with_many_writes_that_wait_needs_a_commit(open_task: OpenTask)
     assert stores.uncommitted_bytes == 0
 
 
-def test_a_task_that_closes_gives_its_bytes_back(open_task: OpenTask) -> None:
-    """Detects a thread that commits after each batch because of a task that it lost."""
+def test_a_closed_task_releases_its_uncommitted_bytes(open_task: OpenTask) -> None:
+    """Detects a thread that commits after each batch because of a task that it no longer owns."""
     budget = UncommittedBudget(200)
     stores = open_task(uncommitted=budget)
     for n in range(20):
@@ -166,8 +163,8 @@ def test_a_task_that_closes_gives_its_bytes_back(open_task: OpenTask) -> None:
     assert not budget.is_exceeded
 
 
-def test_a_store_may_only_write_what_is_delivered(open_task: OpenTask) -> None:
-    """The check itself: it accepts a commit in order, and none out of order."""
+def test_a_store_only_writes_delivered_units(open_task: OpenTask) -> None:
+    """`WriteCheck` accepts commits in order, and rejects others."""
     check = WriteCheck()
     stores = open_task(write_check=check)
     check.begin()
@@ -192,12 +189,12 @@ def test_a_store_may_only_write_what_is_delivered(open_task: OpenTask) -> None:
         VersionedStoreBuilder("s", 100, 10, STRING, LONG),
         KeyValueStoreBuilder("s", "rocksdb", STRING, LONG, timestamped=True),
     ],
-    ids=["versioned", "key value"],
+    ids=["versioned", "key-value"],
 )
-def test_what_is_restored_was_delivered_before(
+def test_restored_records_count_as_delivered(
     open_task: OpenTask, changelog: Any, builder: StoreBuilder
 ) -> None:
-    """Undelivered batches, of the task that crashed or of others, do not stop a restoration."""
+    """Undelivered batches, of the crashed task or of others, do not prevent a restoration."""
     changelog.records.append(("s", b"a", LONG.serialize("", 1), 1))
     check = WriteCheck()
     check.begin()
@@ -205,8 +202,8 @@ def test_what_is_restored_was_delivered_before(
     assert replay(stores, changelog) == 1
 
 
-def test_one_owner_per_task(open_task: OpenTask, tmp_path: Path) -> None:
-    """A task that is open elsewhere cannot be opened; after closing it can."""
+def test_a_task_has_one_owner(open_task: OpenTask, tmp_path: Path) -> None:
+    """A task that is open elsewhere can only be opened after it is closed there."""
     stores = open_task()
     with pytest.raises(LockError, match="0_0"):
         open_task()
@@ -216,8 +213,9 @@ def test_one_owner_per_task(open_task: OpenTask, tmp_path: Path) -> None:
     assert stores.names == ["s"]
 
 
-def test_a_corrupted_store_is_wiped_and_rebuilt(open_task: OpenTask, changelog: Any) -> None:
-    """TaskCorruptedError from open leaves nothing locked; opened again, there is nothing."""
+def test_a_corrupted_store_is_deleted_and_rebuilt(open_task: OpenTask, changelog: Any) -> None:
+    """A `TaskCorruptedError` on opening leaves nothing locked; the next attempt opens an empty
+    store."""
     stores = open_task()
     stores.store("s").put("a", ValueAndTimestamp(1, 1))
     stores.commit({CHANGELOG: 0})
@@ -230,14 +228,14 @@ def test_a_corrupted_store_is_wiped_and_rebuilt(open_task: OpenTask, changelog: 
     assert stores.changelog_offsets() == {CHANGELOG: None}
     replay(stores, changelog)
     assert stores.store("s").get("a") == ValueAndTimestamp(1, 1)
-    stores.distrust()
+    stores.mark_corrupted()
     stores.close(clean=True)
     stores.open()
     assert list(stores.store("s").all()) == []
 
 
-def test_where_one_store_cannot_be_opened_none_stays_open(open_task: OpenTask) -> None:
-    """Else the next attempt would find the database of another one locked."""
+def test_all_stores_are_closed_if_one_cannot_be_opened(open_task: OpenTask) -> None:
+    """Otherwise the next attempt would find the database of another store locked."""
 
     builders: list[Any] = [KeyValueStoreBuilder("s", "rocksdb", STRING, LONG), _BrokenBuilder()]
     stores = open_task(builders[0])
@@ -249,8 +247,8 @@ def test_where_one_store_cannot_be_opened_none_stays_open(open_task: OpenTask) -
     stores.open()
 
 
-def test_unknown_and_unopened_stores_are_told_apart(open_task: OpenTask) -> None:
-    """The error names what there is, or says that the stores are not open."""
+def test_errors_of_unknown_and_unopened_stores_differ(open_task: OpenTask) -> None:
+    """The error lists the stores, or explains that they are not open."""
     stores = open_task()
     with pytest.raises(UnknownStateStoreError, match="it has s"):
         stores.store("other")
@@ -259,7 +257,7 @@ def test_unknown_and_unopened_stores_are_told_apart(open_task: OpenTask) -> None
         stores.store("s")
 
 
-def test_a_plain_store_backs_no_table(open_task: OpenTask) -> None:
+def test_a_plain_store_cannot_back_a_table(open_task: OpenTask) -> None:
     """Operators of tables need timestamps."""
     stores = open_task(
         KeyValueStoreBuilder("s", kind="in_memory", key_serde=STRING, value_serde=LONG)
@@ -268,21 +266,21 @@ def test_a_plain_store_backs_no_table(open_task: OpenTask) -> None:
         stores.table("s")
 
 
-def test_uncommitted_work_in_a_clean_close_is_told(
+def test_uncommitted_writes_in_a_clean_close_are_logged(
     open_task: OpenTask, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is dropped, but not silently."""
+    """They are dropped with a warning."""
     stores = open_task()
     stores.store("s").put("a", ValueAndTimestamp(1, 1))
     with caplog.at_level(logging.WARNING):
         stores.close(clean=True)
-    assert "never committed" in caplog.text
+    assert "bytes of uncommitted writes" in caplog.text
 
 
 def test_a_recycled_task_keeps_its_stores_and_loses_its_caches(
     open_task: OpenTask, changelog: Any
 ) -> None:
-    """What a standby applies must be seen, not what the active task had cached."""
+    """Reads must see the records applied by the standby, not the active task's cache."""
     builder = KeyValueStoreBuilder(
         "s", kind="rocksdb", key_serde=STRING, value_serde=LONG, timestamped=True, caching=True
     )
@@ -297,17 +295,17 @@ def test_a_recycled_task_keeps_its_stores_and_loses_its_caches(
     assert stores.changelog_offsets() == {CHANGELOG: 1}
 
 
-def test_stores_with_writes_of_a_processor_that_was_closed_are_not_recycled(
+def test_stores_with_writes_of_a_closed_processor_are_not_recycled(
     open_task: OpenTask, changelog: Any
 ) -> None:
-    """They come after the last commit: whether they are delivered is not known."""
+    """These writes follow the last commit, and may not have been delivered."""
     stores = open_task()
     store = stores.store("s")
     store.put("a", ValueAndTimestamp(1, 1))
     stores.commit({CHANGELOG: 0})
-    assert stores.can_be_recycled
+    assert stores.can_recycle
     store.put("last", ValueAndTimestamp(2, 2))
-    assert not stores.can_be_recycled
+    assert not stores.can_recycle
     with pytest.raises(IllegalStateError, match="cannot stay open for another role"):
         stores.recycle()
     stores.close(clean=False)
@@ -321,44 +319,42 @@ def test_stores_with_writes_of_a_processor_that_was_closed_are_not_recycled(
 
 
 def test_in_memory_stores_with_uncommitted_writes_are_not_recycled(open_task: OpenTask) -> None:
-    """Only the changelog shows that they have any."""
+    """These writes are only visible in the changelog."""
     stores = open_task(
         KeyValueStoreBuilder("s", kind="in_memory", key_serde=STRING, value_serde=LONG)
     )
     stores.store("s").put("a", 1)
     assert not stores.uncommitted_bytes
-    assert not stores.can_be_recycled
+    assert not stores.can_recycle
     stores.commit({CHANGELOG: 0})
-    assert stores.can_be_recycled
+    assert stores.can_recycle
 
 
-def test_what_is_held_back_without_an_end_is_written_and_logged(
-    open_task: OpenTask, changelog: Any
-) -> None:
-    """Else an offset would be committed before what its record has changed."""
+def test_cached_changes_can_be_written_without_a_flush(open_task: OpenTask, changelog: Any) -> None:
+    """Otherwise an offset could be committed before the changes of its record."""
     builder = KeyValueStoreBuilder(
         "s", kind="rocksdb", key_serde=STRING, value_serde=LONG, timestamped=True, caching=True
     )
     stores = open_task(builder)
     stores.store("s").put("a", ValueAndTimestamp(1, 1))
-    assert (stores.have_changes, changelog.records) == (True, [])
-    assert stores.write_held_back() == ["s"]
-    assert (stores.have_changes, len(changelog.records)) == (False, 1)
-    assert stores.write_held_back() == []
+    assert (stores.has_cached_changes, changelog.records) == (True, [])
+    assert stores.write_cached_changes() == ["s"]
+    assert (stores.has_cached_changes, len(changelog.records)) == (False, 1)
+    assert stores.write_cached_changes() == []
 
 
 class _NoOffsetsBuilder:
-    """A persistent store which keeps no offset, as a user's own would."""
+    """A persistent store that stores no offset, like a custom store."""
 
     name = "custom"
     logging = True
     persistent = True
 
     def __init__(self) -> None:
-        self.base = _OutlivingStore()
+        self.base = _PersistentMemoryStore()
         self.topic_config: Mapping[str, str] = {}
 
-    def resolved(self, config: StoreDefaults) -> StoreBuilder:
+    def resolved(self, config: StreamsConfig) -> StoreBuilder:
         return self
 
     def changelog_config(self) -> dict[str, str]:
@@ -367,8 +363,8 @@ class _NoOffsetsBuilder:
     def close(self) -> None: ...
 
 
-class _OutlivingStore(MemoryStore):
-    """Takes itself for one whose data survives its process."""
+class _PersistentMemoryStore(MemoryStore):
+    """A store whose data seems to survive the process."""
 
     persistent = True
 
@@ -380,7 +376,7 @@ def _open_without_offsets(builder: _NoOffsetsBuilder, environment: StoreEnvironm
 
 
 class _BrokenBuilder(_NoOffsetsBuilder):
-    """Of a store that cannot be opened."""
+    """Describes a store that cannot be opened."""
 
     name = "broken"
 
@@ -390,10 +386,11 @@ def _fail_to_open(builder: _BrokenBuilder, environment: StoreEnvironment) -> Ope
     raise TaskCorruptedError("broken", task_ids=[environment.task_id])
 
 
-def test_offsets_of_stores_which_keep_none_go_to_the_checkpoint_file(
+def test_offsets_of_stores_without_own_offsets_are_written_to_the_checkpoint_file(
     tmp_path: Path, changelog: Any, context: Any
 ) -> None:
-    """Written when they moved far or when forced, read at the next open, not for other stores."""
+    """Written after large changes or when forced, and read when the task is opened; not for other
+    stores."""
     own = TopicPartition("app-custom-changelog", 0)
     builders: list[StoreBuilder] = [
         _NoOffsetsBuilder(),
@@ -432,10 +429,8 @@ def test_offsets_of_stores_which_keep_none_go_to_the_checkpoint_file(
     stores.close(clean=True)
 
 
-def test_flush_goes_through_stores_in_their_order(
-    tmp_path: Path, changelog: Any, context: Any
-) -> None:
-    """What forwarding writes into a later store is flushed in the same pass."""
+def test_stores_are_flushed_in_their_order(tmp_path: Path, changelog: Any, context: Any) -> None:
+    """Changes forwarded into a later store are flushed in the same pass."""
     builders = [
         KeyValueStoreBuilder(name, "in_memory", STRING, LONG, timestamped=True, caching=True)
         for name in ("first", "second")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from millstream.record import TopicPartition
 from millstream.serdes import STRING
-from millstream.state.builders.versioned import VersionedStoreBuilder, default_segment_ms
+from millstream.state.builders.versioned_builders import VersionedStoreBuilder, default_segment_ms
 from millstream.state.storage.memory import MemoryStore
 from millstream.state.task_stores import TaskStores
 from millstream.state.versioned.versions import NOT_PUT, VALID_TO_UNDEFINED, VersionedBytes
@@ -18,7 +18,7 @@ CHANGELOG = TopicPartition("app-s-changelog", 0)
 
 
 _Put = tuple[str, bytes, bytes | None, int]
-#: A key that is the beginning of another one, even with a time appended.
+#: Some keys are prefixes of others, even with a timestamp appended.
 _KEYS = st.sampled_from([b"", b"a", b"a\x00", b"a" + bytes(8), b"b"])
 _PUTS = st.lists(
     st.tuples(st.just("put"), _KEYS, st.sampled_from([b"", b"x", b"y", None]), st.integers(0, 60)),
@@ -27,9 +27,9 @@ _PUTS = st.lists(
 
 
 class _Model:
-    """All versions there ever were, and what Kafka Streams says of them.
+    """All versions of all keys, with the results of Kafka Streams.
 
-    Not of deletions at the very time of the latest version, which may leave no trace.
+    Does not model a deletion at the timestamp of the latest version, which may leave no trace.
     """
 
     def __init__(self, history_ms: int) -> None:
@@ -59,7 +59,7 @@ class _Model:
         return None if value is None else (value, began)
 
 
-def _answers(store: VersionedBytes, times: range) -> dict[tuple[bytes, int], object]:
+def _read_all(store: VersionedBytes, times: range) -> dict[tuple[bytes, int], object]:
     found: dict[tuple[bytes, int], object] = {}
     for key in (b"", b"a", b"a\x00", b"a" + bytes(8), b"b"):
         for time in times:
@@ -75,7 +75,7 @@ def _answers(store: VersionedBytes, times: range) -> dict[tuple[bytes, int], obj
     segment_ms=st.sampled_from([1, 4, 7, 100]),
     reopened_at=st.integers(0, 40),
 )
-def test_versions_are_those_of_a_list_of_all_that_was_put(
+def test_versions_equal_those_of_a_list_of_all_puts(
     puts: list[_Put], history_ms: int, segment_ms: int, reopened_at: int
 ) -> None:
     model = _Model(history_ms)
@@ -92,7 +92,7 @@ def test_versions_are_those_of_a_list_of_all_that_was_put(
         if index == reopened_at:
             store.save_stream_time()
             store = opened()
-    for (key, time), found in _answers(store, range(-1, 70)).items():
+    for (key, time), found in _read_all(store, range(-1, 70)).items():
         assert found == model.get_as_of(key, time), (key, time)
 
 
@@ -101,10 +101,10 @@ def test_a_deletion_at_the_time_of_the_only_version_leaves_no_trace(segment_ms: 
     store = VersionedBytes("s", MemoryStore(), history_ms=50, segment_ms=segment_ms)
     store.put(b"k", b"v", 10)
     assert store.put(b"k", None, 10) == VALID_TO_UNDEFINED
-    # What Kafka Streams answers; were the deletion remembered, it would be 10.
+    # As in Kafka Streams. If the deletion were stored, the result would be 10.
     assert store.put(b"k", b"older", 0) == VALID_TO_UNDEFINED
     assert store.get_as_of(b"k", 20) == (b"older", 0, None)
-    # With a version before it, it is where that one ends.
+    # If there is an earlier version, it ends at the deletion.
     store.put(b"k", b"newer", 30)
     store.put(b"k", None, 30)
     assert store.put(b"k", b"between", 20) == 30
@@ -112,7 +112,7 @@ def test_a_deletion_at_the_time_of_the_only_version_leaves_no_trace(segment_ms: 
 
 
 def test_a_late_version_in_a_gap_ends_where_the_next_one_begins() -> None:
-    """A deletion is often no more than such a gap, between versions of one segment."""
+    """A deletion is often just such a gap, between versions of one segment."""
     store = VersionedBytes("s", MemoryStore(), history_ms=100, segment_ms=100)
     for value, timestamp in ((b"v", 10), (None, 20), (b"w", 30), (b"x", 40)):
         store.put(b"k", value, timestamp)
@@ -121,7 +121,7 @@ def test_a_late_version_in_a_gap_ends_where_the_next_one_begins() -> None:
     assert [None if each is None else each.value for each in found] == [None, b"y", b"w", b"x"]
 
 
-def test_what_has_left_history_leaves_the_disk() -> None:
+def test_expired_versions_are_deleted_from_disk() -> None:
     base = MemoryStore()
     store = VersionedBytes("s", base, history_ms=10, segment_ms=5)
     for timestamp in range(100):
@@ -135,7 +135,7 @@ def test_what_has_left_history_leaves_the_disk() -> None:
     assert base.approximate_num_entries() == 2, "the latest version, and the one before it"
 
 
-def test_default_segments_are_those_of_kafka_streams() -> None:
+def test_default_segments_equal_those_of_kafka_streams() -> None:
     hour = 3_600_000
     assert [default_segment_ms(ms) for ms in (0, 60_000, 300_000, hour, 24 * hour)] == [
         2_000,
@@ -154,12 +154,12 @@ def test_restoring_gives_the_same_store(
     store = stores.store("s")
     for timestamp, value in ((5, "a"), (20, "b"), (12, "late"), (3, "too late"), (25, None)):
         store.put("k", value, timestamp)
-    answers = [store.get("k", as_of=time) for time in range(30)]
-    assert answers[15] == ("late", 12, None)
-    # What came too late is logged as well, as in Kafka Streams.
+    before = [store.get("k", as_of=time) for time in range(30)]
+    assert before[15] == ("late", 12, None)
+    # Records that are too late are logged as well, as in Kafka Streams.
     assert [record[3] for record in changelog.records] == [5, 20, 12, 3, 25]
     stores.close(clean=False)
-    stores.distrust()
+    stores.mark_corrupted()
     stores.open()
     restorer = stores.restorers()[CHANGELOG]
     _, keys, values, times = zip(*changelog.records, strict=True)
@@ -167,6 +167,6 @@ def test_restoring_gives_the_same_store(
         offsets = list(range(first, last))
         restorer.restore_batch(keys[first:last], values[first:last], times[first:last], offsets)
     store = stores.store("s")
-    assert [store.get("k", as_of=time) for time in range(30)] == answers
+    assert [store.get("k", as_of=time) for time in range(30)] == before
     assert store.put("k", "x", 14) == store.NOT_PUT
     assert stores.changelog_offsets() == {CHANGELOG: 4}

@@ -1,4 +1,4 @@
-"""One partition of a subscription: what becomes of its tasks, and of properties that change."""
+"""One partition of a subscription: its tasks, and its changing properties."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.tasks.apart_bench import ApartBench
+from support.tasks.concurrent_bench import ConcurrentBench
 
 from millstream.errors import IllegalStateError, StreamsError
 from millstream.parallel import (
@@ -23,24 +23,24 @@ from millstream.parallel import (
     Scoped,
     TaskProcessor,
 )
-from millstream.parallel.subscription_topology import subscription_topology
 from millstream.record import TopicPartition
 from millstream.serdes import LONG, Serde
-from millstream.subscriptions.plan import SubscriptionPlan
-from millstream.subscriptions.processors import Chain
-from millstream.subscriptions.tasks.extraction import TaskReader
-from millstream.subscriptions.tasks.metadata import find_metadata, with_metadata
+from millstream.subscriptions.api.subscription import subscription_topology
+from millstream.subscriptions.subscription_plan import SubscriptionPlan
+from millstream.subscriptions.task_processors import ProcessorChain
+from millstream.subscriptions.tasks.decaton_metadata import find_metadata, with_metadata
+from millstream.subscriptions.tasks.task_extraction import TaskReader
 
-Make = Callable[..., ApartBench]
+Make = Callable[..., ConcurrentBench]
 Context = ProcessingContext
 SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Makes the partition of a subscription with these processors."""
+    """Return a function that makes the partition of a subscription with the given processors."""
 
-    def made(
+    def make_partition(
         *processors: Any,
         topic: str = "in",
         retry: Retry | None = None,
@@ -48,34 +48,34 @@ def make(tmp_path: Path) -> Make:
         shaping: str | None = None,
         key: Serde[Any] | None = None,
         **properties: Any,
-    ) -> ApartBench:
+    ) -> ConcurrentBench:
         plan = SubscriptionPlan(
             name="mailer",
-            chain=Chain.of(list(processors)),
+            chain=ProcessorChain.of(list(processors)),
             reader=TaskReader(None, None, legacy_parse_fallback=False),
             properties=Properties(**properties),
             retry=retry,
             on_error=on_error,
             key=key,
         )
-        return ApartBench(subscription_topology(plan, topic, shaping), tmp_path)
+        return ConcurrentBench(subscription_topology(plan, topic, shaping), tmp_path)
 
-    return made
+    return make_partition
 
 
-def feed(bench: ApartBench, *tasks: str) -> None:
-    """Tasks, each with its first letter as the key."""
+def feed(bench: ConcurrentBench, *tasks: str) -> None:
+    """Feed tasks, each with its first letter as the key."""
     for task in tasks:
         bench.feed(task[:1].encode(), task.encode(), 1_000)
 
 
-def change(bench: ApartBench, **properties: Any) -> None:
-    known = bench.share.properties or Properties()
-    bench.share.change(known.changed(**properties))
+def change(bench: ConcurrentBench, **properties: Any) -> None:
+    current = bench.share.properties or Properties()
+    bench.share.change(current.changed(**properties))
 
 
-def count(bench: ApartBench, name: str) -> float:
-    return sum(value for (known, _), value in bench.share.metrics.all().items() if known == name)
+def count(bench: ConcurrentBench, name: str) -> float:
+    return sum(value for (metric, _), value in bench.share.metrics.all().items() if metric == name)
 
 
 def quiet(context: Context, task: bytes) -> None:
@@ -93,23 +93,23 @@ async def push_b(context: Context, task: bytes) -> None:
     await context.push(task + b"b")
 
 
-def test_each_of_a_chain_pushes_to_the_next(make: Make) -> None:
-    """Also where they are asynchronous, and several at work."""
-    got: list[bytes] = []
+def test_processors_of_a_chain_push_to_the_next(make: Make) -> None:
+    """Also if they are asynchronous, and several tasks run."""
+    received: list[bytes] = []
 
     async def last(context: Context, task: bytes) -> None:
-        got.append(task)
-        with pytest.raises(IllegalStateError, match="none after it"):
+        received.append(task)
+        with pytest.raises(IllegalStateError, match="there is no next one"):
             context.push(task)
 
     bench = make(push_a, push_b, last, partition_concurrency=5)
     feed(bench, "x", "y")
     bench.settle()
-    assert got == [b"xab", b"yab"]
+    assert received == [b"xab", b"yab"]
 
 
-def test_keys_are_decoded_where_a_serde_was_given(make: Make) -> None:
-    """Also behind another processor and where tasks are gathered; retries keep the bytes."""
+def test_keys_are_decoded_with_a_serde(make: Make) -> None:
+    """Also behind another processor; retries keep the bytes."""
     seen: list[Any] = []
 
     def first(context: Context, task: bytes) -> None:
@@ -139,30 +139,30 @@ def test_keys_are_decoded_where_a_serde_was_given(make: Make) -> None:
     assert seen == [(raw, raw)]
 
 
-def test_a_key_that_cannot_be_decoded(make: Make) -> None:
-    """Fails the processor that reads it, and no other."""
+def test_key_that_cannot_be_decoded(make: Make) -> None:
+    """It fails a processor that reads the key, and no other one."""
     done: list[bytes] = []
 
-    def reads(context: Context, task: bytes) -> None:
+    def read_key(context: Context, task: bytes) -> None:
         done.append(task if context.key == 7 else b"")
 
-    def reads_not(context: Context, task: bytes) -> None:
+    def ignore_key(context: Context, task: bytes) -> None:
         done.append(task)
 
-    bench = make(reads, key=LONG)
+    bench = make(read_key, key=LONG)
     bench.feed(b"\xff", b"broken", 1_000)
     bench.feed((7).to_bytes(8, "big"), b"good", 1_000)
     bench.settle()
     assert done == [b"good"]
     assert count(bench, "tasks.error") == 1
-    bench = make(reads_not, key=LONG)
+    bench = make(ignore_key, key=LONG)
     bench.feed(b"\xff", b"broken", 1_000)
     bench.settle()
     assert done == [b"good", b"broken"]
 
 
-def test_a_context_knows_its_subscription(make: Make) -> None:
-    """Also behind another processor, and where tasks were gathered."""
+def test_context_contains_its_subscription(make: Make) -> None:
+    """Also behind another processor."""
     names: list[str] = []
 
     def note(context: Context, task: bytes) -> None:
@@ -176,22 +176,22 @@ def test_a_context_knows_its_subscription(make: Make) -> None:
     assert names == ["mailer", "mailer"]
 
 
-def test_a_processor_may_push_several_times(make: Make) -> None:
-    got: list[bytes] = []
+def test_processor_can_push_several_times(make: Make) -> None:
+    received: list[bytes] = []
 
     def first(context: Context, task: bytes) -> None:
         context.push(task + b"1")
         context.push(task + b"2")
 
-    bench = make(first, lambda context, task: got.append(task))
+    bench = make(first, lambda context, task: received.append(task))
     feed(bench, "x")
     bench.settle()
-    assert got == [b"x1", b"x2"]
+    assert received == [b"x1", b"x2"]
 
 
 @pytest.mark.parametrize("concurrency", [1, 5])
-def test_a_coroutine_that_nobody_awaits_is_an_error(make: Make, concurrency: int) -> None:
-    """A function that does not look asynchronous gives one: its task would be done for nothing."""
+def test_coroutine_without_await_is_an_error(make: Make, concurrency: int) -> None:
+    """A plain function returns it: its task would be completed without being processed."""
 
     async def work(task: bytes) -> None: ...
 
@@ -199,12 +199,12 @@ def test_a_coroutine_that_nobody_awaits_is_an_error(make: Make, concurrency: int
         lambda context, task: work(task), on_error="fail", partition_concurrency=concurrency
     )
     feed(bench, "x")
-    with pytest.raises(StreamsError, match="gave a coroutine"):
+    with pytest.raises(StreamsError, match="returned a coroutine"):
         bench.settle()
     assert bench.offset == 0
 
 
-def test_a_plain_function_among_asynchronous_ones_may_return_anything(make: Make) -> None:
+def test_plain_function_among_asynchronous_ones_can_return_anything(make: Make) -> None:
     async def last(context: Context, task: bytes) -> None: ...
 
     bench = make(lambda context, task: 5, last, on_error="fail", partition_concurrency=5)
@@ -213,16 +213,16 @@ def test_a_plain_function_among_asynchronous_ones_may_return_anything(make: Make
     assert bench.offset == 1
 
 
-class Lived(TaskProcessor):
-    """Notes its life."""
+class LifecycleProcessor(TaskProcessor):
+    """Records its lifecycle."""
 
-    lives: list[Lived]
+    instances: list[LifecycleProcessor]
 
     def __init__(self) -> None:
         self.places: list[TopicPartition | None] = []
         self.tasks: list[bytes] = []
         self.is_closed = False
-        self.lives.append(self)
+        self.instances.append(self)
 
     def open(self, place: TopicPartition | None) -> Any:
         self.places.append(place)
@@ -234,8 +234,8 @@ class Lived(TaskProcessor):
         self.is_closed = True
 
 
-class LivedAsync(Lived):
-    """The same, asynchronously."""
+class AsyncLifecycleProcessor(LifecycleProcessor):
+    """The asynchronous version."""
 
     async def open(self, place: TopicPartition | None) -> None:
         super().open(place)
@@ -247,42 +247,42 @@ class LivedAsync(Lived):
         super().close()
 
 
-@pytest.mark.parametrize("kind", [Lived, LivedAsync])
+@pytest.mark.parametrize("kind", [LifecycleProcessor, AsyncLifecycleProcessor])
 @pytest.mark.parametrize("scope", [Scope.SUBSCRIPTION, Scope.PARTITION])
-def test_a_processor_lives_as_long_as_its_scope(
-    make: Make, kind: type[Lived], scope: Scope
+def test_lifetime_of_a_processor_is_that_of_its_scope(
+    make: Make, kind: type[LifecycleProcessor], scope: Scope
 ) -> None:
-    """One of the subscription outlives the partition."""
-    kind.lives = []
+    """A processor of the subscription outlives the partition."""
+    kind.instances = []
     bench = make(Scoped(kind, scope), partition_concurrency=3)
     feed(bench, "x", "y", "z")
     bench.settle()
-    (one,) = kind.lives
-    assert sorted(one.tasks) == [b"x", b"y", b"z"]
+    (instance,) = kind.instances
+    assert sorted(instance.tasks) == [b"x", b"y", b"z"]
     place = TopicPartition("in", 0) if scope is Scope.PARTITION else None
-    assert (one.places, one.is_closed) == ([place], False)
+    assert (instance.places, instance.is_closed) == ([place], False)
     bench.close()
-    assert one.is_closed is (scope is Scope.PARTITION)
+    assert instance.is_closed is (scope is Scope.PARTITION)
     bench.share.close()
-    assert one.is_closed
+    assert instance.is_closed
 
 
-def test_units_have_processors_of_their_own(make: Make) -> None:
-    """Which are closed when there is another number of units."""
-    Lived.lives = []
-    bench = make(Scoped(Lived, Scope.UNIT), partition_concurrency=3)
+def test_units_have_their_own_processors(make: Make) -> None:
+    """They are closed when the number of units changes."""
+    LifecycleProcessor.instances = []
+    bench = make(Scoped(LifecycleProcessor, Scope.UNIT), partition_concurrency=3)
     feed(bench, *"abcdefgh")
     bench.settle()
-    assert 1 < len(Lived.lives) <= 3
+    assert 1 < len(LifecycleProcessor.instances) <= 3
     change(bench, partition_concurrency=1)
-    before = list(Lived.lives)
+    before = list(LifecycleProcessor.instances)
     feed(bench, "i")
     bench.settle()
     assert all(each.is_closed for each in before)
-    assert [each.tasks for each in Lived.lives[len(before) :]] == [[b"i"]]
+    assert [each.tasks for each in LifecycleProcessor.instances[len(before) :]] == [[b"i"]]
 
 
-# --- what becomes of a task ----------------------------------------------------------------------
+# --- outcomes of tasks ----------------------------------------------------------------------------
 
 
 def broken(context: Context, task: bytes) -> None:
@@ -290,10 +290,10 @@ def broken(context: Context, task: bytes) -> None:
 
 
 @pytest.mark.parametrize("concurrency", [1, 5])
-def test_a_failed_task_is_left_out(
+def test_failed_task_is_skipped(
     make: Make, concurrency: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a line in the log that names it."""
+    """With a log message that names it."""
     bench = make(broken, partition_concurrency=concurrency)
     feed(bench, "x", "y")
     with caplog.at_level(logging.WARNING):
@@ -312,10 +312,12 @@ def test_a_failed_task_ends_the_thread(make: Make, concurrency: int) -> None:
 
 
 @pytest.mark.parametrize("concurrency", [1, 5])
-@pytest.mark.parametrize("asks", [True, False])
-def test_a_task_goes_to_the_retry_topic(make: Make, concurrency: int, *, asks: bool) -> None:
-    """Because it asks for it or fails; with the count of its retries and when it is due."""
-    work = (lambda context, task: context.retry()) if asks else broken
+@pytest.mark.parametrize("explicit", [True, False])
+def test_task_is_written_to_the_retry_topic(
+    make: Make, concurrency: int, *, explicit: bool
+) -> None:
+    """On request or after a failure, with the number of its retries and its time."""
+    work = (lambda context, task: context.retry()) if explicit else broken
     retry = Retry(backoff=5 * SECOND)
     bench = make(work, retry=retry, on_error="retry", partition_concurrency=concurrency)
     feed(bench, "x")
@@ -329,7 +331,7 @@ def test_a_task_goes_to_the_retry_topic(make: Make, concurrency: int, *, asks: b
 
 
 @pytest.mark.parametrize("after", ["dead_letter", "drop", "fail"])
-def test_after_the_last_attempt_comes_what_was_chosen(make: Make, after: Any) -> None:
+def test_action_after_the_last_attempt(make: Make, after: Any) -> None:
     dead = "dead" if after == "dead_letter" else None
     retry = Retry(backoff=SECOND, max_attempts=1, after_last=after, dead_letter_topic=dead)
     bench = make(broken, retry=retry, on_error="retry")
@@ -346,24 +348,24 @@ def test_after_the_last_attempt_comes_what_was_chosen(make: Make, after: Any) ->
 
 
 def test_there_is_no_retry_without_a_topic(make: Make) -> None:
-    """Neither at once nor later: the task fails and says why."""
-    kept: list[Completion] = []
+    """Neither at once nor later: the task fails with the reason."""
+    pending: list[Completion] = []
 
     def work(context: Context, task: bytes) -> None:
         with pytest.raises(IllegalStateError, match="no retry topic"):
             context.retry()
-        kept.append(context.defer_completion())
+        pending.append(context.defer_completion())
 
     bench = make(work, on_error="fail")
     feed(bench, "x")
     bench.step()
-    kept[0].retry()
+    pending[0].retry()
     with pytest.raises(StreamsError, match="no retry topic"):
         bench.step()
 
 
-def test_a_scheduled_task_waits_for_its_time(make: Make) -> None:
-    """And the offset for it; tasks that are due go on."""
+def test_scheduled_task_waits_for_its_time(make: Make) -> None:
+    """So does its offset. Tasks that are due continue."""
     done: list[bytes] = []
     bench = make(
         lambda context, task: done.append(task),
@@ -371,8 +373,8 @@ def test_a_scheduled_task_waits_for_its_time(make: Make) -> None:
         retry=Retry(backoff=SECOND, topic="in"),
         partition_concurrency=3,
     )
-    later = DecatonMetadata(scheduled_time_ms=bench.clock.now_ms() + 1_000)
-    bench.headers = tuple(with_metadata((), later))
+    scheduled = DecatonMetadata(scheduled_time_ms=bench.clock.now_ms() + 1_000)
+    bench.headers = tuple(with_metadata((), scheduled))
     feed(bench, "x")
     bench.step()
     bench.headers = tuple(with_metadata((), DecatonMetadata()))
@@ -394,55 +396,53 @@ class Deferring:
     """Keeps the completions of its tasks."""
 
     def __init__(self, **arguments: Any) -> None:
-        self.kept: dict[bytes, Completion] = {}
+        self.pending: dict[bytes, Completion] = {}
         self._arguments = arguments
 
     def __call__(self, context: Context, task: bytes) -> None:
-        self.kept[task] = context.defer_completion(**self._arguments)
+        self.pending[task] = context.defer_completion(**self._arguments)
 
 
 @pytest.mark.parametrize("concurrency", [1, 5])
-def test_a_deferred_task_keeps_its_offset(make: Make, concurrency: int) -> None:
+def test_deferred_task_holds_its_offset(make: Make, concurrency: int) -> None:
     work = Deferring()
     bench = make(work, partition_concurrency=concurrency)
     feed(bench, "x", "y")
     bench.step()
     bench.held.end_all()
     bench.step()
-    work.kept[b"y"].complete()
-    work.kept[b"y"].complete()
+    work.pending[b"y"].complete()
+    work.pending[b"y"].complete()
     bench.step()
     bench.commit()
     assert (bench.task.in_flight, bench.offset) == (1, 0)
-    with work.kept[b"x"]:
+    with work.pending[b"x"]:
         pass
     bench.step()
     bench.commit()
     assert (bench.task.in_flight, bench.offset) == (0, 2)
 
 
-def test_what_is_raised_in_the_block_fails_the_task(make: Make) -> None:
+def test_exception_in_a_completion_block_fails_the_task(make: Make) -> None:
     work = Deferring()
     bench = make(work, on_error="fail")
     feed(bench, "x")
     bench.step()
-    with pytest.raises(ValueError, match="no"), work.kept[b"x"]:
+    with pytest.raises(ValueError, match="no"), work.pending[b"x"]:
         raise ValueError("no")
     with pytest.raises(StreamsError) as caught:
         bench.step()
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_a_completion_that_is_thrown_away_is_named(
-    make: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    """At once: with the task, its offset and its age."""
+def test_discarded_completion_is_logged(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """At once, with the task, its offset and its age."""
     work = Deferring()
     bench = make(work)
     feed(bench, "x")
     bench.step()
     bench.clock.advance(1_234)
-    work.kept.clear()
+    work.pending.clear()
     gc.collect()
     assert "topic in, partition 0, offset 0 was deferred 1234 ms ago" in caplog.text
     assert count(bench, "tasks.leaked") == 1
@@ -451,29 +451,29 @@ def test_a_completion_that_is_thrown_away_is_named(
     assert (bench.offset, count(bench, "tasks.error")) == (1, 1)
 
 
-def test_a_processor_that_raises_after_it_deferred_leaks_nothing(
+def test_processor_that_raises_after_deferring_leaks_nothing(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept: list[Completion] = []
+    pending: list[Completion] = []
 
     def work(context: Context, task: bytes) -> None:
-        kept.append(context.defer_completion())
+        pending.append(context.defer_completion())
         raise ValueError(task)
 
     bench = make(work)
     feed(bench, "x")
     bench.settle()
-    kept.clear()
+    pending.clear()
     gc.collect()
-    assert "thrown away" not in caplog.text
+    assert "garbage-collected" not in caplog.text
     assert (count(bench, "tasks.leaked"), count(bench, "tasks.error")) == (0, 1)
 
 
 @pytest.mark.parametrize("answer", ["complete", "fail", None])
-def test_a_task_that_is_deferred_for_too_long_gets_an_answer(make: Make, answer: Any) -> None:
+def test_timed_out_deferred_task_has_an_outcome(make: Make, answer: Any) -> None:
     """By default it fails."""
-    asked = None if answer is None else lambda completion: answer
-    bench = make(Deferring(timeout=SECOND, on_timeout=asked))
+    on_timeout = None if answer is None else lambda completion: answer
+    bench = make(Deferring(timeout=SECOND, on_timeout=on_timeout))
     feed(bench, "x")
     bench.step()
     bench.clock.advance(999)
@@ -486,17 +486,17 @@ def test_a_task_that_is_deferred_for_too_long_gets_an_answer(make: Make, answer:
     assert count(bench, "tasks.error") == (0 if answer == "complete" else 1)
 
 
-def test_more_time_can_be_asked_for(make: Make) -> None:
-    """As often as it takes, without counting as late; and what on_timeout raises is no answer."""
+def test_timeout_can_be_extended(make: Make) -> None:
+    """Repeatedly, without counting as late. An exception of on_timeout is not an answer."""
     answers: list[Any] = ["extend", "extend", ValueError("no")]
 
-    def asked(completion: Completion) -> Any:
+    def on_timeout(completion: Completion) -> Any:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    bench = make(Deferring(on_timeout=asked), deferred_complete_timeout_ms=1_000)
+    bench = make(Deferring(on_timeout=on_timeout), deferred_complete_timeout_ms=1_000)
     feed(bench, "x")
     bench.step()
     for left in (2, 1, 0):
@@ -507,39 +507,39 @@ def test_more_time_can_be_asked_for(make: Make) -> None:
     assert (bench.task.in_flight, count(bench, "tasks.timeout")) == (0, 1)
 
 
-def test_nobody_hears_of_a_completion_after_its_task_is_lost(make: Make) -> None:
+def test_completion_after_the_loss_of_its_task_has_no_effect(make: Make) -> None:
     work = Deferring()
     bench = make(work)
     feed(bench, "x")
     bench.step()
-    late = work.kept[b"x"]
+    completion = work.pending[b"x"]
     bench.crash()
-    late.complete()
+    completion.complete()
     bench.step()
     bench.commit()
     assert (bench.task.in_flight, bench.offset) == (1, 0)
 
 
-def test_a_task_is_deferred_once_and_not_retried_as_well(make: Make) -> None:
+def test_task_can_only_be_deferred_once_and_not_retried_as_well(make: Make) -> None:
     errors: list[str] = []
 
     def work(context: Context, task: bytes) -> None:
         second: Any = context.defer_completion if task == b"a" else context.retry
         first: Any = context.retry if task == b"c" else context.defer_completion
-        kept = first()
+        pending = first()
         third: Any = context.defer_completion if task == b"c" else second
         try:
             third()
         except IllegalStateError as error:
             errors.append(str(error))
-        if kept is not None:
-            kept.complete()
+        if pending is not None:
+            pending.complete()
 
     bench = make(work, retry=Retry(backoff=SECOND))
     feed(bench, "a", "b", "c")
     bench.settle()
     assert ["deferred before" in errors[0], "call retry() of" in errors[1]] == [True, True]
-    assert "nothing is left to defer" in errors[2]
+    assert "cannot be deferred" in errors[2]
     assert len(bench.outputs) == 1
 
 
@@ -553,11 +553,11 @@ def test_a_task_is_deferred_once_and_not_retried_as_well(make: Make) -> None:
     ],
 )
 @pytest.mark.parametrize("concurrency", [1, 5])
-def test_what_was_pushed_is_deferred_one_by_one(
+def test_pushed_tasks_are_deferred_individually(
     make: Make, concurrency: int, ends: tuple[str, ...], outcome: str
 ) -> None:
-    """Also beside the task itself, which ends with the last of them: hunts for an offset that is
-    committed before, and for an end that gets lost."""
+    """Also beside the task itself, which ends with the last of them. Detects an offset that is
+    committed before, and an outcome that is lost."""
     work = Deferring()
 
     def first(context: Context, task: bytes) -> None:
@@ -570,7 +570,7 @@ def test_what_was_pushed_is_deferred_one_by_one(
     bench.step()
     bench.held.end_all()
     bench.step()
-    completions = [work.kept[part] for part in (b"x", b"x1", b"x2")]
+    completions = [work.pending[part] for part in (b"x", b"x1", b"x2")]
     for completion, end in zip(completions, ends, strict=True):
         bench.step()
         bench.commit()
@@ -585,21 +585,21 @@ def test_what_was_pushed_is_deferred_one_by_one(
     )
 
 
-def test_a_task_that_has_ended_is_neither_deferred_nor_retried(make: Make) -> None:
-    kept: list[Context] = []
+def test_completed_task_can_neither_be_deferred_nor_retried(make: Make) -> None:
+    pending: list[Context] = []
     work = Deferring()
 
     def first(context: Context, task: bytes) -> None:
-        kept.append(context)
+        pending.append(context)
         context.push(task)
 
     bench = make(first, work, retry=Retry(backoff=SECOND))
     feed(bench, "x")
     bench.step()
-    work.kept[b"x"].complete()
-    for late in (kept[0].defer_completion, kept[0].retry):
-        with pytest.raises(IllegalStateError, match="has ended"):
-            late()
+    work.pending[b"x"].complete()
+    for method in (pending[0].defer_completion, pending[0].retry):
+        with pytest.raises(IllegalStateError, match="already completed"):
+            method()
     bench.settle()
     assert (bench.offset, bench.outputs) == (1, [])
 
@@ -607,7 +607,7 @@ def test_a_task_that_has_ended_is_neither_deferred_nor_retried(make: Make) -> No
 # --- properties ----------------------------------------------------------------------------------
 
 
-def test_records_with_ignored_keys_are_done_without_being_processed(make: Make) -> None:
+def test_records_with_ignored_keys_are_completed_without_processing(make: Make) -> None:
     done: list[bytes] = []
     bench = make(lambda context, task: done.append(task), ignore_keys=("b",))
     feed(bench, "a1", "b1")
@@ -618,7 +618,7 @@ def test_records_with_ignored_keys_are_done_without_being_processed(make: Make) 
     assert (done, bench.offset, count(bench, "tasks.ignored")) == ([b"a1", b"b2"], 4, 2)
 
 
-def test_a_rate_of_0_stops_and_none_frees(make: Make) -> None:
+def test_rate_of_0_stops_tasks_and_no_rate_starts_them(make: Make) -> None:
     done: list[bytes] = []
     bench = make(lambda context, task: done.append(task), processing_rate_per_partition=0)
     feed(bench, "a", "b")
@@ -631,7 +631,7 @@ def test_a_rate_of_0_stops_and_none_frees(make: Make) -> None:
     assert done == [b"a", b"b"]
 
 
-def test_a_rate_lets_as_many_begin_in_a_second(make: Make) -> None:
+def test_rate_limits_the_starts_per_second(make: Make) -> None:
     done: list[bytes] = []
     bench = make(lambda context, task: done.append(task), processing_rate_per_partition=10)
     feed(bench, *(f"{n}" for n in range(100)))
@@ -641,8 +641,8 @@ def test_a_rate_lets_as_many_begin_in_a_second(make: Make) -> None:
     assert 45 <= len(done) <= 65
 
 
-def test_a_shaping_topic_has_its_own_rate(make: Make) -> None:
-    """From its first task on."""
+def test_shaping_topic_has_its_own_rate(make: Make) -> None:
+    """From its first task."""
     done: list[bytes] = []
     bench = make(
         lambda context, task: done.append(task),
@@ -659,7 +659,7 @@ def test_a_shaping_topic_has_its_own_rate(make: Make) -> None:
 
 
 def test_keys_above_their_quota_go_to_the_shaping_topic(make: Make) -> None:
-    """As they were; their offsets are done."""
+    """Records are unchanged, and their offsets are completed."""
     done: list[bytes] = []
     bench = make(
         lambda context, task: done.append(task), shaping="later", per_key_quota_processing_rate=1
@@ -677,8 +677,8 @@ def test_keys_above_their_quota_go_to_the_shaping_topic(make: Make) -> None:
     assert count(bench, "shaping.queued.tasks") == len(bench.outputs)
 
 
-def test_another_concurrency_waits_until_nothing_is_in_flight(make: Make) -> None:
-    """So that the tasks of a key stay one behind the other."""
+def test_change_of_the_concurrency_waits_until_nothing_is_in_flight(make: Make) -> None:
+    """In this way the tasks of a key keep their order."""
     bench = make(quiet, partition_concurrency=2)
     feed(bench, "a1", "b1")
     bench.step()
@@ -696,7 +696,7 @@ def test_another_concurrency_waits_until_nothing_is_in_flight(make: Make) -> Non
 
 
 def test_pending_records_are_bounded(make: Make) -> None:
-    """Those that are done behind one that is not count as well."""
+    """Completed records behind an incomplete one count as well."""
     bench = make(quiet, partition_concurrency=10, max_pending_records=3)
     feed(bench, *"abcdefgh")
     bench.step()
@@ -704,9 +704,9 @@ def test_pending_records_are_bounded(make: Make) -> None:
         bench.held.end(1)
     bench.step()
     assert len(bench.held.begun) == 1
-    assert bench.task.processing.group.most_pending == 3
+    assert bench.task.processing.group.largest_pending == 3
     change(bench, partition_concurrency=10, max_pending_records=5)
     bench.step()
-    assert bench.task.processing.group.most_pending == 5
+    assert bench.task.processing.group.largest_pending == 5
     bench.settle()
     assert bench.offset == 8

@@ -1,4 +1,4 @@
-"""Processors that live: who makes them, and who waits for that."""
+"""The lifecycle of processors: their creation, and the wait for it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from support.waiting import wait_for
 from millstream.errors import IllegalStateError
 from millstream.parallel import BatchingProcessor, Scope, Scoped, TaskProcessor
 from millstream.record import TopicPartition
-from millstream.subscriptions.processors import Chain, Instances
+from millstream.subscriptions.task_processors import ProcessorChain, ProcessorInstances
 
-HERE, THERE = TopicPartition("in", 0), TopicPartition("in", 1)
+FIRST, SECOND = TopicPartition("in", 0), TopicPartition("in", 1)
 
 
 class Slow(TaskProcessor):
-    """Opens when it may, in the partition whose opening takes long."""
+    """Opens when the test allows; only in the first partition this takes long."""
 
     may_open: threading.Event
-    lives: list[Slow]
+    created: list[Slow]
 
     def __init__(self) -> None:
         self.place: TopicPartition | None = None
@@ -31,8 +31,8 @@ class Slow(TaskProcessor):
 
     def open(self, place: TopicPartition | None) -> Any:
         self.place = place
-        self.lives.append(self)
-        if place == HERE:
+        self.created.append(self)
+        if place == FIRST:
             assert self.may_open.wait(10)
 
     def process(self, context: Any, task: Any) -> Any: ...
@@ -42,76 +42,78 @@ class Slow(TaskProcessor):
 
 
 @pytest.fixture
-def instances() -> Instances:
-    Slow.may_open, Slow.lives = threading.Event(), []
-    return Instances(Chain.of(Scoped(Slow, Scope.PARTITION)))
+def instances() -> ProcessorInstances:
+    Slow.may_open, Slow.created = threading.Event(), []
+    return ProcessorInstances(ProcessorChain.of(Scoped(Slow, Scope.PARTITION)))
 
 
 class Caller:
-    """Asks for the processor of a partition, on a thread of its own."""
+    """Requests the processor of a partition, in a thread of its own."""
 
-    def __init__(self, instances: Instances) -> None:
-        self.got: list[Any] = []
+    def __init__(self, instances: ProcessorInstances) -> None:
+        self.results: list[Any] = []
         self._instances = instances
         self._thread = threading.Thread(target=self._call, daemon=True)
         self._thread.start()
 
     def _call(self) -> None:
         try:
-            (call,) = self._instances.calls(HERE, None)
+            (call,) = self._instances.calls(FIRST, None)
         except IllegalStateError as error:
-            self.got.append(error)
+            self.results.append(error)
         else:
-            self.got.append(call)
+            self.results.append(call)
 
     def join(self) -> Any:
         self._thread.join(10)
         assert not self._thread.is_alive()
-        return self.got[0]
+        return self.results[0]
 
 
-def test_one_that_takes_long_to_open_holds_up_nobody_else(instances: Instances) -> None:
-    """Neither the processors of other partitions nor the closing of one."""
+def test_slow_open_does_not_delay_others(instances: ProcessorInstances) -> None:
+    """Neither the processors of other partitions nor their close."""
     caller = Caller(instances)
-    wait_for(lambda: len(Slow.lives) == 1, 10, "it is being opened")
-    other = threading.Thread(target=instances.calls, args=(THERE, None), daemon=True)
+    wait_for(lambda: len(Slow.created) == 1, 10, "it is being opened")
+    other = threading.Thread(target=instances.calls, args=(SECOND, None), daemon=True)
     other.start()
     other.join(5)
-    assert [each.place for each in Slow.lives] == [HERE, THERE]
-    closing = threading.Thread(target=instances.close_partition, args=(THERE,), daemon=True)
+    assert [each.place for each in Slow.created] == [FIRST, SECOND]
+    closing = threading.Thread(target=instances.close_partition, args=(SECOND,), daemon=True)
     closing.start()
     closing.join(5)
-    assert Slow.lives[1].is_closed
+    assert Slow.created[1].is_closed
     Slow.may_open.set()
-    assert caller.join().__self__ is Slow.lives[0]
+    assert caller.join().__self__ is Slow.created[0]
 
 
-def test_whoever_needs_one_that_is_being_opened_waits_for_it(instances: Instances) -> None:
+def test_callers_wait_for_a_processor_that_is_being_opened(instances: ProcessorInstances) -> None:
     callers = [Caller(instances) for _ in range(4)]
-    wait_for(lambda: len(Slow.lives) == 1, 10, "it is being opened")
+    wait_for(lambda: len(Slow.created) == 1, 10, "it is being opened")
     Slow.may_open.set()
-    assert {caller.join().__self__ for caller in callers} == {Slow.lives[0]}
-    assert len(Slow.lives) == 1
+    assert {caller.join().__self__ for caller in callers} == {Slow.created[0]}
+    assert len(Slow.created) == 1
 
 
-def test_what_is_closed_while_it_is_opened_is_closed_when_it_is_open(instances: Instances) -> None:
-    """And nobody is given it; the next one of the partition is another one."""
+def test_processor_that_is_closed_during_its_open_is_closed_afterwards(
+    instances: ProcessorInstances,
+) -> None:
+    """It is not returned to its callers; later calls get a new one."""
     callers = [Caller(instances) for _ in range(2)]
-    wait_for(lambda: len(Slow.lives) == 1, 10, "it is being opened")
-    closing = threading.Thread(target=instances.close_partition, args=(HERE,), daemon=True)
+    wait_for(lambda: len(Slow.created) == 1, 10, "it is being opened")
+    closing = threading.Thread(target=instances.close_partition, args=(FIRST,), daemon=True)
     closing.start()
     closing.join(5)
     assert not closing.is_alive()
     Slow.may_open.set()
     assert all(isinstance(caller.join(), IllegalStateError) for caller in callers)
-    assert [each.is_closed for each in Slow.lives] == [True]
+    assert [each.is_closed for each in Slow.created] == [True]
     call: Any
-    (call,) = instances.calls(HERE, None)
-    assert call.__self__ is Slow.lives[1]
+    (call,) = instances.calls(FIRST, None)
+    assert call.__self__ is Slow.created[1]
 
 
 def yielding(*arguments: Any) -> Iterator[Any]:
-    """A generator function, whose code a call does not execute."""
+    """A generator function: a call does not execute its code."""
     yield arguments
 
 
@@ -131,19 +133,19 @@ class Yielding(TaskProcessor):
         [lambda context, task: context.push(task), yielding],
     ],
 )
-def test_generator_functions_are_refused(processor: Any) -> None:
-    """Goal: no task is committed as done although no line of its processor was executed."""
+def test_generator_functions_are_rejected(processor: Any) -> None:
+    """Detects a task that is committed although no line of its processor was executed."""
     with pytest.raises(TypeError, match=r"ield\S* is a generator function, because of its yield"):
-        Chain.of(processor)
+        ProcessorChain.of(processor)
 
 
-def test_a_supplied_processor_that_yields_is_refused_when_it_is_made() -> None:
-    """Goal: the same where only the made object shows it."""
-    instances = Instances(Chain.of(Scoped(lambda: Yielding())))
+def test_supplied_processor_that_yields_is_rejected_at_its_creation() -> None:
+    """The same, if only the created object shows it."""
+    instances = ProcessorInstances(ProcessorChain.of(Scoped(lambda: Yielding())))
     with pytest.raises(TypeError, match="generator function"):
         instances.calls(TopicPartition("in", 0), None)
 
 
-def test_batches_that_yield_are_refused() -> None:
+def test_batch_functions_that_yield_are_rejected() -> None:
     with pytest.raises(TypeError, match="generator function"):
         BatchingProcessor(yielding, capacity=5, linger=timedelta(0))

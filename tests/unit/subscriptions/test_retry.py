@@ -1,4 +1,4 @@
-"""The policy for retries."""
+"""The retry policy."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ SECOND = timedelta(seconds=1)
         ({"topic": 5}, "topics have"),
         ({"max_attempts": 3, "dead_letter_topic": "é"}, "dead_letter_topic='é'"),
         ({"max_attempts": 3, "topic": "t", "dead_letter_topic": "t"}, "both for topic and"),
-        ({"max_attempts": 3}, "not what follows the last one"),
+        ({"max_attempts": 3}, "no action for the last failure"),
         ({"max_attempts": 0, "after_last": "drop"}, "max_attempts=0"),
         ({"max_attempts": True, "after_last": "drop"}, "max_attempts=True"),
         ({"after_last": "drop"}, "Give max_attempts"),
         ({"dead_letter_topic": "t"}, "Give max_attempts"),
-        ({"max_attempts": 3, "after_last": "dead_letter"}, "either both or neither"),
-        ({"max_attempts": 3, "after_last": "drop", "dead_letter_topic": "t"}, "either both or"),
+        ({"max_attempts": 3, "after_last": "dead_letter"}, "Give both or neither"),
+        ({"max_attempts": 3, "after_last": "drop", "dead_letter_topic": "t"}, "Give both or"),
         ({"max_attempts": 3, "after_last": "skip"}, "one of dead_letter, drop, fail"),
         ({"on_send_failure": "resend"}, "one of keep, drop, fail"),
     ],
 )
-def test_what_does_not_fit_is_refused(arguments: dict[str, Any], message: str) -> None:
-    """Nothing about a lost task is decided silently."""
+def test_inconsistent_arguments_are_rejected(arguments: dict[str, Any], message: str) -> None:
+    """There are no silent decisions about lost tasks."""
     with pytest.raises(ConfigError, match=message):
         Retry(**{"backoff": SECOND, **arguments})
 
 
-def test_without_a_number_of_attempts_it_never_ends() -> None:
-    """As in Decaton."""
+def test_number_of_attempts_is_unlimited_by_default() -> None:
+    """Like in Decaton."""
     retry = Retry(backoff=timedelta(milliseconds=50))
     assert [retry.next_delay_ms(count) for count in (0, 1, 10**9)] == [50, 50, 50]
     assert (retry.after_last, retry.on_send_failure) == (None, "keep")
 
 
 @pytest.mark.parametrize("after_last", ["drop", "fail"])
-def test_the_first_time_is_an_attempt(after_last: Any) -> None:
+def test_first_execution_is_an_attempt(after_last: Any) -> None:
     """Two attempts are one retry, and one is none."""
     twice = Retry(backoff=SECOND, max_attempts=2, after_last=after_last)
     assert [twice.next_delay_ms(count) for count in (0, 1, 2)] == [1_000, None, None]
@@ -59,8 +59,8 @@ def test_the_first_time_is_an_attempt(after_last: Any) -> None:
     assert once.next_delay_ms(0) is None
 
 
-def test_a_growing_backoff_stops_growing() -> None:
-    """Whatever the factor; a number too large for a float is the longest pause."""
+def test_exponential_backoff_has_a_maximum() -> None:
+    """For every factor; a number too large for a float is the longest pause."""
     minute = timedelta(minutes=1)
     retry = Retry(backoff=ExponentialBackoff(SECOND, most=minute, factor=3))
     assert [retry.next_delay_ms(count) for count in (0, 1, 2, 3, 4, 5_000)] == [
@@ -73,8 +73,8 @@ def test_a_growing_backoff_stops_growing() -> None:
 
 
 @pytest.mark.parametrize("factor", [2, 2.0])
-def test_a_count_of_retries_that_cannot_be_is_the_longest_pause(factor: float) -> None:
-    """At once: it comes from the record, and a power of whole numbers would take for ever."""
+def test_invalid_number_of_retries_leads_to_the_longest_pause(factor: float) -> None:
+    """At once: the number comes from the record, and a power of integers would take forever."""
     backoff = ExponentialBackoff(SECOND, most=timedelta(minutes=1), factor=factor)
     assert backoff.pause_ms(1 << 26) == 60_000
     assert backoff.pause_ms((1 << 63) - 1) == 60_000
@@ -89,17 +89,17 @@ def test_a_count_of_retries_that_cannot_be_is_the_longest_pause(factor: float) -
         ({"factor": 0.5}, "at least 1"),
         ({"factor": float("inf")}, "finite"),
         ({"factor": float("nan")}, "at least 1"),
-        ({"factor": "2"}, "is no number"),
+        ({"factor": "2"}, "is not a number"),
     ],
 )
-def test_a_wrong_backoff_is_refused(arguments: dict[str, Any], message: str) -> None:
-    """Pauses shorten never, and are finite."""
+def test_invalid_backoff_is_rejected(arguments: dict[str, Any], message: str) -> None:
+    """Pauses never become shorter, and are finite."""
     with pytest.raises(ConfigError, match=message):
         ExponentialBackoff(**{"first": SECOND, "most": SECOND, **arguments})
 
 
-def test_a_policy_is_shipped() -> None:
-    """It goes to workers pickled."""
+def test_policy_can_be_pickled() -> None:
+    """It is sent to workers."""
     retry = Retry(backoff=SECOND, max_attempts=3, dead_letter_topic="dead")
     assert pickle.loads(pickle.dumps(retry)) == retry
     assert retry.topic_for("a.b") == "a.b-retry"

@@ -1,4 +1,4 @@
-"""Tasks out of consumed records: what is handed on, and which record is told to be none."""
+"""Extraction of tasks from records, and errors for records without a task."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from millstream.errors import SerializationError
-from millstream.kafka.data.record_columns import RecordColumns
+from millstream.kafka.clients.record_columns import RecordColumns
 from millstream.parallel import ConsumedRecord, DecatonMetadata, DecatonTask
 from millstream.record import Header, TopicPartition
 from millstream.serdes import INTEGER, JSON, STRING
-from millstream.subscriptions.tasks.extraction import ExtractedTasks, TaskReader
-from millstream.subscriptions.tasks.metadata import METADATA_HEADER, request_bytes
+from millstream.subscriptions.tasks.decaton_metadata import METADATA_HEADER, request_bytes
+from millstream.subscriptions.tasks.task_extraction import ExtractedTasks, TaskReader
 
 PLACE = TopicPartition("mails", 3)
 METADATA = DecatonMetadata(17, "shop", "host", 2, 99)
@@ -24,7 +24,7 @@ WITH_METADATA: Sequence[Header] = (("trace", b"7"), (METADATA_HEADER, METADATA.t
 def columns(
     values: list[bytes | None], headers: list[Sequence[Header]] | None = None
 ) -> RecordColumns:
-    """Records at the offsets from 10 and the times from 100."""
+    """Return records with the offsets from 10 and the timestamps from 100."""
     count = len(values)
     times = list(range(100, 100 + count))
     return RecordColumns([b"key"] * count, values, times, range(10, 10 + count), headers, None)
@@ -35,14 +35,14 @@ def values_of(found: ExtractedTasks) -> list[Any]:
 
 
 def first_word(record: ConsumedRecord) -> DecatonTask[str]:
-    """An extractor of a user's: the time stands before the task."""
+    """A custom extractor: the timestamp is in front of the task."""
     assert record.value is not None
     time, word = record.value.decode().split()
     return DecatonTask(DecatonMetadata(int(time)), word, record.value)
 
 
-def test_records_of_anybody_are_tasks() -> None:
-    """Without Decaton's header the record's own time is that of the task."""
+def test_records_of_any_producer_are_tasks() -> None:
+    """Without Decaton's header, the task has the timestamp of the record."""
     found = TaskReader(STRING).read(PLACE, columns([b"a", b"b"]))
     assert found.tasks == [
         DecatonTask(DecatonMetadata(100), "a", b"a"),
@@ -57,8 +57,8 @@ def test_without_a_serde_a_task_is_its_bytes() -> None:
     assert values_of(TaskReader().read(PLACE, columns([b"a"]))) == [b"a"]
 
 
-def test_headers_count_record_by_record() -> None:
-    """One of Decaton's client between two of others."""
+def test_headers_apply_to_single_records() -> None:
+    """A record of Decaton's client between two others."""
     found = TaskReader(STRING).read(PLACE, columns([b"a", b"b", b"c"], [(), WITH_METADATA, ()]))
     assert [task and task.metadata for task in found.tasks] == [
         DecatonMetadata(100),
@@ -67,38 +67,38 @@ def test_headers_count_record_by_record() -> None:
     ]
 
 
-def test_what_is_none_is_told_by_itself() -> None:
-    """Hunts a bad record that takes those around it along: payload, metadata, tombstone, None."""
+def test_record_without_a_task_only_fails_itself() -> None:
+    """Detects a bad record that affects others: payload, metadata, tombstone, None."""
     values = [b"1", b"{", None, b"null", b"5", b"6", b"7"]
     bad_header: Sequence[Header] = ((METADATA_HEADER, b"\x08"),)
     no_header: Sequence[Header] = ((METADATA_HEADER, None),)
     headers: list[Sequence[Header]] = [(), (), (), WITH_METADATA, bad_header, no_header, ()]
     found = TaskReader(JSON).read(PLACE, columns(values, headers))
     assert values_of(found) == [1, None, None, None, None, None, 7]
-    told = {index: str(error) for index, error in found.failures.items()}
-    assert sorted(told) == [1, 2, 3, 4, 5]
-    for index, said in (
+    errors = {index: str(error) for index, error in found.failures.items()}
+    assert sorted(errors) == [1, 2, 3, 4, 5]
+    for index, message in (
         (1, "JSON cannot deserialize"),
-        (2, "has no value, so there is no task"),
-        (3, "JSON makes None of"),
+        (2, "has no value, so it contains no task"),
+        (3, "JSON deserialized the record's value to None"),
         (4, "TaskMetadataProto"),
         (5, "dt_meta has no value"),
     ):
-        assert said in told[index]
-        assert f"topic mails, partition 3, offset {10 + index}" in told[index]
+        assert message in errors[index]
+        assert f"topic mails, partition 3, offset {10 + index}" in errors[index]
     assert isinstance(found.failures[1].__cause__, Exception)
 
 
-def test_all_may_be_none() -> None:
-    """The last record failing must not be overlooked, nor none at all."""
+def test_all_records_can_fail() -> None:
+    """A failure of the last record must not be overlooked; there may be no records at all."""
     found = TaskReader(INTEGER).read(PLACE, columns([b"1", b"22", b"333"]))
     assert values_of(found) == [None] * 3
     assert sorted(found.failures) == [0, 1, 2]
     assert TaskReader(INTEGER).read(PLACE, columns([])) == ([], {})
 
 
-def test_the_old_format_is_read_where_there_is_no_header() -> None:
-    """With the fallback; the payload is what a retry sends, so it is the task alone."""
+def test_legacy_format_is_read_without_a_header() -> None:
+    """With the fallback. The payload is sent by retries, so it is only the task."""
     request = request_bytes(METADATA, b"5")
     records = columns([request, b"6", b"7", None], [(), WITH_METADATA, (), ()])
     reader = TaskReader(JSON, legacy_parse_fallback=True)
@@ -108,13 +108,13 @@ def test_the_old_format_is_read_where_there_is_no_header() -> None:
     assert "has no value" in str(found.failures[3])
     reader.legacy_parse_fallback = False
     assert sorted(reader.read(PLACE, records).failures) == [0, 3]
-    # No record has any header.
+    # No record has a header.
     reader.legacy_parse_fallback = True
     assert values_of(reader.read(PLACE, columns([request]))) == [5]
 
 
-def test_an_extractor_of_the_users_makes_the_tasks() -> None:
-    """It sees all of the record, and whatever is wrong with it, it is that record's alone."""
+def test_custom_extractor_creates_the_tasks() -> None:
+    """It receives the whole record, and its errors only affect that record."""
     seen = []
 
     def extract(record: ConsumedRecord) -> DecatonTask[str]:
@@ -128,39 +128,40 @@ def test_an_extractor_of_the_users_makes_the_tasks() -> None:
         None,
         DecatonTask(DecatonMetadata(6), "b", b"6 b"),
     ]
-    assert "extract cannot make a task of the record: ValueError" in str(found.failures[1])
+    assert "extract failed to extract a task from the record: ValueError" in str(found.failures[1])
     assert "offset 11" in str(found.failures[1])
     assert seen[2] == ConsumedRecord("mails", 3, 12, 102, WITH_METADATA, b"key", b"6 b")
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("result", "message"),
     [
-        (None, "None in place of a DecatonTask"),
-        ("task", "'task' in place"),
-        (DecatonTask(METADATA, None, b""), "no part may be None"),
-        (DecatonTask(METADATA, 1, None), "no part may be None"),  # type: ignore[arg-type]
+        (None, "None instead of a DecatonTask"),
+        ("task", "'task' instead"),
+        (DecatonTask(METADATA, None, b""), "no field may be None"),
+        (DecatonTask(METADATA, 1, None), "no field may be None"),  # type: ignore[arg-type]
     ],
 )
-def test_an_extractor_may_answer_nonsense(made: Any, said: str) -> None:
-    found = TaskReader(extractor=lambda record: made).read(PLACE, columns([b"a"]))
+def test_invalid_result_of_an_extractor_is_an_error(result: Any, message: str) -> None:
+    found = TaskReader(extractor=lambda record: result).read(PLACE, columns([b"a"]))
     assert found.tasks == [None]
-    assert said in str(found.failures[0])
+    assert message in str(found.failures[0])
 
 
-def test_an_extractor_may_say_what_is_wrong() -> None:
-    """Its words stay, with the place."""
+def test_extractor_can_raise_its_own_error() -> None:
+    """The message is kept, with the location."""
 
     def extract(record: ConsumedRecord) -> DecatonTask[str]:
         raise SerializationError("Of no use.")
 
     found = TaskReader(extractor=extract).read(PLACE, columns([b"a"]))
-    told = "Of no use. (topic mails, partition 3, offset 10)"
-    assert str(found.failures[0]) == told
+    expected = "Of no use. (topic mails, partition 3, offset 10)"
+    assert str(found.failures[0]) == expected
 
 
-def test_retried_tasks_are_decatons() -> None:
-    """The extractor gets the bytes of the first try, and the number of tries is the topic's."""
+def test_retried_tasks_have_the_format_of_decaton() -> None:
+    """The extractor receives the bytes of the first attempt; the number of attempts is that in the
+    topic."""
     payload = b"5 a"
     seen = []
 
@@ -178,13 +179,13 @@ def test_retried_tasks_are_decatons() -> None:
         None,
     ]
     assert "DecatonTaskRequest" in str(found.failures[2])
-    # With a serde the retry topic is read as any other.
+    # With a serde, the retry topic is read like any other.
     [task] = TaskReader(STRING).read(PLACE, columns([b"a"], [WITH_METADATA]), retried=True).tasks
     assert task == DecatonTask(METADATA, "a", b"a")
 
 
-def test_asynchronous_extractors_are_refused() -> None:
-    """Nobody would await them."""
+def test_asynchronous_extractors_are_rejected() -> None:
+    """They would not be awaited."""
 
     async def extract(record: ConsumedRecord) -> DecatonTask[str]:
         return first_word(record)
@@ -193,8 +194,8 @@ def test_asynchronous_extractors_are_refused() -> None:
         TaskReader(extractor=extract)  # type: ignore[arg-type]
 
 
-def test_a_reader_is_shipped() -> None:
-    """Spark's workers get it pickled, and tasks may be, too."""
+def test_reader_can_be_pickled() -> None:
+    """It is sent to Spark's workers. Tasks can be pickled as well."""
     reader = pickle.loads(pickle.dumps(TaskReader(STRING, first_word)))
     [task] = reader.read(PLACE, columns([b"5 a"])).tasks
     assert pickle.loads(pickle.dumps(task)) == task

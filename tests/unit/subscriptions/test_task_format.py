@@ -1,4 +1,4 @@
-"""The bytes of tasks: those of Decaton 9.5, and of protocol buffers themselves."""
+"""The bytes of tasks are those of Decaton 9.5 and of protocol buffers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from millstream.errors import SerializationError
 from millstream.parallel import DecatonMetadata
-from millstream.subscriptions.tasks.keys import TASK_KEY
-from millstream.subscriptions.tasks.metadata import (
+from millstream.subscriptions.tasks.decaton_metadata import (
     find_metadata,
     read_request,
     request_bytes,
     with_metadata,
     without_metadata,
 )
+from millstream.subscriptions.tasks.task_producer import TASK_KEY
 
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "decaton_9_5_0.json").read_text()
@@ -31,35 +31,35 @@ INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 METADATA = st.builds(DecatonMetadata, INT64, st.text(), st.text(), INT64, INT64)
 
 
-def text(words: str) -> str:
-    return bytes.fromhex(words).decode()
+def text(encoded: str) -> str:
+    return bytes.fromhex(encoded).decode()
 
 
-def metadata_of(words: list[str]) -> DecatonMetadata:
-    time, application, instance, retries, scheduled = words[:5]
+def metadata_of(encoded: list[str]) -> DecatonMetadata:
+    time, application, instance, retries, scheduled = encoded[:5]
     return DecatonMetadata(
         int(time), text(application), text(instance), int(retries), int(scheduled)
     )
 
 
 def put(application: str, instance: str, *rest: str) -> list[str]:
-    """What the producer makes of a task, without Kafka."""
-    time, scheduled, old, key, task = rest
+    """Return the output of the producer for a task, without Kafka."""
+    time, scheduled, legacy, key, task = rest
     metadata = DecatonMetadata(
         int(time), text(application), text(instance), scheduled_time_ms=int(scheduled or 0)
     )
     written = TASK_KEY.serialize("tasks", None if key == "null" else text(key))
-    key_told = "null" if written is None else written.hex()
+    key_hex = "null" if written is None else written.hex()
     payload = bytes.fromhex(task)
-    if old == "true":
-        return [key_told, request_bytes(metadata, payload).hex(), "null"]
+    if legacy == "true":
+        return [key_hex, request_bytes(metadata, payload).hex(), "null"]
     [(name, value)] = with_metadata([], metadata)
     assert name == "dt_meta"
     assert value is not None
-    return [key_told, payload.hex(), value.hex()]
+    return [key_hex, payload.hex(), value.hex()]
 
 
-def shown(metadata: DecatonMetadata) -> list[str]:
+def encoded_fields(metadata: DecatonMetadata) -> list[str]:
     return [
         str(metadata.timestamp_ms),
         metadata.source_application_id.encode().hex(),
@@ -69,29 +69,29 @@ def shown(metadata: DecatonMetadata) -> list[str]:
     ]
 
 
-def answered(kind: str, *words: str) -> list[str]:
+def result_of(kind: str, *encoded: str) -> list[str]:
     if kind == "put":
-        return put(*words)
+        return put(*encoded)
     if kind == "write":
-        return [metadata_of(list(words)).to_bytes().hex()]
-    data = bytes.fromhex(words[0])
+        return [metadata_of(list(encoded)).to_bytes().hex()]
+    data = bytes.fromhex(encoded[0])
     try:
         if kind == "read":
-            return shown(DecatonMetadata.from_bytes(data))
+            return encoded_fields(DecatonMetadata.from_bytes(data))
         metadata, task = read_request(data)
-        return [*shown(metadata), task.hex()]
+        return [*encoded_fields(metadata), task.hex()]
     except SerializationError:
         return ["refused"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_bytes_are_those_of_decaton(case: dict[str, Any]) -> None:
-    """Whatever Decaton 9.5 writes, reads or refuses, so do we, to the byte."""
-    assert answered(*case["ask"]) == case["answer"]
+    """Decaton 9.5 writes, reads and rejects the same bytes."""
+    assert result_of(*case["ask"]) == case["answer"]
 
 
 def protobuf_message() -> Any:
-    """The class that the protobuf library makes of Decaton's `TaskMetadataProto`."""
+    """Return the class that the protobuf library creates for Decaton's `TaskMetadataProto`."""
     file = descriptor_pb2.FileDescriptorProto(name="task.proto", syntax="proto3")
     message = file.message_type.add(name="TaskMetadataProto")
     fields = (
@@ -124,14 +124,14 @@ def as_message(metadata: DecatonMetadata) -> Any:
 
 @given(METADATA)
 def test_bytes_are_those_of_the_protobuf_library(metadata: DecatonMetadata) -> None:
-    """Written alike, and read back, for any values."""
+    """Written identically, and read back, for any values."""
     data = as_message(metadata).SerializeToString(deterministic=True)
     assert metadata.to_bytes() == data
     assert DecatonMetadata.from_bytes(data) == metadata
 
 
 def varint(value: int) -> bytes:
-    """As the protobuf library writes a number of 64 bits."""
+    """Encode a 64-bit number like the protobuf library."""
     written: bytes = MESSAGE(retry_count=value).SerializeToString()
     return written[1:] or b"\0"
 
@@ -156,8 +156,8 @@ FIELDS = st.one_of(
 
 
 @given(st.lists(FIELDS, max_size=6).map(b"".join), st.sampled_from([0] * 6 + [1, 2, 5]))
-def test_any_fields_are_read_as_the_protobuf_library_reads_them(data: bytes, cut: int) -> None:
-    """Hunts a field that is skipped by too much or too little, which makes nonsense of the rest."""
+def test_any_fields_are_read_like_in_the_protobuf_library(data: bytes, cut: int) -> None:
+    """Detects a skipped field with a wrong length, which corrupts the rest."""
     data = data[: len(data) - cut]
     message = MESSAGE()
     try:
@@ -166,23 +166,25 @@ def test_any_fields_are_read_as_the_protobuf_library_reads_them(data: bytes, cut
         with pytest.raises(SerializationError):
             DecatonMetadata.from_bytes(data)
     else:
-        assert as_message(DecatonMetadata.from_bytes(data)).SerializeToString() == _known(message)
+        assert as_message(
+            DecatonMetadata.from_bytes(data)
+        ).SerializeToString() == _serialized_known_fields(message)
 
 
-def _known(message: Any) -> bytes:
+def _serialized_known_fields(message: Any) -> bytes:
     message.DiscardUnknownFields()
-    known: bytes = message.SerializeToString()
-    return known
+    serialized: bytes = message.SerializeToString()
+    return serialized
 
 
 @given(METADATA, st.binary())
-def test_a_request_holds_both(metadata: DecatonMetadata, task: bytes) -> None:
-    """The old format loses neither the metadata nor the task."""
+def test_request_contains_metadata_and_task(metadata: DecatonMetadata, task: bytes) -> None:
+    """The legacy format loses neither of them."""
     assert read_request(request_bytes(metadata, task)) == (metadata, task)
 
 
-def test_the_last_header_counts() -> None:
-    """As Decaton's `lastHeader`; others of the record stay, and rewriting leaves a single one."""
+def test_last_header_is_used() -> None:
+    """Like Decaton's `lastHeader`. Other headers stay, and rewriting leaves a single one."""
     first, last = DecatonMetadata(1), DecatonMetadata(2)
     headers = [("dt_meta", first.to_bytes()), ("trace", b"7"), ("dt_meta", last.to_bytes())]
     assert find_metadata(headers) == last
@@ -192,28 +194,28 @@ def test_the_last_header_counts() -> None:
     assert without_metadata(headers) == [("trace", b"7")]
 
 
-def test_errors_say_what_and_why() -> None:
-    """Hunts a bare "IndexError" about somebody's header."""
-    with pytest.raises(SerializationError, match=r"1 bytes b'\\x08'.*end in the midst.*dt_meta"):
+def test_errors_contain_the_bytes_and_the_reason() -> None:
+    """Detects a bare "IndexError" about an invalid header."""
+    with pytest.raises(SerializationError, match=r"1 bytes b'\\x08'.*end in the middle.*dt_meta"):
         DecatonMetadata.from_bytes(b"\x08")
     with pytest.raises(SerializationError, match="has no value"):
         find_metadata([("dt_meta", None)])
-    with pytest.raises(SerializationError, match=r"DecatonTaskRequest.*kind 6"):
+    with pytest.raises(SerializationError, match=r"DecatonTaskRequest.*wire type 6"):
         read_request(b"\x36")
     with pytest.raises(SerializationError, match="9223372036854775808 does not fit"):
         DecatonMetadata(1 << 63).to_bytes()
-    with pytest.raises(SerializationError, match="whole numbers"):
+    with pytest.raises(SerializationError, match="64-bit integers"):
         DecatonMetadata(1.5).to_bytes()  # type: ignore[arg-type]
     with pytest.raises(SerializationError, match="surrogates"):
         DecatonMetadata(1, "\ud800").to_bytes()
 
 
 @pytest.mark.parametrize("key", ["a\tb", "é", "\x7f", 5])
-def test_keys_that_decaton_refuses(key: Any) -> None:
-    """Other characters, and other types; the error says what to do."""
+def test_keys_that_decaton_rejects(key: Any) -> None:
+    """Other characters, and other types; the error contains the remedy."""
     with pytest.raises(SerializationError, match="TaskProducer"):
         TASK_KEY.serialize("tasks", key)
 
 
-def test_bytes_are_keys() -> None:
+def test_bytes_are_valid_keys() -> None:
     assert TASK_KEY.serialize("tasks", b"\x00\xff") == b"\x00\xff"

@@ -13,8 +13,8 @@ from millstream.testing import TopologyTestDriver
 
 
 @pytest.fixture
-def closed_at_the_end() -> Iterator[list[TopologyTestDriver]]:
-    """Looks at drivers after later fixtures were torn down: all must be closed by then."""
+def drivers_to_check() -> Iterator[list[TopologyTestDriver]]:
+    """Check after the teardown of later fixtures that all drivers are closed."""
     drivers: list[TopologyTestDriver] = []
     yield drivers
     assert len(drivers) == 2
@@ -23,8 +23,8 @@ def closed_at_the_end() -> Iterator[list[TopologyTestDriver]]:
             driver.create_input_topic("in", key=STRING, value=STRING).pipe_input("k", "v")
 
 
-def test_the_fixture_makes_drivers_and_closes_them(
-    closed_at_the_end: list[TopologyTestDriver], topology_driver: Any
+def test_fixture_creates_and_closes_drivers(
+    drivers_to_check: list[TopologyTestDriver], topology_driver: Any
 ) -> None:
     builder = StreamsBuilder()
     builder.stream("in", key=STRING, value=STRING).to("out", key=STRING, value=STRING)
@@ -38,4 +38,4 @@ def test_the_fixture_makes_drivers_and_closes_them(
         driver.create_input_topic("in", key=STRING, value=STRING).pipe_input("k", "v")
     out = drivers[1].create_output_topic("out", key=STRING, value=STRING)
     assert out.read_record().timestamp == 5
-    closed_at_the_end += drivers
+    drivers_to_check += drivers

@@ -1,4 +1,4 @@
-"""The mock context keeps what a processor does, and gives real stores."""
+"""The mock context records the calls of a processor, and has real stores."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from millstream.testing import MockProcessorContext
 
 
 class Counter(Processor[str, str, str, int]):
-    """Counts by key, tells "big" of more than one, and everything once a second."""
+    """Counts by key, forwards counts above one to "big", and all counts once per second."""
 
     def init(self, context: Any) -> None:
         super().init(context)
         self.counts = context.get_state_store("counts")
         self.schedule = context.schedule(
-            timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, self.tell
+            timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, self.forward_counts
         )
 
     def process(self, record: Record[str, str]) -> None:
@@ -33,14 +33,14 @@ class Counter(Processor[str, str, str, int]):
         self.context.forward(record.with_value(count), "big" if count > 1 else None)
         self.context.commit()
 
-    def tell(self, time_ms: int) -> None:
+    def forward_counts(self, time_ms: int) -> None:
         for key, count in self.counts.all():
             self.context.forward(Record(key, count, time_ms))
         self.schedule.cancel()
 
 
 @pytest.mark.parametrize("supplier", [Stores.persistent_key_value, Stores.in_memory_key_value])
-def test_everything_a_processor_does_is_kept(supplier: Any) -> None:
+def test_calls_of_a_processor_are_recorded(supplier: Any) -> None:
     with MockProcessorContext[str, int]() as context:
         store = context.add_state_store(Stores.key_value_builder(supplier("counts"), STRING, LONG))
         folder = context.state_dir
@@ -70,12 +70,12 @@ def test_everything_a_processor_does_is_kept(supplier: Any) -> None:
     assert not folder.exists()
 
 
-def test_time_and_place_are_what_the_test_says(tmp_path: Path) -> None:
+def test_time_and_record_metadata_are_set_by_the_test(tmp_path: Path) -> None:
     context = MockProcessorContext[str, str](state_dir=tmp_path)
     assert context.record_metadata() is None
-    for ask in (context.current_stream_time_ms, context.current_system_time_ms):
+    for method in (context.current_stream_time_ms, context.current_system_time_ms):
         with pytest.raises(IllegalStateError, match="Set it first"):
-            ask()
+            method()
     context.set_record_metadata("in", 1, 2)
     context.set_current_stream_time_ms(3)
     context.set_current_system_time_ms(4)
@@ -84,18 +84,18 @@ def test_time_and_place_are_what_the_test_says(tmp_path: Path) -> None:
     assert context.state_dir == tmp_path
 
 
-def test_a_double_may_stand_for_a_store() -> None:
+def test_test_double_can_replace_a_store() -> None:
     context = MockProcessorContext[str, str]()
     double = {"a": 1}
     with pytest.raises(ValueError, match="no name"):
         context.add_state_store(double)
     context.add_state_store(double, name="counts")
     assert context.get_state_store("counts") is double
-    with pytest.raises(StreamsError, match=r"has added no store .count., but counts\. Did you"):
+    with pytest.raises(StreamsError, match=r"no store 'count'\. The stores .*: counts\. Did you"):
         context.get_state_store("count")
 
 
-def test_it_serves_fixed_key_processors() -> None:
+def test_fixed_key_processors_are_supported() -> None:
     class Upper(FixedKeyProcessor[str, str, str]):
         def process(self, record: FixedKeyRecord[str, str]) -> None:
             self.context.forward(record.with_value(record.value.upper()))

@@ -1,4 +1,4 @@
-"""The test driver: what goes in, what comes out, time, failures and closing."""
+"""The test driver: input, output, time, failures and closing."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ NO_CACHE = config(statestore_cache_max_bytes=0)
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("has_store", [False, True])
-def test_a_call_that_never_ends_is_told(
+def test_call_that_never_ends_is_an_error(
     monkeypatch: pytest.MonkeyPatch, *, is_async: bool, has_store: bool
 ) -> None:
-    """In place of a test that hangs; where a commit waits for it as well."""
-    monkeypatch.setattr(stepping, "_LANDING_MS", 50)
-    monkeypatch.setattr(stepping, "_WAIT_MS", 10)
+    """Instead of a test that hangs. Also if a commit waits for the call."""
+    monkeypatch.setattr(stepping, "_STUCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr(stepping, "_DRAIN_TIMEOUT_MS", 10)
     end = threading.Event()
 
     def endless(value: Any) -> Any:
@@ -76,13 +76,13 @@ def test_a_call_that_never_ends_is_told(
     assert "timeout=" in str(caught.value)
 
 
-def copying(*topics: str, **source: Any) -> Topology:
+def copy_topology(*topics: str, **source: Any) -> Topology:
     builder = StreamsBuilder()
     builder.stream(list(topics) or "in", **TEXT, **source).to("out", **TEXT)
     return builder.build()
 
 
-def counting(**options: Any) -> Topology:
+def count_topology(**options: Any) -> Topology:
     builder = StreamsBuilder()
     words = builder.stream("in", **TEXT).flat_map_values(str.split)
     counts = words.group_by(lambda key, word: word, key=STRING, value=STRING).count(**options)
@@ -90,7 +90,7 @@ def counting(**options: Any) -> Topology:
     return builder.build()
 
 
-def failing() -> Topology:
+def failing_topology() -> Topology:
     def fail(value: str) -> str:
         if value == "bad":
             raise ValueError(value)
@@ -103,7 +103,7 @@ def failing() -> Topology:
 
 @pytest.fixture(autouse=True)
 def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that nobody else's drivers are seen."""
+    """Separates the folders of this test from those of other drivers."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
@@ -111,9 +111,9 @@ def temporary_folders() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob("millstream-test-driver-*"))
 
 
-def test_records_go_through_every_subtopology() -> None:
-    """A call returns when nothing is left to do, beyond repartition topics, too."""
-    with TopologyTestDriver(counting(store="counts"), config()) as driver:
+def test_records_pass_through_every_subtopology() -> None:
+    """A call returns when all processing is finished, also behind repartition topics."""
+    with TopologyTestDriver(count_topology(store="counts"), config()) as driver:
         driver.create_input_topic("in", **TEXT).pipe_input("k", "a b a", 7)
         out = driver.create_output_topic("out", key=STRING, value=LONG)
         assert out.read_key_values() == [("a", 1), ("b", 1), ("a", 2)]
@@ -132,7 +132,7 @@ def test_records_go_through_every_subtopology() -> None:
         assert repartition.read_values() == ["a", "b", "a"]
 
 
-def test_a_topic_that_is_written_and_read_feeds_itself() -> None:
+def test_topic_that_is_written_and_read_feeds_itself() -> None:
     builder = StreamsBuilder()
     words = builder.stream("words", **TEXT)
     words.map_values(lambda word: word[1:]).filter(lambda key, word: bool(word)).to("words", **TEXT)
@@ -142,7 +142,7 @@ def test_a_topic_that_is_written_and_read_feeds_itself() -> None:
 
 
 def test_caches_are_flushed_after_every_record() -> None:
-    """Updates collapse only within what one record causes."""
+    """Updates are only merged within the results of one record."""
     builder = StreamsBuilder()
     letters = builder.stream("in", **TEXT).flat_map_values(list)
     letters.group_by_key(**TEXT).reduce(lambda a, b: a + b).to_stream().to("out", **TEXT)
@@ -151,16 +151,16 @@ def test_caches_are_flushed_after_every_record() -> None:
         assert driver.create_output_topic("out", **TEXT).read_values() == ["abc", "abcd"]
 
 
-def test_without_a_cache_every_update_comes_out() -> None:
-    topology = counting()
+def test_every_update_is_forwarded_without_a_cache() -> None:
+    topology = count_topology()
     with TopologyTestDriver(topology, NO_CACHE) as driver:
         driver.create_input_topic("in", **TEXT).pipe_value("a a")
         out = driver.create_output_topic("out", key=STRING, value=LONG)
         assert out.read_values() == [1, 2]
 
 
-def test_a_store_that_is_not_there_is_an_error_with_the_names_there_are() -> None:
-    """None would be taken for the store, and fail further down without a word about the name."""
+def test_error_about_an_unknown_store_contains_the_names_of_all_stores() -> None:
+    """With None as the result, the test would fail later, without a message about the name."""
     builder = StreamsBuilder()
     clicks = builder.stream("in", **TEXT)
     clicks.group_by_key().count(store="counts")
@@ -169,19 +169,19 @@ def test_a_store_that_is_not_there_is_an_error_with_the_names_there_are() -> Non
         TopologyTestDriver(builder.build()) as driver,
         pytest.raises(
             UnknownStateStoreError,
-            match=r"no store 'count', but counts, prices\. Did you mean 'counts'",
+            match=r"no store 'count'\. Its stores: counts, prices\. Did you mean 'counts'",
         ),
     ):
         driver.get_state_store("count")
     with (
         TopologyTestDriver(Topology().add_source("in", "in", **TEXT)) as driver,
-        pytest.raises(UnknownStateStoreError, match="no store 'count', but none at all"),
+        pytest.raises(UnknownStateStoreError, match=r"no store 'count'\. Its stores: none"),
     ):
         driver.get_state_store("count")
 
 
 def test_stores_can_be_prepared_and_read() -> None:
-    with TopologyTestDriver(counting(store="counts"), NO_CACHE) as driver:
+    with TopologyTestDriver(count_topology(store="counts"), NO_CACHE) as driver:
         assert list(driver.get_all_state_stores()) == ["counts"]
         store = driver.get_state_store("counts")
         store.put("a", ValueAndTimestamp(41, 5))
@@ -193,8 +193,8 @@ def test_stores_can_be_prepared_and_read() -> None:
 
 
 def test_deletions_by_a_test_are_logged_at_time_zero() -> None:
-    """As in Kafka Streams' driver: they belong to no record."""
-    with TopologyTestDriver(counting(store="counts"), NO_CACHE) as d:
+    """Like in the driver of Kafka Streams: they belong to no record."""
+    with TopologyTestDriver(count_topology(store="counts"), NO_CACHE) as d:
         d.create_input_topic("in", **TEXT).pipe_input("k", "a", 9)
         d.get_state_store("counts").delete("a")
         d.advance_wall_clock_time(timedelta(0))
@@ -205,16 +205,16 @@ def test_deletions_by_a_test_are_logged_at_time_zero() -> None:
 # --- topics ------------------------------------------------------------------------------------
 
 
-def test_an_unknown_topic_is_refused_and_nothing_breaks() -> None:
-    with TopologyTestDriver(copying("b", "a")) as driver:
+def test_unknown_topic_is_rejected_without_side_effects() -> None:
+    with TopologyTestDriver(copy_topology("b", "a")) as driver:
         with pytest.raises(ValueError, match=r"does not read 'nope'\. It reads: a, b\."):
             driver.create_input_topic("nope", **TEXT).pipe_input("k", "v")
         driver.create_input_topic("a", **TEXT).pipe_input("k", "v")
         assert driver.create_output_topic("out", **TEXT).size == 1
 
 
-def test_a_pattern_reads_whatever_matches_it() -> None:
-    """Each topic has offsets of its own; others are refused; output that matches comes back."""
+def test_pattern_reads_all_matching_topics() -> None:
+    """Each topic has its own offsets; other topics are rejected; matching output is read."""
     builder = StreamsBuilder()
     seen: list[Any] = []
 
@@ -243,7 +243,7 @@ def test_a_pattern_reads_whatever_matches_it() -> None:
             driver.create_input_topic("lag-a", **TEXT).pipe_input("k", "v")
 
 
-def test_topics_chosen_record_by_record() -> None:
+def test_topics_can_be_chosen_for_each_record() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", **TEXT)
     stream.to(lambda key, value, context: f"{context.topic}-{key}-{context.offset}", **TEXT)
@@ -252,8 +252,8 @@ def test_topics_chosen_record_by_record() -> None:
         assert driver.produced_topic_names() == {"in-a-0", "in-b-1"}
 
 
-def test_input_topics_have_clocks_of_their_own() -> None:
-    with TopologyTestDriver(copying(), initial_wall_clock_ms=500) as driver:
+def test_input_topics_have_their_own_clocks() -> None:
+    with TopologyTestDriver(copy_topology(), initial_wall_clock_ms=500) as driver:
         plain = driver.create_input_topic("in", **TEXT)
         stepping = driver.create_input_topic(
             "in", **TEXT, start_ms=1_000, auto_advance=timedelta(milliseconds=10)
@@ -287,7 +287,7 @@ def test_input_topics_have_clocks_of_their_own() -> None:
 
 
 def test_time_does_not_go_back() -> None:
-    with TopologyTestDriver(copying()) as driver:
+    with TopologyTestDriver(copy_topology()) as driver:
         records = driver.create_input_topic("in", **TEXT)
         with pytest.raises(ValueError, match="forward"):
             records.advance_time(timedelta(seconds=-1))
@@ -298,9 +298,9 @@ def test_time_does_not_go_back() -> None:
         assert driver.produced_topic_names() == set()
 
 
-def test_headers_go_through() -> None:
+def test_headers_are_forwarded() -> None:
     headers = [("h", b"1"), ("n", None)]
-    with TopologyTestDriver(copying()) as driver:
+    with TopologyTestDriver(copy_topology()) as driver:
         records = driver.create_input_topic("in", **TEXT)
         records.pipe_input("k", "v", 1, headers)
         headers.clear()
@@ -310,8 +310,8 @@ def test_headers_go_through() -> None:
         assert driver.create_output_topic("out", **TEXT).read_record() == record
 
 
-def test_each_record_is_read_once_whoever_reads() -> None:
-    with TopologyTestDriver(copying()) as driver:
+def test_each_record_is_read_once_by_all_readers_together() -> None:
+    with TopologyTestDriver(copy_topology()) as driver:
         driver.create_input_topic("in", **TEXT).pipe_key_values(
             [("a", "1"), ("b", "2"), ("a", "3"), ("b", None)]
         )
@@ -325,12 +325,12 @@ def test_each_record_is_read_once_whoever_reads() -> None:
             one.read_record()
         never = driver.create_output_topic("never", **TEXT)
         assert (never.size, never.is_empty, never.read_records()) == (0, True, [])
-        with pytest.raises(LookupError, match=r"'never' so far. Written were: out\."):
+        with pytest.raises(LookupError, match=r"'never'. Written topics: out\."):
             never.read_value()
 
 
-def test_a_map_has_no_place_for_a_record_without_key() -> None:
-    with TopologyTestDriver(copying()) as driver:
+def test_map_cannot_contain_a_record_without_a_key() -> None:
+    with TopologyTestDriver(copy_topology()) as driver:
         driver.create_input_topic("in", **TEXT).pipe_value("v")
         with pytest.raises(IllegalStateError, match="no key"):
             driver.create_output_topic("out", **TEXT).read_key_values_to_map()
@@ -339,9 +339,9 @@ def test_a_map_has_no_place_for_a_record_without_key() -> None:
 # --- failures ----------------------------------------------------------------------------------
 
 
-def test_a_failure_is_raised_where_the_record_went_in() -> None:
-    """With its place; afterwards the driver tells the story instead of going on."""
-    driver = TopologyTestDriver(failing())
+def test_failure_is_raised_by_the_call_that_pipes_the_record() -> None:
+    """With its origin. Later calls report the failure instead of continuing."""
+    driver = TopologyTestDriver(failing_topology())
     records = driver.create_input_topic("in", **TEXT)
     records.pipe_input("k", "good")
     with pytest.raises(ProcessingError) as raised:
@@ -349,30 +349,30 @@ def test_a_failure_is_raised_where_the_record_went_in() -> None:
     assert (raised.value.topic, raised.value.offset) == ("in", 1)
     assert raised.value.task_id == (0, 0)
     assert isinstance(raised.value.__cause__, ValueError)
-    later: list[Callable[[], None]] = [
+    later_calls: list[Callable[[], None]] = [
         lambda: records.pipe_input("k", "good"),
         lambda: driver.advance_wall_clock_time(timedelta(1)),
     ]
-    for again in later:
-        with pytest.raises(IllegalStateError, match="failed before") as told:
-            again()
-        assert told.value.__cause__ is raised.value
+    for call in later_calls:
+        with pytest.raises(IllegalStateError, match="topology has failed") as repeated:
+            call()
+        assert repeated.value.__cause__ is raised.value
     assert driver.create_output_topic("out", **TEXT).read_values() == ["good"]
     driver.close()
 
 
-def test_a_failure_in_the_body_is_not_hidden_by_closing() -> None:
+def test_failure_in_the_body_is_not_hidden_by_closing() -> None:
     before = temporary_folders()
     with (
         pytest.raises(ProcessingError),
-        TopologyTestDriver(failing(), config()) as driver,
+        TopologyTestDriver(failing_topology(), config()) as driver,
     ):
         driver.create_input_topic("in", **TEXT).pipe_input("k", "bad")
     assert temporary_folders() == before
 
 
-def test_what_is_no_streams_error_becomes_one() -> None:
-    """For example a serde whose own code is at fault where no handler is asked."""
+def test_other_exceptions_become_a_streams_error() -> None:
+    """For example those of a partitioner, for which no handler is called."""
 
     def partition(topic: str, key: Any, value: Any, count: int) -> int:
         raise KeyError(value)
@@ -411,7 +411,7 @@ def dropped(driver: TopologyTestDriver) -> float:
 
 def test_dropped_records_are_counted() -> None:
     handler = config(processing_exception_handler=lambda *_: CONTINUE)
-    with TopologyTestDriver(failing(), handler) as driver:
+    with TopologyTestDriver(failing_topology(), handler) as driver:
         assert dropped(driver) == 0
         records = driver.create_input_topic("in", **TEXT)
         records.pipe_key_values([("k", "bad"), ("k", "good"), ("k", "bad")])
@@ -439,14 +439,14 @@ def test_max_task_idle_waits_until_the_clock_is_advanced() -> None:
 # --- settings, views, closing ------------------------------------------------------------------
 
 
-def test_explicit_names_may_be_demanded() -> None:
+def test_explicit_names_can_be_required() -> None:
     strict = config(ensure_explicit_internal_resource_naming=True)
     with pytest.raises(TopologyError, match="KSTREAM-AGGREGATE-STATE-STORE-0000000003"):
-        TopologyTestDriver(counting(), strict)
-    TopologyTestDriver(counting(store="counts"), strict).close()
+        TopologyTestDriver(count_topology(), strict)
+    TopologyTestDriver(count_topology(store="counts"), strict).close()
 
 
-def test_a_topology_that_cannot_run_leaves_nothing_behind() -> None:
+def test_topology_that_cannot_run_leaves_no_files() -> None:
     builder = StreamsBuilder()
     builder.stream("in").to("out")
     before = temporary_folders()
@@ -455,7 +455,7 @@ def test_a_topology_that_cannot_run_leaves_nothing_behind() -> None:
     assert temporary_folders() == before
 
 
-def test_metadata_tells_the_topics_under_their_real_names() -> None:
+def test_metadata_contains_topics_with_their_full_names() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", **TEXT).repartition(partitions=3, name="wide")
     stream.group_by_key().count(store="counts").to_stream().to("out", key=STRING, value=LONG)
@@ -494,10 +494,10 @@ def test_metadata_tells_the_topics_under_their_real_names() -> None:
         }
 
 
-def test_closing_commits_what_is_left_and_can_be_repeated() -> None:
-    """What a test put into a cache leaves it; the topics can still be read."""
+def test_closing_commits_remaining_changes_and_can_be_repeated() -> None:
+    """Entries that a test has put into a cache are flushed, and topics can still be read."""
     before = temporary_folders()
-    driver = TopologyTestDriver(counting(store="counts"), config())
+    driver = TopologyTestDriver(count_topology(store="counts"), config())
     assert temporary_folders() != before
     driver.get_state_store("counts").put("a", ValueAndTimestamp(1, 2))
     driver.close()
@@ -509,8 +509,8 @@ def test_closing_commits_what_is_left_and_can_be_repeated() -> None:
         driver.create_input_topic("in", **TEXT).pipe_input("k", "v")
 
 
-def test_closing_raises_what_a_last_commit_fails_with() -> None:
-    """And cleans up all the same."""
+def test_closing_raises_the_error_of_the_last_commit() -> None:
+    """The driver cleans up nevertheless."""
     builder = StreamsBuilder()
     counts = builder.stream("in", **TEXT).group_by_key().count(store="counts").to_stream()
     counts.to("out", **TEXT)  # The wrong serde for counts.
@@ -541,10 +541,10 @@ def test_user_code_is_closed_with_the_driver(tmp_path: Path) -> None:
     ],
     ids=["hopping", "sliding", "session"],
 )
-def test_a_late_record_is_one_record(
+def test_late_record_is_logged_as_one_record(
     windows: Any, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also where it is too late for three hopping windows, which Kafka Streams' metric counts."""
+    """Also if it is late for three hopping windows, which the metric of Kafka Streams counts."""
     builder = StreamsBuilder()
     stream = builder.stream("in", **TEXT)
     stream.group_by_key().windowed_by(windows).count(store="counts")
@@ -554,13 +554,16 @@ def test_a_late_record_is_one_record(
         topic.pipe_input("a", "late", 4_500)
         assert dropped(driver) == count
     (line,) = (each.getMessage() for each in caplog.records if "not counted" in each.getMessage())
-    some = "1 window" if count == 1 else f"{count} windows"
-    assert f": 1 record not counted in {some}: they come after the grace period" in line
+    number_of_windows = "1 window" if count == 1 else f"{count} windows"
+    assert (
+        f": 1 record not counted in {number_of_windows}: they come after the grace period" in line
+    )
 
 
 @pytest.mark.parametrize("kind", ["sliding", "tumbling", "session"])
-def test_ranges_of_windows_that_wait_for_their_end_are_read_by_key(kind: str) -> None:
-    """Follows Kafka Streams, which reads them from its index by key; all of them by time."""
+def test_ranges_of_windows_before_their_close_are_read_by_key(kind: str) -> None:
+    """Like in Kafka Streams, which reads them from its index by key. All windows are read by
+    time."""
     builder = StreamsBuilder()
     grouped = builder.stream("in", **TEXT).group_by_key()
     windows: Any = {
@@ -579,20 +582,20 @@ def test_ranges_of_windows_that_wait_for_their_end_are_read_by_key(kind: str) ->
         starts = {"sliding": 4}.get(kind, 2) - 1
         for bounds in (("1", "3"), ("1", None), (None, "3"), (None, None)):
             found = [each.key for each, _ in store.fetch_range(*bounds, *times)]
-            back = [each.key for each, _ in store.backward_fetch_range(*bounds, *times)]
-            assert found == sorted(found) == back[::-1]
+            backward = [each.key for each, _ in store.backward_fetch_range(*bounds, *times)]
+            assert found == sorted(found) == backward[::-1]
             assert found.count("1") >= min(starts, 2)
         if kind != "session":
-            every = [each.window.start_ms for each, _ in store.all()]
-            assert every == sorted(every)
+            starts_of_all = [each.window.start_ms for each, _ in store.all()]
+            assert starts_of_all == sorted(starts_of_all)
             assert [each.key for each, _ in store.all()] != sorted(
                 each.key for each, _ in store.all()
             )
 
 
 @pytest.mark.parametrize("chosen", [0, 7, [3, 5], 2**31])
-def test_topics_have_as_many_partitions_as_a_partitioner_likes(chosen: Any) -> None:
-    """As in Kafka Streams' driver: a test need not say how many there are."""
+def test_partitioner_can_choose_any_partition_of_an_output_topic(chosen: Any) -> None:
+    """Like in the driver of Kafka Streams: a test need not define the number of partitions."""
     builder = StreamsBuilder()
     builder.stream("in", **TEXT).to("out", **TEXT, partitioner=lambda *_: chosen)
     with TopologyTestDriver(builder.build()) as driver:
@@ -601,7 +604,7 @@ def test_topics_have_as_many_partitions_as_a_partitioner_likes(chosen: Any) -> N
     assert found == [("k", "v")] * (len(chosen) if isinstance(chosen, list) else 1)
 
 
-def test_a_partitioner_sees_the_partitions_that_the_program_fixes() -> None:
+def test_partitioner_receives_the_number_of_partitions_of_the_program() -> None:
     builder = StreamsBuilder()
     seen: list[int] = []
 
@@ -622,7 +625,7 @@ def test_a_partitioner_sees_the_partitions_that_the_program_fixes() -> None:
     assert seen == [4, 4]
 
 
-def test_records_that_no_partition_is_chosen_for_are_counted() -> None:
+def test_records_without_a_chosen_partition_are_counted() -> None:
     builder = StreamsBuilder()
     builder.stream("in", **TEXT).to("out", **TEXT, partitioner=lambda *_: ())
     with TopologyTestDriver(builder.build()) as driver:
@@ -632,10 +635,10 @@ def test_records_that_no_partition_is_chosen_for_are_counted() -> None:
     assert [v for k, v in dropped.items() if k.name == "dropped-records-total"] == [1.0]
 
 
-def test_a_topic_without_a_name_is_refused() -> None:
+def test_topic_without_a_name_is_rejected() -> None:
     builder = StreamsBuilder()
     builder.stream("in", **TEXT).to("out")
     with TopologyTestDriver(builder.build()) as driver:
         for create in (driver.create_input_topic, driver.create_output_topic):
-            with pytest.raises(TopologyError, match="this one is None"):
+            with pytest.raises(TopologyError, match="but got None"):
                 create(None, **TEXT)  # type: ignore[arg-type]

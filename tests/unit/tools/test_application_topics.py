@@ -1,4 +1,4 @@
-"""The topics of an application, and what is wrong with those of a cluster."""
+"""The topics of an application, and problems of a cluster's topics."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ import pytest
 from millstream import StreamsBuilder, StreamsConfig, Topology
 from millstream.cli import main
 from millstream.serdes import STRING
-from millstream.tools.facts import facts_of
-from millstream.tools.topics import partitions_to_create, read_topics, topic_settings, topics_of
+from millstream.tools.application_topics import (
+    partitions_to_create,
+    read_topics,
+    topic_settings,
+    topics_of,
+)
+from millstream.tools.topology_facts import facts_of
 
 CONFIG = StreamsConfig(
     application_id="shop",
@@ -23,7 +28,7 @@ CONFIG = StreamsConfig(
 
 
 def shop() -> Topology:
-    """Two joined inputs, a count behind a repartition topic, a global table."""
+    """Two joined inputs, a count after a repartition topic, a global table."""
     builder = StreamsBuilder()
     towns = builder.global_table("towns", store="towns")
     customers = builder.table("customers", store="customers")
@@ -34,8 +39,9 @@ def shop() -> Topology:
     return builder.build()
 
 
-def test_roles_and_what_is_needed() -> None:
-    """Each topic with what it is, internal ones last and with the count that follows."""
+def test_roles_and_requirements() -> None:
+    """Each topic with its roles; internal topics come last, the changelog of the count at the
+    end."""
     uses = topics_of(shop(), CONFIG, {"orders": 4, "customers": 4, "shop-counts-changelog": 3})
     assert {use.name: (use.roles, use.needed) for use in uses} == {
         "customers": (("input",), None),
@@ -58,7 +64,8 @@ def test_roles_and_what_is_needed() -> None:
 
 
 def test_which_topics_are_created_compacted() -> None:
-    """Those of tables and global tables, with and without a store, also of their own; no others."""
+    """Those of tables and global tables, with and without a store, including internal ones; no
+    others."""
     builder = StreamsBuilder()
     builder.table("unkept").join(builder.table("kept", store="kept"), lambda a, b: a + b)
     builder.stream("orders").to_table(store="of-stream")
@@ -82,8 +89,8 @@ def _optimized() -> Topology:
     return builder.build()
 
 
-def test_how_many_partitions_a_missing_topic_gets() -> None:
-    """As many as what it is joined with; else as many as the largest input."""
+def test_partition_counts_of_missing_topics() -> None:
+    """As many as its join partner; otherwise as many as the largest input."""
     topology = shop()
     counts = {"customers": 3}
     missing = [use for use in topics_of(topology, CONFIG, counts) if use.problem() == "missing"]
@@ -91,8 +98,8 @@ def test_how_many_partitions_a_missing_topic_gets() -> None:
     assert chosen == {"orders": 3, "placed": 3, "towns": 3, "dead": 3}
 
 
-def test_what_a_group_reads() -> None:
-    """Repartition topics and what patterns match, but no global topics."""
+def test_input_topics_of_a_group() -> None:
+    """Repartition topics and topics that match patterns, but no global topics."""
     assert read_topics(shop(), CONFIG, lambda _: ()) == [
         "customers",
         "orders",
@@ -101,7 +108,7 @@ def test_what_a_group_reads() -> None:
 
 
 def test_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The list alone, under a name that stands for the application's."""
+    """Only the list, with a placeholder for the application's name."""
     file = tmp_path / "app.py"
     file.write_text(
         "import re\nfrom millstream import StreamsBuilder\n"
@@ -114,12 +121,12 @@ def test_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert document["topics"][-1]["name"].startswith("APPLICATION-ID-KSTREAM-AGGREGATE")
     assert document["patterns"] == ["a.*"]
     assert main(["topics", str(file)]) == 0
-    assert "It also reads what matches a.*" in capsys.readouterr().err
+    assert "The program also reads topics that match a.*" in capsys.readouterr().err
     assert main(["topics", str(file), "--create"]) == 2
 
 
-def test_who_names_the_application(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The option before the file, the file before the program, without a cluster as with one."""
+def test_precedence_of_application_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The option before the file, the file before the program, with or without a cluster."""
     program = tmp_path / "app.py"
     program.write_text(
         "from millstream import StreamsBuilder, StreamsConfig\n"

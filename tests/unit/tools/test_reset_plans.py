@@ -1,4 +1,4 @@
-"""Where partitions are read from after a reset, and which topics are internal."""
+"""Offsets after a reset, and the recognition of internal topics."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ import pytest
 from millstream import StreamsBuilder, StreamsConfig, Topology
 from millstream.cli import main
 from millstream.cli.commands import reset
+from millstream.durations import ago_ms, time_ms
 from millstream.errors import ConfigError, StreamsError
 from millstream.record import TopicPartition
 from millstream.serdes import LONG, STRING
-from millstream.tools.reset.internal import internal_topics, looks_internal
-from millstream.tools.reset.plan import ResetPlan, execute, plan_reset
-from millstream.tools.reset.targets import (
+from millstream.tools.application_reset import (
     EARLIEST,
     LATEST,
-    Target,
+    OffsetTarget,
+    ResetPlan,
+    ResetRequest,
     check_complete,
+    execute,
+    internal_topics,
+    looks_internal,
+    plan_reset,
     read_plan,
+    reset_request,
     target_offset,
 )
-from millstream.tools.reset.wanted import Wanted, wanted_of
-from millstream.tools.times import ago_ms, time_ms
 
 PLACE = TopicPartition("in", 0)
 
@@ -36,30 +40,31 @@ PLACE = TopicPartition("in", 0)
     [
         (EARLIEST, 50, None, 10),
         (LATEST, 50, None, 90),
-        (Target("offset", 42), 50, None, 42),
-        # What lies outside of the topic is taken to its nearer end.
-        (Target("offset", 3), 50, None, 10),
-        (Target("offset", 900), 50, None, 90),
-        (Target("shift", -20), 50, None, 30),
-        (Target("shift", 100), 50, None, 90),
-        (Target("shift", -100), 50, None, 10),
-        # A consumer without a committed offset stands at the end.
-        (Target("shift", -20), None, None, 70),
-        (Target("time", 1_000), 50, 60, 60),
-        (Target("time", 1_000), 50, None, 90),
-        (Target("file", plan={PLACE: 77}), 50, None, 77),
-        (Target("file", plan={PLACE: 7}), 50, None, 10),
+        (OffsetTarget("offset", 42), 50, None, 42),
+        # Offsets outside of the topic are moved to its nearer end.
+        (OffsetTarget("offset", 3), 50, None, 10),
+        (OffsetTarget("offset", 900), 50, None, 90),
+        (OffsetTarget("shift", -20), 50, None, 30),
+        (OffsetTarget("shift", 100), 50, None, 90),
+        (OffsetTarget("shift", -100), 50, None, 10),
+        # A consumer without a committed offset is at the end.
+        (OffsetTarget("shift", -20), None, None, 70),
+        (OffsetTarget("time", 1_000), 50, 60, 60),
+        (OffsetTarget("time", 1_000), 50, None, 90),
+        (OffsetTarget("file", plan={PLACE: 77}), 50, None, 77),
+        (OffsetTarget("file", plan={PLACE: 7}), 50, None, 10),
     ],
 )
-def test_where_a_partition_is_read_from(
-    target: Target, committed: int | None, at_time: int | None, expected: int
+def test_target_offsets(
+    target: OffsetTarget, committed: int | None, at_time: int | None, expected: int
 ) -> None:
-    """Each of the ways, of a topic with the offsets 10 to 90."""
+    """Each kind of target, for a topic with the offsets 10 to 90."""
     assert target_offset(target, PLACE, 10, 90, committed, at_time) == expected
 
 
-def test_which_topics_are_internal() -> None:
-    """Kafka's names for them, of this application, those of the user and of others left alone."""
+def test_internal_topics() -> None:
+    """Kafka's names for topics of this application; those of the user and of other applications
+    are excluded."""
     topics = {
         "shop-counts-changelog",
         "shop-by-value-repartition",
@@ -85,7 +90,7 @@ def test_which_topics_are_internal() -> None:
     ]
     assert found.others == {"shop-eu-counts-changelog": "shop-eu"}
     assert found.unknown == []
-    # Known to the topology, whatever other groups there are; and nothing else.
+    # Only the topics that the topology declares, regardless of other groups.
     sure = internal_topics(
         "shop",
         topics,
@@ -107,7 +112,7 @@ SHOP = StreamsConfig(
 
 
 def _shop() -> Topology:
-    """Reads and writes topics of the user's that are called like internal ones."""
+    """Reads and writes topics of the user with names like those of internal topics."""
     builder = StreamsBuilder()
     builder.global_table("shop-rates-changelog", key=STRING, value=STRING)
     builder.table("shop-prices-changelog", key=STRING, value=STRING, store="prices")
@@ -121,8 +126,9 @@ def _shop() -> Topology:
 
 
 @pytest.mark.parametrize("inputs", [None, ("in",)])
-def test_what_the_user_reads_and_writes_is_not_deleted(inputs: tuple[str, ...] | None) -> None:
-    """Sinks, global topics, inputs that are not reset, dead letters: none is the application's."""
+def test_user_topics_are_not_deleted(inputs: tuple[str, ...] | None) -> None:
+    """Sinks, global topics, inputs that are not reset, dead letters: none belongs to the
+    application."""
     users = {f"shop-{name}-changelog" for name in ("rates", "prices", "revenue", "x")}
     users.add("shop-others-repartition")
     own = ["shop-by-word-repartition", "shop-counts-changelog"]
@@ -131,86 +137,91 @@ def test_what_the_user_reads_and_writes_is_not_deleted(inputs: tuple[str, ...] |
     def matching(pattern: re.Pattern[str]) -> list[str]:
         return [topic for topic in cluster if pattern.fullmatch(topic)]
 
-    wanted = wanted_of(_shop(), SHOP, matching, EARLIEST, inputs=inputs)
-    assert users <= set(wanted.user_topics)
+    request = reset_request(_shop(), SHOP, matching, EARLIEST, inputs=inputs)
+    assert users <= set(request.user_topics)
     found = internal_topics(
-        "shop", cluster, user_topics=wanted.user_topics, groups=["shop"], known=wanted.known
+        "shop", cluster, user_topics=request.user_topics, groups=["shop"], known=request.known
     )
-    # That of another application, whose group is not on the cluster, is not this program's.
+    # A topic of another application without a group on the cluster is not this application's.
     assert (found.own, found.unknown) == (own, ["shop-eu-x-changelog"])
 
 
 def test_a_file_of_offsets(tmp_path: Path) -> None:
-    """A line for each partition; what is missing or wrong is named."""
+    """A line for each partition; missing and invalid lines are named."""
     file = tmp_path / "plan.csv"
     file.write_text("in,0,5\nin, 1, 7\n\n")
     plan = read_plan(file)
     assert plan == {PLACE: 5, TopicPartition("in", 1): 7}
-    target = Target("file", plan=plan)
+    target = OffsetTarget("file", plan=plan)
     check_complete(target, list(plan))
     with pytest.raises(ConfigError, match=r"no line for 1 partitions of the input topics: in,2"):
         check_complete(target, [*plan, TopicPartition("in", 2)])
-    for text, said in (("in,0\n", "line 1"), ("in,0,-5\n", "line 1"), ("\n", "is empty")):
+    for text, message in (("in,0\n", "line 1"), ("in,0,-5\n", "line 1"), ("\n", "is empty")):
         file.write_text(text)
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             read_plan(file)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_plan(tmp_path / "nothing")
 
 
 def test_times() -> None:
-    """UTC unless they say otherwise; durations as Java reads them."""
+    """UTC by default; durations in Java's format."""
     assert time_ms("1970-01-01T00:00:01.500") == 1_500
     assert time_ms("1970-01-01T02:00:00+02:00") == 0
     assert time_ms("1970-01-01T00:00:00Z") == 0
     assert ago_ms("P1DT2H30M", 100_000_000) == 100_000_000 - 95_400_000
-    # To the millisecond, where seconds with a fraction are a little less.
+    # Exact to the millisecond, although float seconds would be slightly smaller.
     assert time_ms("2038-09-13T16:30:28.844Z") == 2_168_008_228_844
     assert ago_ms("PT1.001S", 0) == -1_001
-    with pytest.raises(ConfigError, match="'soon' is no time"):
+    with pytest.raises(ConfigError, match="'soon' is not a time"):
         time_ms("soon")
-    with pytest.raises(ConfigError, match="'1 day' is no duration"):
+    with pytest.raises(ConfigError, match="'1 day' is not a duration"):
         ago_ms("1 day", 0)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--to-latest", "--shift-by", "3"], "--to-latest and --shift-by exclude each other"),
         (["--execute", "--dry-run"], "--execute and --dry-run exclude each other"),
-        (["--to-datetime", "soon"], "'soon' is no time"),
-        (["--by-duration", "soon"], "'soon' is no duration"),
-        (["--by-duration", "P1000000000D"], "'P1000000000D' is no duration"),
+        (["--to-datetime", "soon"], "'soon' is not a time"),
+        (["--by-duration", "soon"], "'soon' is not a duration"),
+        (["--by-duration", "P1000000000D"], "'P1000000000D' is not a duration"),
     ],
 )
-def test_wrong_words(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Refused before any cluster is asked."""
+def test_invalid_arguments(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are rejected without any request to the cluster."""
     assert main(["reset", "--application-id", "shop", *words]) == 2
-    assert said in " ".join(capsys.readouterr().err.split())
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_times_before_all_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the first record. Kafka refuses negative times, but for -1, which is the end to it."""
-    targets: list[Target] = []
+def test_times_before_the_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first record.
 
-    def planned(_: object, __: object, wanted: Wanted) -> ResetPlan:
-        targets.append(wanted.target)
+    Kafka rejects negative timestamps, except for -1, which means the end.
+    """
+    targets: list[OffsetTarget] = []
+
+    def planned(_: object, __: object, request: ResetRequest) -> ResetPlan:
+        targets.append(request.target)
         raise StreamsError("That is enough.")
 
-    monkeypatch.setattr(reset, "asking", lambda *_: nullcontext())
+    monkeypatch.setattr(reset, "connected_admin", lambda *_: nullcontext())
     monkeypatch.setattr(reset, "plan_reset", planned)
     for words in (
         ["--by-duration", "P36500D"],
         ["--to-datetime", "1969-12-31T23:59:59.999"],
         ["--to-datetime", "1970-01-01T00:00:00.001"],
     ):
-        wanted = ["--application-id", "shop", "--bootstrap-servers", "x:1", *words]
-        assert main(["reset", *wanted]) == 1
-    assert targets == [Target("time", 0), Target("time", 0), Target("time", 1)]
+        arguments = ["--application-id", "shop", "--bootstrap-servers", "x:1", *words]
+        assert main(["reset", *arguments]) == 1
+    assert targets == [OffsetTarget("time", 0), OffsetTarget("time", 0), OffsetTarget("time", 1)]
 
 
 class _EmptyCluster:
-    """A cluster that has heard of nothing."""
+    """A cluster without topics and groups."""
 
     def topics_matching(self, pattern: str) -> list[str]:
         return ["shop-price-dataframe-input-repartition"]
@@ -228,12 +239,14 @@ class _EmptyCluster:
         self.deleted = topics
 
     def __getattr__(self, name: str) -> Any:
-        # Of no partitions nothing is told.
+        # There are no partitions.
         return lambda *_: {}
 
 
-def test_checkpoints_of_dataframe_functions_go_with_the_local_state(tmp_path: Path) -> None:
-    """Also where the settings put them; those of other applications stay."""
+def test_checkpoints_of_dataframe_functions_are_deleted_with_the_local_state(
+    tmp_path: Path,
+) -> None:
+    """Including a configured directory; those of other applications stay."""
     for folder in ("notes/shop/price", "notes/other/price", "state/shop/dataframes/price"):
         (tmp_path / folder).mkdir(parents=True)
     config = StreamsConfig(
@@ -243,12 +256,12 @@ def test_checkpoints_of_dataframe_functions_go_with_the_local_state(tmp_path: Pa
         dataframe_checkpoint_dir=str(tmp_path / "notes"),
     )
     cluster: Any = _EmptyCluster()
-    plan = plan_reset(cluster, config, Wanted((), (), EARLIEST))
+    plan = plan_reset(cluster, config, ResetRequest((), (), EARLIEST))
     assert plan.checkpoints == tmp_path / "notes" / "shop"
     execute(cluster, config, plan, force=False)
     assert cluster.deleted == ("shop-price-dataframe-input-repartition",)
     assert not (tmp_path / "notes" / "shop").exists()
     assert not (tmp_path / "state" / "shop" / "dataframes").exists()
     assert (tmp_path / "notes" / "other" / "price").exists()
-    elsewhere = config.replace(dataframe_checkpoint_dir="hdfs://there/notes")
-    assert plan_reset(cluster, elsewhere, Wanted((), (), EARLIEST)).checkpoints is None
+    remote = config.replace(dataframe_checkpoint_dir="hdfs://there/notes")
+    assert plan_reset(cluster, remote, ResetRequest((), (), EARLIEST)).checkpoints is None

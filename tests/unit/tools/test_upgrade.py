@@ -1,4 +1,4 @@
-"""What is found out about two versions of a topology before the new one is started."""
+"""The comparison of two versions of a topology before an upgrade."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from millstream import (
 from millstream.cli import main
 from millstream.errors import StreamsError
 from millstream.serdes import JSON, LONG, STRING, Serde, json_of
-from millstream.tools.facts import TopologyFacts, external_topics, facts_of
-from millstream.tools.shapes import differences, shape_of
-from millstream.tools.upgrade.compare import Comparison, compare
-from millstream.tools.upgrade.findings import Finding, Level
+from millstream.tools.serde_shapes import differences, shape_of
+from millstream.tools.topology_facts import TopologyFacts, external_topics, facts_of
+from millstream.tools.upgrade.compare import UpgradeComparison, compare
+from millstream.tools.upgrade.findings import FindingLevel, UpgradeFinding
 
 Program = Callable[[StreamsBuilder], Any]
 
@@ -43,7 +43,9 @@ def facts(program: Program, **options: Any) -> TopologyFacts:
     return facts_of(built(program, **options))
 
 
-def found(comparison: Comparison, level: Level, kind: str = "") -> dict[str, Finding]:
+def found(
+    comparison: UpgradeComparison, level: FindingLevel, kind: str = ""
+) -> dict[str, UpgradeFinding]:
     """The findings of a level, by name."""
     return {
         each.name: each
@@ -74,39 +76,39 @@ def counting(
     return program
 
 
-def test_nothing_is_different() -> None:
-    """All stays, and instances of both may run side by side."""
+def test_no_differences() -> None:
+    """Everything stays, and instances of both versions may run at the same time."""
     same = compare(facts(counting()), facts(counting()))
-    assert {each.level for each in same.findings} == {Level.STAYS}
+    assert {each.level for each in same.findings} == {FindingLevel.STAYS}
     assert {each.kind for each in same.findings} >= {
         "store",
         "repartition topic",
         "input",
         "output",
     }
-    assert same.may_roll
+    assert same.can_roll
     assert not same.breaks
 
 
-def test_named_things_stay_when_operators_come_before_them() -> None:
-    """Names are what state and topics are found by."""
+def test_named_state_and_topics_survive_new_operators() -> None:
+    """State and topics are found by name."""
     comparison = compare(facts(counting()), facts(counting(filtered=True)))
     assert not comparison.breaks
-    assert comparison.may_roll
+    assert comparison.can_roll
 
 
-def test_generated_names_move_with_every_operator() -> None:
-    """The mistake that this is for: state and records stay behind under the old names."""
+def test_generated_names_change_with_every_new_operator() -> None:
+    """The most common mistake: state and records stay behind under the old names."""
     before = facts(counting(store=None, name=None))
     after = facts(counting(store=None, name=None, filtered=True))
-    broken = found(compare(before, after), Level.BREAKS)
+    broken = found(compare(before, after), FindingLevel.BREAKS)
     store = broken["KSTREAM-AGGREGATE-STATE-STORE-0000000002"]
-    assert "is called KSTREAM-AGGREGATE-STATE-STORE-0000000003 now" in store.what
+    assert "is now called KSTREAM-AGGREGATE-STATE-STORE-0000000003" in store.what
     assert "store='KSTREAM-AGGREGATE-STATE-STORE-0000000002'" in store.remedy
-    (topic,) = found(compare(before, after), Level.BREAKS, "repartition topic").values()
+    (topic,) = found(compare(before, after), FindingLevel.BREAKS, "repartition topic").values()
     assert topic.name == "KSTREAM-AGGREGATE-STATE-STORE-0000000002-repartition"
-    assert "never is" in topic.what
-    assert not compare(before, after).may_roll
+    assert "unprocessed records are lost" in topic.what
+    assert not compare(before, after).can_roll
 
 
 def windowed(minutes: int, retention: timedelta | None = None) -> Program:
@@ -115,87 +117,92 @@ def windowed(minutes: int, retention: timedelta | None = None) -> Program:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "level", "said"),
+    ("old", "new", "level", "message"),
     [
         (
             counting(),
             counting(windows=TimeWindows(timedelta(minutes=5))),
-            Level.BREAKS,
-            "was a key-value store and is a window one",
+            FindingLevel.BREAKS,
+            "was a key-value store and is a window store",
         ),
         (
             counting(windows=SessionWindows(timedelta(minutes=5))),
             counting(windows=TimeWindows(timedelta(minutes=5))),
-            Level.BREAKS,
-            "was a session store and is a window one",
+            FindingLevel.BREAKS,
+            "was a session store and is a window store",
         ),
-        (windowed(5), windowed(10), Level.BREAKS, "windows were 5 min long and would be 10 min"),
+        (
+            windowed(5),
+            windowed(10),
+            FindingLevel.BREAKS,
+            "windows were 5 min long and would be 10 min",
+        ),
         (
             windowed(5, timedelta(hours=2)),
             windowed(5, timedelta(days=1)),
-            Level.CHANGES,
+            FindingLevel.CHANGES,
             "keeps 1 d instead of 2 h",
         ),
         (
             windowed(5, timedelta(days=1)),
             windowed(5, timedelta(hours=2)),
-            Level.CHANGES,
-            "what is older is dropped",
+            FindingLevel.CHANGES,
+            "older entries are dropped",
         ),
         (
             counting(store=Materialized("counts", key=STRING)),
             counting(store=Materialized("counts", key=JSON)),
-            Level.BREAKS,
+            FindingLevel.BREAKS,
             "its keys were written by STRING and would be read by JSON",
         ),
         (
             counting(store=Materialized("counts", kind="rocksdb")),
             counting(store=Materialized("counts", kind="in_memory")),
-            Level.CHANGES,
-            "is kept in in_memory instead of rocksdb",
+            FindingLevel.CHANGES,
+            "is stored in in_memory instead of rocksdb",
         ),
         (
             counting(),
             counting(store=Materialized("counts", logging=False)),
-            Level.BREAKS,
-            "has no changelog any more",
+            FindingLevel.BREAKS,
+            "no longer has a changelog",
         ),
         (
             counting(store=Materialized("counts", logging=False)),
             counting(),
-            Level.BREAKS,
+            FindingLevel.BREAKS,
             "is restored from counts-changelog, which is empty, instead of nothing",
         ),
     ],
 )
-def test_a_store_that_is_another(old: Program, new: Program, level: Level, said: str) -> None:
-    """Bytes do not tell what wrote them; each of these would go wrong in silence."""
+def test_a_changed_store(old: Program, new: Program, level: FindingLevel, message: str) -> None:
+    """Bytes do not reveal their serde; each of these changes would corrupt data silently."""
     stores = found(compare(facts(old), facts(new)), level, "store")
-    assert said in stores["counts"].what, stores
+    assert message in stores["counts"].what, stores
 
 
 def test_an_optimized_table_is_restored_from_its_input() -> None:
-    """There and back are not the same: the changelog that comes is empty."""
+    """The two directions differ: the new changelog is empty."""
 
     def table(builder: StreamsBuilder) -> None:
         builder.table("in", key=STRING, value=LONG, store="table").to_stream().to("out")
 
     plain, optimized = facts(table), facts(table, optimize=True)
-    there = found(compare(plain, optimized), Level.CHANGES, "store")["table"]
-    assert "restored from its input in instead of table-changelog" in there.what
-    back = found(compare(optimized, plain), Level.BREAKS, "store")["table"]
+    partition_counts = found(compare(plain, optimized), FindingLevel.CHANGES, "store")["table"]
+    assert "restored from its input in instead of table-changelog" in partition_counts.what
+    back = found(compare(optimized, plain), FindingLevel.BREAKS, "store")["table"]
     assert "from table-changelog, which is empty, instead of in" in back.what
 
 
-def test_what_is_in_a_repartition_topic_is_read_by_the_new_version() -> None:
-    """Records are in it while versions change."""
+def test_records_in_a_repartition_topic_must_stay_readable() -> None:
+    """It contains records during the upgrade."""
     comparison = compare(facts(counting()), facts(counting(value=JSON)))
-    broken = found(comparison, Level.BREAKS, "repartition topic")["by-value-repartition"]
+    broken = found(comparison, FindingLevel.BREAKS, "repartition topic")["by-value-repartition"]
     assert "its values were written by STRING and would be read by JSON" in broken.what
 
 
-def test_partition_counts_that_the_program_says() -> None:
-    """The topic exists with as many as before, and the new version refuses to start."""
+def test_changed_partition_counts() -> None:
+    """The topic exists with the old count, and the new version would not start."""
 
     def program(partitions: int | None) -> Program:
         def add(builder: StreamsBuilder) -> None:
@@ -205,17 +212,18 @@ def test_partition_counts_that_the_program_says() -> None:
         return add
 
     comparison = compare(facts(program(4)), facts(program(8)))
-    broken = found(comparison, Level.BREAKS, "repartition topic")["spread-repartition"]
+    broken = found(comparison, FindingLevel.BREAKS, "repartition topic")["spread-repartition"]
     assert "has 4 partitions and would have 8" in broken.what
     unsure = compare(facts(program(None)), facts(program(8)))
     assert not unsure.breaks
-    assert "which must be equal" in found(unsure, Level.UNKNOWN)["spread-repartition"].what
-    # What wants all instances closed is not said to go one by one.
-    assert not unsure.may_roll
+    assert "which must be equal" in found(unsure, FindingLevel.UNKNOWN)["spread-repartition"].what
+    # No rolling upgrade is suggested if all instances must be stopped.
+    assert not unsure.can_roll
 
 
-def test_sub_topologies_that_get_another_number() -> None:
-    """Tasks and their folders are named after them: a logged store is restored, another is lost."""
+def test_renumbered_sub_topologies() -> None:
+    """Tasks and their directories have these numbers: a logged store is restored, an unlogged
+    one is lost."""
 
     def program(*, first: bool, logging: bool) -> Program:
         def add(builder: StreamsBuilder) -> None:
@@ -226,18 +234,18 @@ def test_sub_topologies_that_get_another_number() -> None:
 
         return add
 
-    for logging, level in ((True, Level.CHANGES), (False, Level.BREAKS)):
+    for logging, level in ((True, FindingLevel.CHANGES), (False, FindingLevel.BREAKS)):
         old = facts(program(first=False, logging=logging))
         comparison = compare(old, facts(program(first=True, logging=logging)))
         assert "moves from sub-topology 0 to 1" in found(comparison, level, "store")["counts"].what
-        assert "0 (in)" in found(comparison, Level.CHANGES, "sub-topology")
-        assert not comparison.may_roll
-        new = found(comparison, Level.CHANGES, "input")["other"]
+        assert "0 (in)" in found(comparison, FindingLevel.CHANGES, "sub-topology")
+        assert not comparison.can_roll
+        new = found(comparison, FindingLevel.CHANGES, "input")["other"]
         assert "auto.offset.reset" in new.what
 
 
-def test_what_goes_and_what_comes() -> None:
-    """A store that is not needed any more breaks nothing, and leaves its changelog behind."""
+def test_removed_and_added_stores() -> None:
+    """A removed store breaks nothing, and leaves its changelog behind."""
 
     def program(*stores: str) -> Program:
         def add(builder: StreamsBuilder) -> None:
@@ -249,18 +257,18 @@ def test_what_goes_and_what_comes() -> None:
                         LONG if store == "numbers" else JSON,
                     )
                 )
-            builder.stream("in", key=STRING, value=STRING).process(Forgetful, stores=stores)
+            builder.stream("in", key=STRING, value=STRING).process(NoOpProcessor, stores=stores)
 
         return add
 
     comparison = compare(facts(program("numbers")), facts(program("objects")))
-    changes = found(comparison, Level.CHANGES, "store")
+    changes = found(comparison, FindingLevel.CHANGES, "store")
     assert "numbers-changelog stays on the cluster" in changes["numbers"].remedy
-    assert "begins empty" in changes["objects"].what
+    assert "starts empty" in changes["objects"].what
     assert not comparison.breaks
 
 
-class Forgetful(Processor[str, str, str, str]):
+class NoOpProcessor(Processor[str, str, str, str]):
     """A processor that does nothing."""
 
     def process(self, record: Record[str, str]) -> None:
@@ -268,46 +276,54 @@ class Forgetful(Processor[str, str, str, str]):
 
 
 def test_another_application() -> None:
-    """A new id is a new application, which knows nothing of the old one's state."""
+    """A new application id means a new application without the old one's state."""
 
-    def known(application_id: str, **settings: Any) -> TopologyFacts:
+    def facts_with_id(application_id: str, **settings: Any) -> TopologyFacts:
         config = StreamsConfig(application_id=application_id, bootstrap_servers="x:1", **settings)
         return facts_of(built(counting()), config)
 
-    comparison = compare(known("shop"), known("shop-2"))
-    assert "begins with nothing" in found(comparison, Level.BREAKS)["shop-2"].what
-    safer = compare(known("shop"), known("shop", processing_guarantee="exactly_once_v2"))
-    assert "exactly_once_v2" in found(safer, Level.CHANGES)["shop"].what
-    assert not safer.breaks
+    comparison = compare(facts_with_id("shop"), facts_with_id("shop-2"))
+    assert "starts without the state" in found(comparison, FindingLevel.BREAKS)["shop-2"].what
+    exactly_once = compare(
+        facts_with_id("shop"), facts_with_id("shop", processing_guarantee="exactly_once_v2")
+    )
+    assert "exactly_once_v2" in found(exactly_once, FindingLevel.CHANGES)["shop"].what
+    assert not exactly_once.breaks
 
 
-def test_the_cluster_is_looked_at() -> None:
-    """Internal topics whose partition counts do not fit any more, and outputs that are missing."""
+def test_comparison_with_the_cluster() -> None:
+    """Internal topics with wrong partition counts, and missing outputs."""
     same = facts(counting())
-    there = {"in": 4, "out": 1, "app-by-value-repartition": 4, "app-counts-changelog": 4}
-    fitting = compare(same, same, there, "app")
+    partition_counts = {"in": 4, "out": 1, "app-by-value-repartition": 4, "app-counts-changelog": 4}
+    fitting = compare(same, same, partition_counts, "app")
     assert not fitting.breaks
     assert (
-        "has the 4 partitions it needs" in found(fitting, Level.STAYS)["app-counts-changelog"].what
+        "has the required 4 partitions"
+        in found(fitting, FindingLevel.STAYS)["app-counts-changelog"].what
     )
-    grown = compare(same, same, {**there, "in": 8}, "app")
-    assert found(grown, Level.BREAKS).keys() == {"app-by-value-repartition", "app-counts-changelog"}
-    del there["out"]
-    assert found(compare(same, same, there, "app"), Level.BREAKS).keys() == {"out"}
+    grown = compare(same, same, {**partition_counts, "in": 8}, "app")
+    assert found(grown, FindingLevel.BREAKS).keys() == {
+        "app-by-value-repartition",
+        "app-counts-changelog",
+    }
+    del partition_counts["out"]
+    assert found(compare(same, same, partition_counts, "app"), FindingLevel.BREAKS).keys() == {
+        "out"
+    }
     assert not compare(same, same, {"in": 8, "out": 1}, "app").breaks
 
 
 def test_the_document_of_facts(tmp_path: Path) -> None:
-    """What is written with a release is what is compared with the next one."""
-    known = facts(counting())
-    assert TopologyFacts.from_json(known.to_json(), "x.json") == known
-    assert external_topics(known) == ["in", "out"]
-    with pytest.raises(StreamsError, match=r"x.json is not what `millstream describe"):
+    """The document written for one release is compared with the next one."""
+    written = facts(counting())
+    assert TopologyFacts.from_json(written.to_json(), "x.json") == written
+    assert external_topics(written) == ["in", "out"]
+    with pytest.raises(StreamsError, match=r"x.json was not written by `millstream describe"):
         TopologyFacts.from_json(b"{}", "x.json")
 
 
 class Order(msgspec.Struct):
-    """An order; each of the others is a next version of it."""
+    """An order; each of the others is a possible next version of it."""
 
     user: str
     amount: int
@@ -323,23 +339,47 @@ _NOTE = ("note", str | None, None)
 
 
 @pytest.mark.parametrize(
-    ("new", "level", "said"),
+    ("new", "level", "message"),
     [
-        (struct("Order", _USER, _AMOUNT, _NOTE), Level.STAYS, ""),
-        # A class may be called otherwise: JSON has no names of classes.
-        (struct("Renamed", _AMOUNT, _USER, _NOTE), Level.STAYS, ""),
-        (struct("Order", _USER, ("amount", str), _NOTE), Level.BREAKS, "amount was integer and"),
-        (struct("Order", _USER, _AMOUNT, ("tax", int), _NOTE), Level.BREAKS, "tax is new, which"),
-        (struct("Order", _USER, _AMOUNT, ("note", str)), Level.BREAKS, "note may be missing"),
-        (struct("Order", _USER, ("amount", list[int]), _NOTE), Level.BREAKS, "amount was integer"),
-        (struct("Order", _USER, _AMOUNT, ("tax", int, 0), _NOTE), Level.CHANGES, "does not need"),
-        (struct("Order", _USER, _NOTE), Level.CHANGES, "amount is not read any more"),
-        (struct("Order", _USER, ("amount", float), _NOTE), Level.CHANGES, "would be number"),
-        (struct("Order", _USER, ("amount", int | None), _NOTE), Level.CHANGES, "integer or null"),
+        (struct("Order", _USER, _AMOUNT, _NOTE), FindingLevel.STAYS, ""),
+        # A class may be renamed: JSON does not contain class names.
+        (struct("Renamed", _AMOUNT, _USER, _NOTE), FindingLevel.STAYS, ""),
+        (
+            struct("Order", _USER, ("amount", str), _NOTE),
+            FindingLevel.BREAKS,
+            "amount was integer and",
+        ),
+        (
+            struct("Order", _USER, _AMOUNT, ("tax", int), _NOTE),
+            FindingLevel.BREAKS,
+            "tax is new and required",
+        ),
+        (
+            struct("Order", _USER, _AMOUNT, ("note", str)),
+            FindingLevel.BREAKS,
+            "note may be missing",
+        ),
+        (
+            struct("Order", _USER, ("amount", list[int]), _NOTE),
+            FindingLevel.BREAKS,
+            "amount was integer",
+        ),
+        (
+            struct("Order", _USER, _AMOUNT, ("tax", int, 0), _NOTE),
+            FindingLevel.CHANGES,
+            "is new and optional",
+        ),
+        (struct("Order", _USER, _NOTE), FindingLevel.CHANGES, "amount is no longer read"),
+        (struct("Order", _USER, ("amount", float), _NOTE), FindingLevel.CHANGES, "would be number"),
+        (
+            struct("Order", _USER, ("amount", int | None), _NOTE),
+            FindingLevel.CHANGES,
+            "integer or null",
+        ),
     ],
 )
-def test_fields_of_a_class_that_are_others(new: Any, level: Level, said: str) -> None:
-    """The commonest upgrade there is: `json_of(Order)` is called the same, whatever is in it."""
+def test_changed_fields_of_a_class(new: Any, level: FindingLevel, message: str) -> None:
+    """The most common upgrade: the name of `json_of(Order)` stays the same for any fields."""
 
     def program(kind: Any) -> Program:
         def add(builder: StreamsBuilder) -> None:
@@ -350,12 +390,12 @@ def test_fields_of_a_class_that_are_others(new: Any, level: Level, said: str) ->
     before = TopologyFacts.from_json(facts(program(Order)).to_json(), "x.json")
     comparison = compare(before, facts(program(new)))
     found_here = found(comparison, level, "store")["orders"]
-    assert said in found_here.what
-    assert comparison.breaks == (level is Level.BREAKS)
+    assert message in found_here.what
+    assert comparison.breaks == (level is FindingLevel.BREAKS)
 
 
-def test_fields_of_classes_within_classes_and_of_keys() -> None:
-    """Wherever they stand; of keys every difference is another key."""
+def test_changed_fields_of_nested_classes_and_of_keys() -> None:
+    """At any depth; for keys, every difference changes the key."""
     inner: Any = struct("Item", _USER)
     wider: Any = struct("Item", _USER, ("count", int, 1))
     needing: Any = struct("Item", _USER, ("count", int))
@@ -369,7 +409,7 @@ def test_fields_of_classes_within_classes_and_of_keys() -> None:
 
         return add
 
-    def compared(kind: Any, value: Any) -> Comparison:
+    def compared(kind: Any, value: Any) -> UpgradeComparison:
         return compare(facts(program(inner, list[inner])), facts(program(kind, value)))
 
     assert not compared(inner, list[inner]).breaks
@@ -378,14 +418,14 @@ def test_fields_of_classes_within_classes_and_of_keys() -> None:
         facts(program(inner, inner | None)), facts(program(inner, wider | None))
     ).breaks
     for names in (
-        found(compared(inner, list[needing]), Level.BREAKS),
-        found(compared(wider, list[inner]), Level.BREAKS),
+        found(compared(inner, list[needing]), FindingLevel.BREAKS),
+        found(compared(wider, list[inner]), FindingLevel.BREAKS),
     ):
         assert names.keys() == {"newest", "spread-repartition"}
 
 
 class Node(msgspec.Struct):
-    """Holds itself."""
+    """Contains itself."""
 
     name: str
     below: list[Node] = []
@@ -413,7 +453,7 @@ Other: Any = msgspec.defstruct("Other", [("name", str), ("below", list[int], [])
     ],
 )
 def test_shapes_of_every_kind(old: Any, new: Any, *, readable: bool) -> None:
-    """Types that hold themselves, mappings, lists, choices, rows."""
+    """Recursive types, mappings, lists, unions, rows."""
     was, is_ = shape_of(json_of(old)), shape_of(json_of(new))
     assert was is not None
     assert is_ is not None
@@ -422,8 +462,8 @@ def test_shapes_of_every_kind(old: Any, new: Any, *, readable: bool) -> None:
     assert list(differences(was, was)) == []
 
 
-def test_what_cannot_be_compared_is_told() -> None:
-    """Functions without names, and the default serde of settings that cannot be seen."""
+def test_incomparable_parts_are_reported() -> None:
+    """Functions without names, and the default serde of unknown settings."""
 
     def program(serde: Serde[Any] | None) -> Program:
         def add(builder: StreamsBuilder) -> None:
@@ -431,21 +471,21 @@ def test_what_cannot_be_compared_is_told() -> None:
 
         return add
 
-    def nameless() -> Serde[Any]:
+    def unnamed() -> Serde[Any]:
         return Serde(lambda _, v: v.encode(), lambda _, data: data.decode())
 
-    comparison = compare(facts(program(nameless())), facts(program(nameless())))
-    assert "without a name" in found(comparison, Level.UNKNOWN)["table"].what
+    comparison = compare(facts(program(unnamed())), facts(program(unnamed())))
+    assert "unnamed functions" in found(comparison, FindingLevel.UNKNOWN)["table"].what
     assert not comparison.is_sure
     for old, new, which in ((STRING, None, "new"), (None, STRING, "old")):
         comparison = compare(facts(program(old)), facts(program(new)))
-        said = found(comparison, Level.UNKNOWN)["table"].what
-        assert f"the serde of the {which} one is not known" in said
+        finding = found(comparison, FindingLevel.UNKNOWN)["table"].what
+        assert f"the serde of the {which} version is unknown" in finding
     assert compare(facts(program(None)), facts(program(None))).is_sure
 
 
-def test_stores_that_take_each_others_generated_names() -> None:
-    """Two counts in the other order have the same names crosswise: one goes on as the other."""
+def test_stores_that_swap_generated_names() -> None:
+    """Two counts in reverse order swap their names: each would continue with the other's state."""
 
     def user(_: str, value: str) -> str:
         return value.split()[0]
@@ -461,7 +501,7 @@ def test_stores_that_take_each_others_generated_names() -> None:
 
         return add
 
-    # The same programs in other places of a file, and others under the same names.
+    # The same programs at other lines of a file, and others with the same names.
     first: Program = program(lambda _, v: v[0], lambda _, v: v[1])
     again: Program = program(
         lambda _, v: v[0],
@@ -473,13 +513,13 @@ def test_stores_that_take_each_others_generated_names() -> None:
         (first, program(lambda _, v: v[1], lambda _, v: v[0])),
     ):
         assert compare(facts(old), facts(old)).is_sure
-        unsure = found(compare(facts(old), facts(new)), Level.UNKNOWN)
+        unsure = found(compare(facts(old), facts(new)), FindingLevel.UNKNOWN)
         assert len(unsure) == 4
         assert "KSTREAM-AGGREGATE-STATE-STORE-0000000002" in unsure
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Programs and documents of facts; exit code 1 if something breaks, in words and as JSON."""
+    """Programs and documents of facts; exit code 1 if something breaks, as text and as JSON."""
     text = (
         "from millstream import StreamsBuilder\nfrom millstream.serdes import STRING\n"
         "def topology():\n    b = StreamsBuilder()\n"
@@ -493,13 +533,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     deployed = tmp_path / "deployed.json"
     deployed.write_text(capsys.readouterr().out)
     assert main(["upgrade-check", str(deployed), str(deployed)]) == 0
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "instance by instance" in said.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "instance by instance" in captured.err
     assert main(["upgrade-check", str(deployed), new]) == 1
-    said = capsys.readouterr()
-    assert "breaks   store KSTREAM-AGGREGATE-STATE-STORE-0000000001" in said.out
-    assert "Do not start the new version" in said.err
+    captured = capsys.readouterr()
+    assert "breaks   store KSTREAM-AGGREGATE-STATE-STORE-0000000001" in captured.out
+    assert "Do not start the new version" in captured.err
     assert main(["upgrade-check", str(deployed), new, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["breaks"] is True

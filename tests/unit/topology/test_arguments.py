@@ -1,4 +1,4 @@
-"""Wrong arguments are refused in the line where they stand, and what fits is not refused."""
+"""Invalid arguments raise at their declaration, and valid arguments are accepted."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from millstream import (
     UnlimitedWindows,
 )
 from millstream.errors import ConfigError, TopologyError
-from millstream.runtime.check import check_building
+from millstream.runtime.start.topology_checks import check_build_settings
 from millstream.serdes import LONG, STRING
 from millstream.testing import TopologyTestDriver
-from millstream.topology.arguments import takes
+from millstream.topology.argument_checks import accepts_arguments
 
-HERE = r"\(.*declared at \S*test_arguments\.py:\d+\)$"
+LOCATION = r"\(.*declared at \S*test_arguments\.py:\d+\)$"
 SECOND = timedelta(seconds=1)
 NEAR = JoinWindows(SECOND)
 PLAIN = Stores.in_memory_key_value("plain")
@@ -42,45 +42,47 @@ def builder() -> Any:
     return StreamsBuilder()
 
 
-def stream(topic: str = "in", of: StreamsBuilder | None = None) -> Any:
-    made: KStream[str, str] = (of or StreamsBuilder()).stream(topic, key=STRING, value=STRING)
-    return made
+def stream(topic: str = "in", streams_builder: StreamsBuilder | None = None) -> Any:
+    result: KStream[str, str] = (streams_builder or StreamsBuilder()).stream(
+        topic, key=STRING, value=STRING
+    )
+    return result
 
 
 def table(topic: str = "changes") -> Any:
-    made: KTable[str, str] = StreamsBuilder().table(topic, key=STRING, value=STRING)
-    return made
+    result: KTable[str, str] = StreamsBuilder().table(topic, key=STRING, value=STRING)
+    return result
 
 
 def joined(**options: Any) -> Any:
-    """A stream joined with another one of its builder."""
+    """Join a stream with another one of its builder."""
     shared = StreamsBuilder()
-    given = {"joiner": lambda one, other: one, "windows": NEAR, **options}
-    return stream("left", shared).join(stream("right", shared), **given)
+    arguments = {"joiner": lambda one, other: one, "windows": NEAR, **options}
+    return stream("left", shared).join(stream("right", shared), **arguments)
 
 
-class Needy(Processor[Any, Any, Any, Any]):
-    """Cannot be made without an argument."""
+class RequiresArgument(Processor[Any, Any, Any, Any]):
+    """Cannot be created without an argument."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
 
 
-#: What is wrong, and how that is told, by the type of the error.
+#: Invalid arguments and their error messages, by the type of the error.
 WRONG: dict[type[Exception], dict[str, tuple[Callable[[], Any], str]]] = {
     TypeError: {
         "one argument": (
             lambda: stream().filter(lambda value: True),
             r"filter\(\) calls its predicate as predicate\(key, value\), but .*<lambda>\(value\) "
-            "takes other arguments",
+            "takes different arguments",
         ),
         "no with_key": (
             lambda: stream().map_values(lambda key, value: value),
-            r"mapper\(value\), but .*up to with_key=True",
+            r"mapper\(value\), but .*pass with_key=True",
         ),
         "with_key": (
             lambda: table().map_values(lambda value: value, with_key=True),
-            r"mapper\(key, value\), but .*up to with_key=False",
+            r"mapper\(key, value\), but .*pass with_key=False",
         ),
         "joiner": (lambda: joined(joiner=lambda one: one), r"joiner\(value, other_value\)"),
         "reducer": (lambda: stream().group_by_key().reduce(lambda one: one), "calls its reducer"),
@@ -97,16 +99,16 @@ WRONG: dict[type[Exception], dict[str, tuple[Callable[[], Any], str]]] = {
         "serde of a store": (lambda: Materialized("counts", value="long"), "as its value"),  # type: ignore[arg-type]
         "serde of a join": (lambda: joined(other_value=str), r"join\(\) needs a Serde as its oth"),
         "serde of a source": (lambda: Topology().add_source("s", "t", key=str), "Serde as its k"),  # type: ignore[arg-type]
-        "topic": (lambda: builder().stream(5), r"stream\(\) reads a topic, several, or a pattern"),
+        "topic": (lambda: builder().stream(5), r"stream\(\) takes a topic, several topics, or a"),
         "store": (lambda: stream().group_by_key().count(store=5), "like Stores.persistent_key_v"),
         "builder as store": (
             lambda: stream().to_table(store=Stores.key_value_builder(PLAIN)),
-            "this one is KeyValueStoreBuilder",
+            "but got KeyValueStoreBuilder",
         ),
         "logging": (lambda: joined(logging="no"), "logging= takes True, False, or the config"),
         "caching": (lambda: Materialized("counts", caching="no"), "caching= takes True or False"),  # type: ignore[arg-type]
         "span as windows": (lambda: joined(windows=SECOND), "takes JoinWindows as its windows"),
-        "store of a join": (lambda: joined(this_store=PLAIN), "this_store= takes a window store"),
+        "store of a join": (lambda: joined(this_store=PLAIN), "this_store= must be a window store"),
         "merge with a table": (lambda: stream().merge(table()), "takes another KStream"),
         "cogroup with a stream": (
             lambda: stream().group_by_key().cogroup(lambda k, v, a: a).cogroup(stream(), max),
@@ -118,9 +120,12 @@ WRONG: dict[type[Exception], dict[str, tuple[Callable[[], Any], str]]] = {
         "no buffer": (lambda: Suppressed.until_window_closes(5), "takes a BufferConfig"),  # type: ignore[arg-type]
     },
     TopologyError: {
-        "needy processor": (lambda: stream().process(Needy), r"without arguments.*lambda: MyPro"),
-        "name": (lambda: stream().peek(print, name=5), "are strings, but this one is 5"),
-        "topics for one topic": (lambda: builder().table(["a", "b"]), "are strings"),
+        "processor with a parameter": (
+            lambda: stream().process(RequiresArgument),
+            r"without arguments.*lambda: MyPro",
+        ),
+        "name": (lambda: stream().peek(print, name=5), "must be strings, but got 5"),
+        "topics for one topic": (lambda: builder().table(["a", "b"]), "must be strings"),
         "partitions": (lambda: stream().repartition(partitions="3"), "at least 1 partition"),
         "cogroup across builders": (
             lambda: (
@@ -129,12 +134,12 @@ WRONG: dict[type[Exception], dict[str, tuple[Callable[[], Any], str]]] = {
                 .cogroup(lambda k, v, a: a)
                 .cogroup(stream().group_by_key(), lambda k, v, a: a)
             ),
-            "Only streams and tables of one StreamsBuilder can be cogrouped",
+            "Only streams and tables of the same StreamsBuilder can be cogrouped",
         ),
     },
 }
 
-#: The same for definitions that belong to no topology yet.
+#: The same for definitions outside of a topology.
 OUT_OF_RANGE: dict[str, tuple[Callable[[], Any], str]] = {
     "number of a window": (lambda: JoinWindows(5), "takes a timedelta for time_difference"),  # type: ignore[arg-type]
     "number before": (lambda: JoinWindows(SECOND, before=5), "takes a timedelta for before"),  # type: ignore[arg-type]
@@ -143,8 +148,8 @@ OUT_OF_RANGE: dict[str, tuple[Callable[[], Any], str]] = {
     "start": (lambda: UnlimitedWindows(SECOND), "milliseconds since the epoch"),  # type: ignore[arg-type]
     "retention": (lambda: Materialized("counts", retention=-SECOND), "retention=.* at least 0"),
     "retention of a store": (lambda: Stores.in_memory_session("s", 5), "timedelta for retention"),  # type: ignore[arg-type]
-    "entries": (lambda: Stores.lru_map("answers", "3"), "could hold '3' entries"),  # type: ignore[arg-type]
-    "name of a store": (lambda: Stores.persistent_key_value("a/b"), "cannot be the name"),
+    "entries": (lambda: Stores.lru_map("answers", "3"), "cannot hold '3' entries"),  # type: ignore[arg-type]
+    "name of a store": (lambda: Stores.persistent_key_value("a/b"), "is not a valid store name"),
     "kind of a store": (lambda: Stores.key_value_builder(WINDOWS), "takes a KeyValueStoreSupp"),  # type: ignore[arg-type]
     "serde": (lambda: Stores.key_value_builder(PLAIN, str, LONG), "needs a Serde for its keys"),  # type: ignore[arg-type]
     "limit": (lambda: BufferConfig.max_records("3"), "cannot be limited to '3' records"),  # type: ignore[arg-type]
@@ -154,11 +159,11 @@ OUT_OF_RANGE: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize(
     ("error", "case"), [(error, case) for error, cases in WRONG.items() for case in cases]
 )
-def test_refused_where_it_stands(error: type[Exception], case: str) -> None:
+def test_invalid_argument_raises_at_its_declaration(error: type[Exception], case: str) -> None:
     program, expected = WRONG[error][case]
     with pytest.raises(error, match=expected) as caught:
         program()
-    assert re.search(HERE, str(caught.value)), caught.value
+    assert re.search(LOCATION, str(caught.value)), caught.value
 
 
 @pytest.mark.parametrize("case", OUT_OF_RANGE)
@@ -168,17 +173,17 @@ def test_definitions_are_checked_at_once(case: str) -> None:
         program()
 
 
-def test_a_builder_is_no_topology() -> None:
-    """The last call is easily forgotten."""
+def test_builder_is_no_topology() -> None:
+    """The last call is easy to forget."""
     unfinished: Any = builder()
-    with pytest.raises(TypeError, match=r"StreamsBuilder gives one by build\(\)"):
+    with pytest.raises(TypeError, match=r"StreamsBuilder returns one from build\(\)"):
         TopologyTestDriver(unfinished)
     with pytest.raises(TypeError, match="must be a StreamsConfig"):
-        check_building(Topology(), {})  # type: ignore[arg-type]
+        check_build_settings(Topology(), {})  # type: ignore[arg-type]
 
 
-def wrapping(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives the function one argument more than it is called with."""
+def with_connection(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Pass the function an additional argument."""
 
     @functools.wraps(function)
     def wrapper(*arguments: Any) -> Any:
@@ -188,7 +193,7 @@ def wrapping(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Callables:
-    """What else can be called."""
+    """Other callables."""
 
     def method(self, key: str, value: str) -> None: ...
 
@@ -198,10 +203,10 @@ class Callables:
     def __call__(self, *arguments: Any) -> None: ...
 
 
-class Made:
-    """Is made of two arguments by its metaclass's rules, which nobody can know."""
+class CustomNew:
+    """Has a `__new__` that accepts any arguments."""
 
-    def __new__(cls, *arguments: Any) -> Made:
+    def __new__(cls, *arguments: Any) -> CustomNew:
         return super().__new__(cls)
 
     def __init__(self, key: str, value: str, more: int = 0) -> None: ...
@@ -214,20 +219,20 @@ class Made:
         lambda key, value, more=1: key,
         lambda *arguments: arguments,
         functools.partial(lambda more, key, value: key, 1),
-        wrapping(lambda connection, key, value: key),
+        with_connection(lambda connection, key, value: key),
         Callables().method,
         Callables.class_method,
         Callables(),
-        Made,
+        CustomNew,
         max,
         str.split,
         int,
         len,
     ],
 )
-def test_what_may_fit_is_taken(function: Callable[..., Any]) -> None:
-    """Only where it is certain that a call would fail it is refused."""
-    assert takes(function, 2)
+def test_possibly_valid_functions_are_accepted(function: Callable[..., Any]) -> None:
+    """A function is only rejected if a call would certainly fail."""
+    assert accepts_arguments(function, 2)
 
 
 @pytest.mark.parametrize(
@@ -240,8 +245,8 @@ def test_what_may_fit_is_taken(function: Callable[..., Any]) -> None:
         lambda key, value, *, more: key,
         functools.partial(lambda key, value: key, 1),
         Callables.method,
-        Needy,
+        RequiresArgument,
     ],
 )
-def test_what_cannot_fit_is_not_taken(function: Any) -> None:
-    assert not takes(function, 2)
+def test_invalid_functions_are_rejected(function: Any) -> None:
+    assert not accepts_arguments(function, 2)

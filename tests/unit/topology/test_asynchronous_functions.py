@@ -1,6 +1,6 @@
-"""`async def` where a plain function is called: refused where it stands, or an error at run time.
+"""`async def` instead of a plain function: rejected at its declaration, or an error at run time.
 
-Nobody awaits such a function's result, so records would be committed and nothing done with them.
+The results of such functions are not awaited: records would be committed without an effect.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from millstream import (
     TimeWindows,
     Topology,
 )
+from millstream.async_checks import is_asynchronous, is_generator, is_unawaited
 from millstream.errors import ConfigError, ProcessingError, StreamsError, TopologyError
-from millstream.operators.batch import Batch
+from millstream.operators.record_batch import Batch
 from millstream.operators.stateless import FilterOperator
 from millstream.processor.handlers import LogAndContinueProcessingExceptionHandler
 from millstream.processor.processor import FixedKeyProcessor
 from millstream.processor.punctuation import PunctuationType
 from millstream.serdes import LONG, STRING, Serde
 from millstream.testing import MockProcessorContext, TopologyTestDriver
-from millstream.unawaited import is_asynchronous, is_generator, is_unawaited
 
-HERE = r"declared at \S*test_asynchronous_functions\.py:\d+\)$"
+LOCATION = r"declared at \S*test_asynchronous_functions\.py:\d+\)$"
 SECOND = timedelta(seconds=1)
-WAY_OUT = r"is asynchronous\. Nobody awaits .* asyncio\.run\(\.\.\.\) there"
+ADVICE = r"is asynchronous\. Its result is not awaited, .* asyncio\.run\(\.\.\.\) there"
 
 
 async def later(*arguments: Any) -> Any:
-    """What a user would write against an asynchronous client."""
+    """A function that uses an asynchronous client."""
 
 
 async def several(*arguments: Any) -> AsyncIterator[int]:
@@ -51,8 +51,8 @@ async def several(*arguments: Any) -> AsyncIterator[int]:
     yield 1
 
 
-class Calling:
-    """An object that is called like a function."""
+class CallableObject:
+    """A callable object."""
 
     async def __call__(self, *arguments: Any) -> None: ...
 
@@ -65,8 +65,8 @@ class Calling:
     async def static_method(*arguments: Any) -> None: ...
 
 
-def plainly(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., None]:
-    """A decorator that runs a coroutine to its end, which is the way out."""
+def run_to_end(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., None]:
+    """A decorator that runs a coroutine to its end, like the error message advises."""
 
     @functools.wraps(function)
     def run(*arguments: Any) -> None:
@@ -82,20 +82,22 @@ def plainly(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., 
         several,
         functools.partial(later, 1),
         functools.partial(functools.partial(several, 1), 2),
-        Calling(),
-        functools.partial(Calling()),
-        Calling().method,
-        Calling.class_method,
-        Calling.static_method,
+        CallableObject(),
+        functools.partial(CallableObject()),
+        CallableObject().method,
+        CallableObject.class_method,
+        CallableObject.static_method,
     ],
 )
-def test_what_is_asynchronous_shows(function: object) -> None:
+def test_asynchronous_functions_are_recognized(function: object) -> None:
     assert is_asynchronous(function)
 
 
-@pytest.mark.parametrize("function", [None, 5, len, str, lambda: later(), plainly(later), Calling])
-def test_what_is_plain_is_not_taken_for_it(function: object) -> None:
-    """A wrapper that runs the coroutine is plain, whatever it wraps."""
+@pytest.mark.parametrize(
+    "function", [None, 5, len, str, lambda: later(), run_to_end(later), CallableObject]
+)
+def test_plain_functions_are_not_asynchronous(function: object) -> None:
+    """A wrapper that runs the coroutine is plain."""
     assert not is_asynchronous(function)
 
 
@@ -107,14 +109,18 @@ def nodes() -> Any:
     return Topology()
 
 
-def stream(topic: str = "in", of: StreamsBuilder | None = None) -> Any:
-    made: KStream[str, str] = (of or StreamsBuilder()).stream(topic, key=STRING, value=STRING)
-    return made
+def stream(topic: str = "in", streams_builder: StreamsBuilder | None = None) -> Any:
+    result: KStream[str, str] = (streams_builder or StreamsBuilder()).stream(
+        topic, key=STRING, value=STRING
+    )
+    return result
 
 
-def table(topic: str = "changes", of: StreamsBuilder | None = None) -> Any:
-    made: KTable[str, str] = (of or StreamsBuilder()).table(topic, key=STRING, value=STRING)
-    return made
+def table(topic: str = "changes", streams_builder: StreamsBuilder | None = None) -> Any:
+    result: KTable[str, str] = (streams_builder or StreamsBuilder()).table(
+        topic, key=STRING, value=STRING
+    )
+    return result
 
 
 def grouped() -> Any:
@@ -135,20 +141,20 @@ def minutes() -> Any:
 
 def join(kind: str, **options: Any) -> Any:
     shared = StreamsBuilder()
-    given = {"joiner": lambda one, other: one, **options}
+    arguments = {"joiner": lambda one, other: one, **options}
     if kind == "global":
         other = shared.global_table("all", key=STRING, value=STRING)
-        return stream("left", shared).join(other, **given)
+        return stream("left", shared).join(other, **arguments)
     if kind == "foreign key":
-        return table("left", shared).join(table("right", shared), **given)
-    return stream("left", shared).join(table("right", shared), **given)
+        return table("left", shared).join(table("right", shared), **arguments)
+    return stream("left", shared).join(table("right", shared), **arguments)
 
 
 def plain(*arguments: Any) -> Any:
     return arguments
 
 
-#: Each function that a topology takes, by the name under which it is called there.
+#: The functions of a topology, with the names of their parameters.
 DECLARED: dict[str, tuple[str, Callable[[], Any]]] = {
     "filter": ("predicate", lambda: stream().filter(later)),
     "filter_not": ("predicate", lambda: stream().filter_not(later)),
@@ -207,33 +213,37 @@ DECLARED: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("case", DECLARED)
-def test_refused_where_it_is_declared(case: str) -> None:
+def test_asynchronous_function_is_rejected_at_its_declaration(case: str) -> None:
     parameter, program = DECLARED[case]
     with pytest.raises(
-        TypeError, match=rf"plain function as its {parameter}\. .*{WAY_OUT}"
-    ) as told:
+        TypeError, match=rf"plain function as its {parameter}\. .*{ADVICE}"
+    ) as raised:
         program()
-    assert re.search(HERE, str(told.value)), told.value
+    assert re.search(LOCATION, str(raised.value)), raised.value
 
 
 def yields(*arguments: Any) -> Iterator[Any]:
-    """A generator function, where a function is called once."""
+    """A generator function instead of a plain function."""
     yield arguments
 
 
-NO_LOOP = r"yields is a generator function, because of its yield\. Nothing loops over"
+GENERATOR_MESSAGE = (
+    r"yields is a generator function, because of its yield\. The generator that it returns"
+)
 MAY_YIELD = {"flat_map", "flat_map_values"}
 
 
 @pytest.mark.parametrize("case", sorted(set(DECLARED) - MAY_YIELD))
-def test_generator_functions_are_refused_in_the_same_places(
+def test_generator_functions_are_rejected_in_the_same_places(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(globals(), "later", yields)
     parameter, program = DECLARED[case]
-    with pytest.raises(TypeError, match=rf"plain function as its {parameter}\. {NO_LOOP}") as told:
+    with pytest.raises(
+        TypeError, match=rf"plain function as its {parameter}\. {GENERATOR_MESSAGE}"
+    ) as raised:
         program()
-    assert re.search(HERE, str(told.value)), told.value
+    assert re.search(LOCATION, str(raised.value)), raised.value
 
 
 @pytest.mark.parametrize("case", sorted(MAY_YIELD))
@@ -245,14 +255,14 @@ def test_flat_mappers_may_yield(case: str, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "function", [functools.partial(yields, 1), SimpleNamespace(method=yields).method]
 )
-def test_generator_functions_show(function: object) -> None:
+def test_generator_functions_are_recognized(function: object) -> None:
     assert is_generator(function)
     assert not is_generator(lambda: yields())
 
 
 @pytest.mark.parametrize("method", ["init", "process", "close"])
-def test_a_processor_that_yields_is_refused(method: str) -> None:
-    """Goal: no record vanishes in a process() that yields in place of forwarding."""
+def test_processor_that_yields_is_rejected(method: str) -> None:
+    """No record may be lost in a process() that yields instead of forwarding."""
     kind = type("Yielding", (Processor,), {"process": plain, method: yields})
     for supplier in (kind, lambda: kind()):
         with pytest.raises(TopologyError, match=rf"Yielding\.{method} is a generator function"):
@@ -260,23 +270,23 @@ def test_a_processor_that_yields_is_refused(method: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["default_timestamp_extractor", "processing_exception_handler"])
-def test_settings_that_yield_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{name}: {NO_LOOP}"):
+def test_settings_that_yield_are_rejected(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: {GENERATOR_MESSAGE}"):
         config(**{name: yields})
 
 
-def test_serdes_and_listeners_that_yield_are_refused() -> None:
-    with pytest.raises(TypeError, match=NO_LOOP):
+def test_serdes_and_callbacks_that_yield_are_rejected() -> None:
+    with pytest.raises(TypeError, match=GENERATOR_MESSAGE):
         Serde(yields, plain)  # type: ignore[arg-type]
     context: Any = MockProcessorContext()
-    with pytest.raises(TypeError, match=NO_LOOP):
+    with pytest.raises(TypeError, match=GENERATOR_MESSAGE):
         context.schedule(SECOND, PunctuationType.STREAM_TIME, yields)
-    with pytest.raises(TypeError, match=NO_LOOP):
+    with pytest.raises(TypeError, match=GENERATOR_MESSAGE):
         stream().map_async(yields, concurrency=1)
 
 
 class Asynchronous(Processor[Any, Any, Any, Any]):
-    """The first attempt of someone who comes from asyncio."""
+    """A processor with an asynchronous `process`."""
 
     async def process(self, record: Any) -> None:  # type: ignore[override]
         self.context.forward(record)
@@ -320,31 +330,31 @@ PROCESSORS: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("case", PROCESSORS)
-def test_a_processor_is_refused_where_it_is_declared(case: str) -> None:
-    """Also if only its supplier, a function, knows the class."""
+def test_asynchronous_processor_is_rejected_at_its_declaration(case: str) -> None:
+    """Also if the class is only known to its supplier function."""
     method, program = PROCESSORS[case]
-    with pytest.raises(TopologyError, match=f"{method} {WAY_OUT}") as told:
+    with pytest.raises(TopologyError, match=f"{method} {ADVICE}") as raised:
         program()
-    assert re.search(HERE, str(told.value)), told.value
+    assert re.search(LOCATION, str(raised.value)), raised.value
 
 
 class AsynchronousTransformer:
     async def transform(self, key: Any, value: Any) -> Any: ...
 
 
-def test_a_transformer_is_refused_where_its_class_is_given() -> None:
-    with pytest.raises(TypeError, match=rf"AsynchronousTransformer\.transform {WAY_OUT}") as told:
+def test_transformer_class_is_rejected_at_its_declaration() -> None:
+    with pytest.raises(TypeError, match=rf"AsynchronousTransformer\.transform {ADVICE}") as raised:
         table().transform_values(AsynchronousTransformer)
-    assert re.search(HERE, str(told.value)), told.value
+    assert re.search(LOCATION, str(raised.value)), raised.value
 
 
-def test_a_transformer_that_a_function_gives_is_refused_when_it_is_made() -> None:
+def test_transformer_of_a_supplier_is_rejected_at_its_creation() -> None:
     builder = StreamsBuilder()
-    table(of=builder).transform_values(
+    table(streams_builder=builder).transform_values(
         lambda: AsynchronousTransformer(), store=Materialized("loud", value=STRING)
     )
     with (
-        pytest.raises(StreamsError, match=rf"AsynchronousTransformer\.transform {WAY_OUT}"),
+        pytest.raises(StreamsError, match=rf"AsynchronousTransformer\.transform {ADVICE}"),
         TopologyTestDriver(builder.build()),
     ):
         pass
@@ -362,26 +372,26 @@ def config(**settings: Any) -> StreamsConfig:
         "processing_exception_handler",
     ],
 )
-def test_settings_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{name}: later {WAY_OUT}"):
+def test_asynchronous_settings_are_rejected(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: later {ADVICE}"):
         config(**{name: later})
 
 
-def test_a_serde_is_refused() -> None:
-    with pytest.raises(TypeError, match=rf"plain function as its serialize\. later {WAY_OUT}"):
+def test_asynchronous_serde_is_rejected() -> None:
+    with pytest.raises(TypeError, match=rf"plain function as its serialize\. later {ADVICE}"):
         Serde(later, plain)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=rf"plain function as its deserialize\. later {WAY_OUT}"):
+    with pytest.raises(TypeError, match=rf"plain function as its deserialize\. later {ADVICE}"):
         Serde(plain, later)
 
 
-def test_a_mock_context_refuses_a_punctuator() -> None:
+def test_mock_context_rejects_an_asynchronous_punctuator() -> None:
     context: Any = MockProcessorContext()
-    with pytest.raises(TypeError, match=rf"plain function as its callback\. later {WAY_OUT}"):
+    with pytest.raises(TypeError, match=rf"plain function as its callback\. later {ADVICE}"):
         context.schedule(SECOND, PunctuationType.STREAM_TIME, later)
 
 
 @pytest.mark.parametrize(
-    ("setter", "given"),
+    ("setter", "callback"),
     [
         ("set_state_listener", later),
         ("set_uncaught_exception_handler", later),
@@ -389,20 +399,20 @@ def test_a_mock_context_refuses_a_punctuator() -> None:
         ("set_standby_update_listener", SimpleNamespace(on_update_start=later)),
     ],
 )
-def test_what_an_application_calls_is_refused(setter: str, given: Any) -> None:
+def test_asynchronous_callbacks_of_an_application_are_rejected(setter: str, callback: Any) -> None:
     builder = StreamsBuilder()
     builder.stream("in", key=STRING, value=STRING).to("out")
     streams = KafkaStreams(builder.build(), config())
-    with pytest.raises(TypeError, match=rf"{setter}\(\) needs a plain function.*{WAY_OUT}"):
-        getattr(streams, setter)(given)
+    with pytest.raises(TypeError, match=rf"{setter}\(\) needs a plain function.*{ADVICE}"):
+        getattr(streams, setter)(callback)
     streams.close()
 
 
-# ---- what shows only when it is called
+# ---- functions that are only recognized when they are called
 
 
 def result_of(declare: Callable[[Any], Any], **settings: Any) -> list[Any]:
-    """The values that come out of a stream's operations, for the values 1 and 2."""
+    """Return the output values of a stream's operations, for the values 1 and 2."""
     builder = StreamsBuilder()
     out = declare(builder.stream("in", key=STRING, value=LONG))
     if out is not None:
@@ -416,13 +426,13 @@ def result_of(declare: Callable[[Any], Any], **settings: Any) -> list[Any]:
         return driver.create_output_topic("out", key=STRING, value=LONG).read_values()
 
 
-class Careless(Processor[Any, Any, Any, Any]):
+class ReturnsCoroutine(Processor[Any, Any, Any, Any]):
     def process(self, record: Any) -> Any:
         self.context.forward(record)
         return later(record)
 
 
-class CarelessInit(Processor[Any, Any, Any, Any]):
+class ReturnsCoroutineInInit(Processor[Any, Any, Any, Any]):
     def init(self, context: Any) -> Any:
         super().init(context)
         return later(context)
@@ -430,7 +440,7 @@ class CarelessInit(Processor[Any, Any, Any, Any]):
     def process(self, record: Any) -> None: ...
 
 
-class Punctual(Processor[Any, Any, Any, Any]):
+class SchedulesCoroutine(Processor[Any, Any, Any, Any]):
     def init(self, context: Any) -> None:
         super().init(context)
         context.schedule(SECOND, PunctuationType.STREAM_TIME, lambda time_ms: later(time_ms))
@@ -438,12 +448,12 @@ class Punctual(Processor[Any, Any, Any, Any]):
     def process(self, record: Any) -> None: ...
 
 
-class AsynchronouslyPunctual(Punctual):
+class SchedulesAsyncFunction(SchedulesCoroutine):
     def init(self, context: Any) -> None:
         context.schedule(SECOND, PunctuationType.STREAM_TIME, later)
 
 
-#: Plain functions that give a coroutine.
+#: Plain functions that return a coroutine.
 AT_RUN_TIME: dict[str, Callable[[Any], Any]] = {
     "for_each": lambda s: s.for_each(lambda k, v: later(v)),
     "for_each, the second one": lambda s: s.for_each(lambda k, v: later(v) if v == 2 else None),
@@ -453,28 +463,28 @@ AT_RUN_TIME: dict[str, Callable[[Any], Any]] = {
     "branch": lambda s: s.branch(lambda k, v: later(v))[0],
     "flat_map_values": lambda s: s.flat_map_values(lambda v: several(v)),
     "table filter": lambda s: s.to_table().filter(lambda k, v: later(v)).to_stream(),
-    "process": lambda s: s.process(Careless),
-    "punctuator": lambda s: s.process(Punctual),
-    "punctuator, declared": lambda s: s.process(AsynchronouslyPunctual),
-    "init": lambda s: s.process(CarelessInit),
+    "process": lambda s: s.process(ReturnsCoroutine),
+    "punctuator": lambda s: s.process(SchedulesCoroutine),
+    "punctuator, declared": lambda s: s.process(SchedulesAsyncFunction),
+    "init": lambda s: s.process(ReturnsCoroutineInInit),
 }
 
 
 @pytest.mark.parametrize("case", AT_RUN_TIME)
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_a_coroutine_is_an_error_and_no_result(case: str) -> None:
-    """A lambda hides that it calls an asynchronous function until it is called."""
-    with pytest.raises(StreamsError, match=r"later|several") as told:
+def test_coroutine_is_an_error_and_no_result(case: str) -> None:
+    """A lambda hides an asynchronous function until it is called."""
+    with pytest.raises(StreamsError, match=r"later|several") as raised:
         result_of(AT_RUN_TIME[case])
-    assert re.search(WAY_OUT, str(told.value))
+    assert re.search(ADVICE, str(raised.value))
 
 
-class Yielding(Careless):
+class ReturnsGenerator(ReturnsCoroutine):
     def process(self, record: Any) -> Any:
         return yields(record)
 
 
-class YieldingPunctually(Processor[Any, Any, Any, Any]):
+class SchedulesGenerator(Processor[Any, Any, Any, Any]):
     def init(self, context: Any) -> None:
         super().init(context)
         context.schedule(SECOND, PunctuationType.STREAM_TIME, lambda time_ms: yields(time_ms))
@@ -482,7 +492,7 @@ class YieldingPunctually(Processor[Any, Any, Any, Any]):
     def process(self, record: Any) -> None: ...
 
 
-#: Plain functions that return a generator, where only the effect or a condition counts.
+#: Plain functions that return a generator instead of an effect or a condition.
 GENERATORS: dict[str, Callable[[Any], Any]] = {
     "for_each": lambda s: s.for_each(lambda k, v: yields(v)),
     "peek, the second one": lambda s: s.peek(lambda k, v: yields(v) if v == 2 else None),
@@ -491,20 +501,20 @@ GENERATORS: dict[str, Callable[[Any], Any]] = {
     "filter_not": lambda s: s.filter_not(lambda k, v: yields(v)),
     "branch": lambda s: s.branch(lambda k, v: yields(v))[0],
     "table filter": lambda s: s.to_table().filter(lambda k, v: yields(v)).to_stream(),
-    "process": lambda s: s.process(Yielding),
-    "punctuator": lambda s: s.process(YieldingPunctually),
+    "process": lambda s: s.process(ReturnsGenerator),
+    "punctuator": lambda s: s.process(SchedulesGenerator),
 }
 
 
 @pytest.mark.parametrize("case", GENERATORS)
-def test_a_generator_is_an_error_and_no_result(case: str) -> None:
-    """A lambda hides that it calls a generator function until it is called."""
-    with pytest.raises(StreamsError, match=NO_LOOP):
+def test_generator_is_an_error_and_no_result(case: str) -> None:
+    """A lambda hides a generator function until it is called."""
+    with pytest.raises(StreamsError, match=GENERATOR_MESSAGE):
         result_of(GENERATORS[case])
 
 
-def test_a_generator_among_the_records_of_a_batch_is_found() -> None:
-    """Goal: the first result of a predicate says nothing about the others of a batch."""
+def test_generator_among_the_results_of_a_batch_is_detected() -> None:
+    """The first result of a predicate does not define the types of the others."""
 
     def failed(batch: Batch, index: int, error: Exception) -> None:
         raise error
@@ -514,12 +524,12 @@ def test_a_generator_among_the_records_of_a_batch_is_found() -> None:
     operator.context = context
     nowhere: Any = None
     batch = Batch(["k"] * 4, [1, 2, 3, 4], [0] * 4, range(4), nowhere)
-    with pytest.raises(TypeError, match=NO_LOOP):
+    with pytest.raises(TypeError, match=GENERATOR_MESSAGE):
         operator.process(batch, nowhere)
 
 
-def test_the_handler_may_leave_such_records_out() -> None:
-    """They count as failures of user code like any other."""
+def test_handler_can_skip_records_with_a_coroutine() -> None:
+    """They count as failures of user code."""
     handler = LogAndContinueProcessingExceptionHandler()
 
     def peeked(stream: Any) -> Any:
@@ -531,5 +541,5 @@ def test_the_handler_may_leave_such_records_out() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 1, "text", b"", [], (1,), {}, object(), iter([1])])
-def test_values_are_not_taken_for_coroutines(value: object) -> None:
+def test_values_are_not_mistaken_for_coroutines(value: object) -> None:
     assert not is_unawaited(value)

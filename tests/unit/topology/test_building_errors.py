@@ -1,4 +1,4 @@
-"""What is wrong with a program is told by node, topic, and the program's own lines."""
+"""Errors about a topology contain the node, the topic and the lines of the program."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 
 from millstream import JoinWindows, TimeWindows
 from millstream.assignment.internal_topics import repartition_counts
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ConfigError, CopartitionError, StreamsError, TopologyError
 from millstream.processor.processor import Processor
-from millstream.runtime.check import check_topology
-from millstream.runtime.topology_topics import topology_topics
+from millstream.runtime.start.topology_checks import check_topology
+from millstream.runtime.start.topology_topics import topology_topics
 from millstream.serdes import STRING
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.options.materialized import Materialized
 from millstream.topology.physical.topology import Topology
 
-HERE = r"\S*test_building_errors\.py:\d+"
+LINE = r"\S*test_building_errors\.py:\d+"
 CONFIG = StreamsConfig(application_id="app", bootstrap_servers="none:1")
 
 
@@ -55,92 +55,92 @@ def no_serde_to_write(builder: StreamsBuilder) -> None:
     builder.stream("a", key=STRING, value=STRING).map_values(len).to("b", name="writes")
 
 
-def no_serde_to_keep(builder: StreamsBuilder) -> None:
+def no_serde_to_store(builder: StreamsBuilder) -> None:
     groups = builder.stream("a", key=STRING, value=STRING).group_by_key()
     groups.aggregate(int, lambda key, value, count: count + 1, store="kept", name="counts")
 
 
-def windows_kept_too_short(builder: StreamsBuilder) -> None:
+def retention_too_short(builder: StreamsBuilder) -> None:
     groups = builder.stream("a", key=STRING, value=STRING).group_by_key()
     day = groups.windowed_by(TimeWindows(timedelta(days=1), grace=timedelta(hours=1)))
     day.count(store=Materialized("daily", retention=timedelta(days=1)))
 
 
-def names_demanded(builder: StreamsBuilder) -> None:
+def table_without_a_name(builder: StreamsBuilder) -> None:
     builder.table("a", key=STRING, value=STRING)
 
 
-REFUSED: dict[str, tuple[Callable[[StreamsBuilder], None], type[StreamsError], str]] = {
+INVALID_TOPOLOGIES: dict[str, tuple[Callable[[StreamsBuilder], None], type[StreamsError], str]] = {
     "co-partitioning": (
         different_counts,
         CopartitionError,
-        rf"'left-repartition' has 2 \(node left-repartition-source, {HERE}\), 'right-repartition' "
-        rf"has 3 \(node right-repartition-source, {HERE}\).*declared at {HERE}\)$",
+        rf"'left-repartition' has 2 \(node left-repartition-source, {LINE}\), 'right-repartition' "
+        rf"has 3 \(node right-repartition-source, {LINE}\).*declared at {LINE}\)$",
     ),
     "nodes": (
         one_name_for_two_nodes,
         TopologyError,
-        rf"called 'twice', declared at {HERE}.*\(node twice, declared at {HERE}\)$",
+        rf"called 'twice', declared at {LINE}.*\(node twice, declared at {LINE}\)$",
     ),
     "stores": (
         one_name_for_two_stores,
         TopologyError,
-        rf"called 'counts' already, that of node 'KSTREAM-AGGREGATE-0000000001', declared at "
-        rf"{HERE}.*declared at {HERE}\)$",
+        rf"called 'counts', used by node 'KSTREAM-AGGREGATE-0000000001', declared at "
+        rf"{LINE}.*declared at {LINE}\)$",
     ),
     "topics": (
         topic_read_twice,
         TopologyError,
-        rf"topic 'b' is read by two sources.*declared at {HERE}.*topic b, declared at {HERE}\)$",
+        rf"topic 'b' is read by two sources.*declared at {LINE}.*topic b, declared at {LINE}\)$",
     ),
     "serde of a source": (
         no_serde_to_read,
         ConfigError,
-        rf"no key serde.*declared at {HERE}\. \(node reads, topic a\)$",
+        rf"no key serde.*declared at {LINE}\. \(node reads, topic a\)$",
     ),
     "serde of a sink": (
         no_serde_to_write,
         ConfigError,
-        rf"no value serde.*declared at {HERE}\. \(node writes, topic b\)$",
+        rf"no value serde.*declared at {LINE}\. \(node writes, topic b\)$",
     ),
     "serde of a store": (
-        no_serde_to_keep,
+        no_serde_to_store,
         ConfigError,
-        rf"kept has no serde for its values.*declared at {HERE}\. \(node counts\)$",
+        rf"kept has no serde for its values.*declared at {LINE}\. \(node counts\)$",
     ),
     "retention": (
-        windows_kept_too_short,
+        retention_too_short,
         TopologyError,
-        rf"daily.*86400000 ms.*90000000 ms.*declared at {HERE}\)$",
+        rf"daily.*86400000 ms.*90000000 ms.*declared at {LINE}\)$",
     ),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused_with_every_place(case: str) -> None:
-    """Both the line that is wrong and the line that it contradicts."""
-    program, kind, said = REFUSED[case]
-    with pytest.raises(kind, match=rf"(?s){said}"):
-        started(program)
+@pytest.mark.parametrize("case", INVALID_TOPOLOGIES)
+def test_error_contains_every_location(case: str) -> None:
+    """Both the wrong line and the line that it contradicts."""
+    program, kind, message = INVALID_TOPOLOGIES[case]
+    with pytest.raises(kind, match=rf"(?s){message}"):
+        check(program)
 
 
-def started(program: Callable[[StreamsBuilder], None]) -> None:
-    """As far as an application is checked before it starts."""
+def check(program: Callable[[StreamsBuilder], None]) -> None:
+    """Run the checks before the start of an application."""
     builder = StreamsBuilder()
     program(builder)
     check_topology(builder.build(), CONFIG)
 
 
 def test_unknown_parents_and_cycles() -> None:
-    """A parent must be there already, so that no node can come before itself."""
+    """A parent must already exist, so that no node can precede itself."""
     topology = Topology().add_source("source", "in")
     for parent in ("later", "node"):
-        with pytest.raises(TopologyError, match=rf"node node, declared at .*{HERE}\)$"):
+        with pytest.raises(TopologyError, match=rf"node node, declared at .*{LINE}\)$"):
             topology.add_processor("node", Processor, ["source", parent])
 
 
-def test_the_cluster_tells_the_program_s_line_too() -> None:
-    """The assignor, which sees topics alone, is given the lines that join them."""
+def test_copartition_groups_contain_the_line_of_the_program() -> None:
+    """The assignor only has topics, so it receives the lines that join them."""
     builder = StreamsBuilder()
     left = builder.table("a", key=STRING, value=STRING)
     left.join(builder.table("b", key=STRING, value=STRING), lambda one, other: one)
@@ -149,8 +149,9 @@ def test_the_cluster_tells_the_program_s_line_too() -> None:
     assert "test_building_errors.py:" in topics.joined_at[frozenset("ab")]
 
 
-def test_topics_that_match_a_pattern_are_judged_when_they_are_known() -> None:
-    """Those beside them, in one join or by way of two, must all be partitioned alike."""
+def test_topics_that_match_a_pattern_are_checked_when_they_are_known() -> None:
+    """All topics that are joined with them, also indirectly, must have the same number of
+    partitions."""
     builder = StreamsBuilder()
     logs = builder.stream(re.compile("log-.*"), key=STRING, value=STRING)
     for name in ("a", "b"):
@@ -163,20 +164,20 @@ def test_topics_that_match_a_pattern_are_judged_when_they_are_known() -> None:
     found = topics.with_matches(["a", "b", "log-1", "log-2"])
     (group,) = found.copartition_groups
     assert group == {"a", "b", "log-1", "log-2"}
-    with pytest.raises(CopartitionError, match=rf"'log-2' has 3 .*{HERE}"):
+    with pytest.raises(CopartitionError, match=rf"'log-2' has 3 .*{LINE}"):
         repartition_counts(found, {"a": 4, "b": 4, "log-1": 4, "log-2": 3})
 
 
-def test_stores_that_may_come_need_names_as_well() -> None:
-    """Follows Kafka Streams: a table that is not kept today may be tomorrow."""
+def test_possible_stores_need_names_as_well() -> None:
+    """Like in Kafka Streams: a table without a store today may need one tomorrow."""
     builder = StreamsBuilder()
-    names_demanded(builder)
+    table_without_a_name(builder)
     with pytest.raises(TopologyError, match=r"(?s)a-STATE-STORE-0000000000-changelog"):
         builder.build().check_explicit_names()
 
 
-def test_topologies_with_foreign_keys_travel() -> None:
-    """Everything that a join by foreign key brings along can be shipped to a worker."""
+def test_topologies_with_foreign_keys_can_be_pickled() -> None:
+    """All parts of a foreign-key join can be sent to a worker."""
     builder = StreamsBuilder()
     left, right = (builder.table(topic, key=STRING, value=STRING) for topic in ("a", "b"))
     left.left_join(right.filter(lambda k, v: True), lambda a, b: a, foreign_key=lambda v: v)

@@ -1,4 +1,4 @@
-"""`transform_dataframe` where it is declared: how it cuts a topology, what is refused."""
+"""`transform_dataframe`: its effects on a topology, and the checks of its arguments."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from millstream import KStream, StreamsBuilder, StreamsConfig, Topology, Trigger
 from millstream.assignment.internal_topics import repartition_counts
+from millstream.dataframes.stage_plan import stage_plan
 from millstream.errors import ConfigError, TopologyError
-from millstream.runtime.topology_topics import topology_topics
+from millstream.runtime.start.topology_topics import topology_topics
 from millstream.serdes import JSON, LONG, STRING, json_of
-from millstream.structured.plan import stage_plan
-from millstream.tools.facts import facts_of
+from millstream.tools.topology_facts import facts_of
 from millstream.topology.options.trigger import checked_trigger
 
 CONFIG = StreamsConfig(application_id="app", bootstrap_servers="nowhere:9092")
@@ -30,17 +30,17 @@ def stream(builder: StreamsBuilder | None = None) -> KStream[str, str]:
     return (builder or StreamsBuilder()).stream("in", key=STRING, value=STRING)
 
 
-def loud(**options: Any) -> Topology:
-    """A function between a source and a count."""
+def topology_with_stage(**options: Any) -> Topology:
+    """Return a topology with a DataFrame function between a source and a count."""
     builder = StreamsBuilder()
     results = stream(builder).transform_dataframe(same, name="loud", value=LONG, **options)
     results.group_by_key().count(store="counts").to_stream().to("out")
     return builder.build()
 
 
-def test_it_is_a_sub_topology_between_two_others() -> None:
-    """Text, plain data and flowchart show it, behind the sub-topologies with tasks."""
-    described = loud(trigger=Trigger.processing_time("2 seconds")).describe()
+def test_stage_is_a_sub_topology_between_two_others() -> None:
+    """Descriptions as text, data and flowchart show it behind the sub-topologies with tasks."""
+    described = topology_with_stage(trigger=Trigger.processing_time("2 seconds")).describe()
     assert [part.id for part in described.subtopologies] == [0, 1]
     text = str(described)
     assert "Sub-topology: 2 for DataFrame function (will not generate tasks)" in text
@@ -61,17 +61,20 @@ def test_it_is_a_sub_topology_between_two_others() -> None:
     assert "dataframes" not in StreamsBuilder().build().describe().to_dict()
 
 
-def test_its_topics_are_repartition_topics_with_the_partitions_of_the_input() -> None:
-    topics = topology_topics(loud(), CONFIG)
+def test_topics_of_a_stage_are_repartition_topics_with_the_partitions_of_the_input() -> None:
+    topics = topology_topics(topology_with_stage(), CONFIG)
     counts = repartition_counts(topics, {"in": 5})
     assert counts == {f"app-{INPUT}": 5, f"app-{OUTPUT}": 5}
     assert topics.external_source_topics == {"in"}
     for name in counts:
         assert topics.repartition_topics[name].config["retention.ms"] == "-1"
-    assert {each.name for each in facts_of(loud()).repartition_topics} == {INPUT, OUTPUT}
+    assert {each.name for each in facts_of(topology_with_stage()).repartition_topics} == {
+        INPUT,
+        OUTPUT,
+    }
 
 
-def test_what_comes_out_is_placed_by_key() -> None:
+def test_results_are_partitioned_by_key() -> None:
     """A count by key needs no further repartition topic, also behind a changed key."""
     builder = StreamsBuilder()
     changed = stream(builder).select_key(lambda key, value: value)
@@ -80,7 +83,7 @@ def test_what_comes_out_is_placed_by_key() -> None:
     assert list(builder.build().internal_topics) == [INPUT, OUTPUT]
 
 
-def test_two_in_a_row_have_topics_of_their_own() -> None:
+def test_two_stages_in_a_row_have_their_own_topics() -> None:
     builder = StreamsBuilder()
     first = stream(builder).transform_dataframe(same, name="one")
     first.transform_dataframe(same, name="two").to("out")
@@ -91,12 +94,12 @@ def test_two_in_a_row_have_topics_of_their_own() -> None:
     assert len(counts) == 4
 
 
-def test_workers_get_no_function() -> None:
-    """It may hold what cannot be pickled, a DataFrame for example."""
+def test_workers_receive_no_function() -> None:
+    """It may refer to objects that cannot be pickled, for example a DataFrame."""
 
     class Unpicklable:
         def __reduce__(self) -> Any:
-            raise TypeError("stays here")
+            raise TypeError("cannot be pickled")
 
     dimension = Unpicklable()
     builder = StreamsBuilder()
@@ -108,48 +111,48 @@ def test_workers_get_no_function() -> None:
     assert topology_topics(shipped, CONFIG) == topology_topics(topology, CONFIG)
 
 
-def test_the_checkpoint_lies_beside_the_state_or_where_the_settings_say() -> None:
-    stage = loud().dataframe_stages["loud"]
+def test_checkpoint_is_next_to_the_state_or_in_the_configured_directory() -> None:
+    stage = topology_with_stage().dataframe_stages["loud"]
     config = CONFIG.replace(state_dir="/state")
     assert stage_plan(stage, config).checkpoint == "/state/app/dataframes/loud"
     config = CONFIG.replace(dataframe_checkpoint_dir="hdfs://there/notes/")
     assert stage_plan(stage, config).checkpoint == "hdfs://there/notes/app/loud"
 
 
-def test_a_missing_serde_is_told_with_the_place() -> None:
+def test_error_about_a_missing_serde_contains_the_location() -> None:
     builder = StreamsBuilder()
     changed = stream(builder).map_values(len)
     changed.transform_dataframe(same, name="loud", value=LONG).to("out")
     stage = builder.build().dataframe_stages["loud"]
-    with pytest.raises(ConfigError, match=r"no value serde .* 'loud': .*input_value=.*\.py:\d+"):
+    with pytest.raises(ConfigError, match=r"no value serde .* 'loud'. .*input_value=.*\.py:\d+"):
         stage_plan(stage, CONFIG)
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "told"),
+    ("options", "error", "message"),
     [
         ({"name": ""}, TopologyError, "needs a name: its topics, its checkpoint"),
         ({"name": None}, TopologyError, "needs a name"),
-        ({"name": "a b"}, TopologyError, "holds a character that topics cannot have"),
+        ({"name": "a b"}, TopologyError, "a character that is not legal in topic names"),
         ({"name": "loud", "trigger": "1 second"}, TopologyError, "takes a Trigger, but got '1"),
         ({"name": "loud", "value": str}, TypeError, "needs a Serde as its value"),
         ({"name": "loud", "input_key": "x"}, TypeError, "needs a Serde as its input_key"),
     ],
 )
-def test_bad_options_are_refused(
-    options: dict[str, Any], error: type[Exception], told: str
+def test_invalid_options_are_rejected(
+    options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         stream().transform_dataframe(same, **options)
 
 
 @pytest.mark.parametrize("function", ["no function", lambda: None, lambda one, two: one])
-def test_what_is_no_function_of_one_argument_is_refused(function: Any) -> None:
+def test_function_must_have_one_parameter(function: Any) -> None:
     with pytest.raises(TypeError, match=r"function"):
         stream().transform_dataframe(function, name="loud")
 
 
-def test_a_name_is_taken_once() -> None:
+def test_name_must_be_unique() -> None:
     builder = StreamsBuilder()
     one = stream(builder)
     one.transform_dataframe(same, name="loud").to("out")
@@ -162,47 +165,59 @@ def test_a_name_is_taken_once() -> None:
     ("interval", "milliseconds"),
     [("500 ms", 500), ("2 seconds", 2_000), ("1 minute", 60_000), (timedelta(hours=1), 3_600_000)],
 )
-def test_triggers_take_lengths_of_time(interval: Any, milliseconds: int) -> None:
+def test_triggers_accept_durations(interval: Any, milliseconds: int) -> None:
     assert Trigger.processing_time(interval).interval_ms == milliseconds
 
 
-def test_real_time_is_told_in_the_description() -> None:
+def test_description_contains_real_time() -> None:
     assert Trigger.real_time() == Trigger.real_time("5 seconds")
-    described = str(loud(trigger=Trigger.real_time(timedelta(minutes=1))).describe())
+    described = str(topology_with_stage(trigger=Trigger.real_time(timedelta(minutes=1))).describe())
     assert "(function: same, trigger: real time 60000 ms)" in described
 
 
-def test_real_time_takes_at_least_spark_s_least() -> None:
+def test_real_time_has_the_minimum_of_spark() -> None:
     with pytest.raises(TopologyError, match="at least 5 seconds, but got '100 ms'"):
         Trigger.real_time("100 ms")
-    with pytest.raises(TopologyError, match=r"real_time\(\) takes a length of time"):
+    with pytest.raises(TopologyError, match=r"real_time\(\) takes a duration"):
         Trigger.real_time("soon")
 
 
 @pytest.mark.parametrize(
-    ("options", "settings", "told"),
+    ("options", "settings", "message"),
     [
-        ({}, {"processing_guarantee": "exactly_once_v2"}, "is exactly_once_v2: Spark's real-time"),
-        ({"value": JSON}, {}, r"its values cannot be written without Python.*: JSON is read by"),
-        ({"input_value": JSON}, {}, r"its values cannot be read .* Give input_value= a serde that"),
-        ({"key": json_of(list[str])}, {}, r"keys cannot be written .* a key's bytes say where"),
+        (
+            {},
+            {"processing_guarantee": "exactly_once_v2"},
+            "uses exactly_once_v2: Spark's real-time",
+        ),
+        ({"value": JSON}, {}, r"its values cannot be written without Python.*: JSON needs Python"),
+        (
+            {"input_value": JSON},
+            {},
+            r"its values cannot be read .* Set input_value= to a serde that",
+        ),
+        (
+            {"key": json_of(list[str])},
+            {},
+            r"keys cannot be written .* the bytes of a key determine",
+        ),
     ],
 )
-def test_real_time_is_refused_where_it_cannot_be(
-    options: dict[str, Any], settings: dict[str, Any], told: str
+def test_unsupported_real_time_is_rejected(
+    options: dict[str, Any], settings: dict[str, Any], message: str
 ) -> None:
     builder = StreamsBuilder()
     real_time = {"name": "loud", "trigger": Trigger.real_time(), **options}
     stream(builder).transform_dataframe(same, **real_time).to("out")
     stage = builder.build().dataframe_stages["loud"]
-    with pytest.raises(ConfigError, match=told) as raised:
+    with pytest.raises(ConfigError, match=message) as raised:
         stage_plan(stage, CONFIG.replace(**settings))
     assert "test_dataframe_stages.py" in str(raised.value)
 
 
-def test_triggers_refuse_what_is_none() -> None:
-    with pytest.raises(TopologyError, match="takes a length of time"):
+def test_invalid_triggers_are_rejected() -> None:
+    with pytest.raises(TopologyError, match="takes a duration"):
         Trigger.processing_time("soon")
-    with pytest.raises(TopologyError, match="takes a length of time"):
+    with pytest.raises(TopologyError, match="takes a duration"):
         Trigger.processing_time(timedelta(seconds=-1))
     assert checked_trigger(None) == Trigger.processing_time()

@@ -1,4 +1,4 @@
-"""Names of Faust, Quix Streams, pandas and Java's Kafka Streams lead to ours."""
+"""Hints for names of Faust, Quix Streams, pandas and Java's Kafka Streams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from millstream import GlobalKTable, KStream, KTable, StreamsBuilder, TimeWindows
 from millstream.serdes import STRING
-from millstream.topology.dsl import hints
+from millstream.topology.dsl import migration_hints
 
 _TEXT: Any = {"key": STRING, "value": STRING}
 
@@ -52,14 +52,14 @@ def table() -> Any:
         ),
     ],
 )
-def test_names_of_other_libraries(use: Callable[[], Any], advice: str) -> None:
-    """The AttributeError names the way here."""
+def test_hints_for_names_of_other_libraries(use: Callable[[], Any], advice: str) -> None:
+    """The AttributeError contains our equivalent."""
     with pytest.raises(AttributeError, match=f"has no attribute .*: .*{advice}"):
         use()
 
 
-def test_subscripts_and_loops() -> None:
-    """`stream["column"]`, `table[key]` and `for record in stream` are mistakes with advice."""
+def test_hints_for_subscripts_and_loops() -> None:
+    """`stream["column"]`, `table[key]` and `for record in stream` raise errors with advice."""
     with pytest.raises(TypeError, match=r"no columns: .*map_values\(.*value\['price'\]"):
         stream()["price"]
     with pytest.raises(TypeError, match=r"read rows with streams.store\(name\)"):
@@ -69,7 +69,7 @@ def test_subscripts_and_loops() -> None:
     assert not isinstance(stream(), Iterable)
 
 
-def test_unknown_names_are_ordinary_errors() -> None:
+def test_unknown_names_raise_ordinary_errors() -> None:
     """hasattr, getattr with a default, copy and inspection work as on other objects."""
     for each in (stream(), table(), stream().group_by_key(), builder()):
         assert not hasattr(each, "nonsense")
@@ -93,16 +93,16 @@ def test_a_failing_property_of_a_subclass_keeps_its_error() -> None:
         _ = Shop().orders
 
 
-def test_no_hint_hides_a_method() -> None:
-    """A name that a class has needs no advice: it would never be given."""
+def test_no_hint_has_the_name_of_a_method() -> None:
+    """A hint for an attribute that exists would never be shown."""
     windowed = stream().group_by_key().windowed_by(TimeWindows(timedelta(minutes=1)))
     kinds: list[tuple[type, Any]] = [
-        (KStream, hints.OF_STREAMS),
-        (KTable, hints.OF_TABLES),
-        (GlobalKTable, hints.OF_GLOBAL_TABLES),
-        (StreamsBuilder, hints.OF_BUILDERS),
-        (type(stream().group_by_key()), hints.OF_GROUPS),
-        (type(windowed), hints.OF_GROUPS),
+        (KStream, migration_hints.STREAM_HINTS),
+        (KTable, migration_hints.TABLE_HINTS),
+        (GlobalKTable, migration_hints.GLOBAL_TABLE_HINTS),
+        (StreamsBuilder, migration_hints.BUILDER_HINTS),
+        (type(stream().group_by_key()), migration_hints.GROUP_HINTS),
+        (type(windowed), migration_hints.GROUP_HINTS),
     ]
-    for kind, words in kinds:
-        assert [word for word in words if hasattr(kind, word)] == []
+    for kind, hints in kinds:
+        assert [name for name in hints if hasattr(kind, name)] == []

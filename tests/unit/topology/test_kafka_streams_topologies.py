@@ -1,7 +1,7 @@
-"""Topologies as Kafka Streams 4.3 builds them, recorded, and built again here.
+"""Topologies of Kafka Streams 4.3, recorded and built again here.
 
-Each recorded case has the operations of a program, what Kafka Streams' `describe()` printed for it,
-and its sub-topologies and internal topics under the application id `app`.
+Each recorded case has the operations of a program, the output of `describe()` in Kafka Streams, and
+the sub-topologies and internal topics under the application id `app`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ CASES = json.loads(Path(__file__).with_name("kafka_streams_4_3.json").read_text(
 
 
 class Program:
-    """Builds the topology of a recorded program; what its functions compute does not matter."""
+    """Builds the topology of a recorded program; the results of its functions do not matter."""
 
     def __init__(self, case: dict[str, Any]) -> None:
         self._builder = StreamsBuilder(optimize=case["optimize"])
-        self._made: dict[str, Any] = {}
+        self._results: dict[str, Any] = {}
         for operation in case["operations"]:
             result = getattr(self, operation["op"])(operation)
             if "id" in operation:
-                self._made[operation["id"]] = result
+                self._results[operation["id"]] = result
         self.topology = self._builder.build()
 
     def _from(self, operation: dict[str, Any]) -> Any:
-        return self._made[operation["from"]]
+        return self._results[operation["from"]]
 
     def stream(self, operation: dict[str, Any]) -> Any:
         topics = operation.get("topics") or operation.get("topic")
@@ -54,7 +54,7 @@ class Program:
         self._from(operation).for_each(print, name=operation.get("name"))
 
     def merge(self, operation: dict[str, Any]) -> Any:
-        one, other = (self._made[each] for each in operation["from"])
+        one, other = (self._results[each] for each in operation["from"])
         return one.merge(other, name=operation.get("name"))
 
     def split(self, operation: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ class Program:
             identities.append(operation["default"]["id"])
         else:
             streams = split.no_default_branch()
-        self._made.update(zip(identities, streams.values(), strict=True))
+        self._results.update(zip(identities, streams.values(), strict=True))
 
     def repartition(self, operation: dict[str, Any]) -> Any:
         return self._from(operation).repartition(
@@ -114,13 +114,14 @@ def topology(case: dict[str, Any]) -> Topology:
     return Program(case).topology
 
 
-def test_describe_is_the_same_text(case: dict[str, Any], topology: Topology) -> None:
-    """Names, numbers, connections, sub-topologies, and the order of everything, to the letter."""
+def test_description_is_the_same_text(case: dict[str, Any], topology: Topology) -> None:
+    """Names, numbers, connections, sub-topologies, and the order of all of these."""
     assert str(topology.describe()) == case["describe"]
 
 
 def test_internal_topics_are_the_same(case: dict[str, Any], topology: Topology) -> None:
-    """A Java application's changelog and repartition topics are found again, with their config."""
+    """The changelog and repartition topics of a Java application are found again, with their
+    config."""
     topics: dict[str, Any] = {}
     for repartition in topology.internal_topics.values():
         enforced = {} if repartition.partitions is None else {"partitions": repartition.partitions}
@@ -131,7 +132,9 @@ def test_internal_topics_are_the_same(case: dict[str, Any], topology: Topology) 
     assert topics == case["topics"]
 
 
-def test_subtopologies_read_and_write_the_same(case: dict[str, Any], topology: Topology) -> None:
+def test_subtopologies_read_and_write_the_same_topics(
+    case: dict[str, Any], topology: Topology
+) -> None:
     """Each sub-topology has the same number, sources, sinks and changelogs."""
     found = [
         {
@@ -141,7 +144,7 @@ def test_subtopologies_read_and_write_the_same(case: dict[str, Any], topology: T
             "changelogs": sorted(part.decorate(log, "app") for log in part.changelogs.values()),
         }
         for part in topology._subtopologies()
-        # The recorder lists none that reads only by a pattern before any topic matches it.
+        # The recorder omits sub-topologies that only read by pattern, before a topic matches.
         if part.source_topics
     ]
     assert found == [
@@ -151,7 +154,7 @@ def test_subtopologies_read_and_write_the_same(case: dict[str, Any], topology: T
 
 
 def test_pickled_topologies_are_equal(topology: Topology) -> None:
-    """Whole topologies and single sub-topologies travel to workers, with the user's lambdas."""
+    """Topologies and sub-topologies are sent to workers, with the lambdas of the user."""
     copy = pickle.loads(cloudpickle.dumps(topology))
     assert copy.describe() == topology.describe()
     for part in topology._subtopologies():
@@ -161,7 +164,7 @@ def test_pickled_topologies_are_equal(topology: Topology) -> None:
 
 
 def test_word_count() -> None:
-    """The first program everybody writes, with a named store."""
+    """The usual first program, with a named store."""
     builder = StreamsBuilder()
     lines = builder.stream("in")
     words = lines.flat_map_values(str.split).group_by(lambda _, word: word)

@@ -1,4 +1,4 @@
-"""What to_lake takes and refuses, without Spark."""
+"""Arguments of to_lake, without Spark."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from millstream.topology.options.lake import LakeTable, PartitionColumn, lake_ta
 
 
 def table(partition_by: Any = (), *, upserts: bool = False, **more: Any) -> LakeTable:
-    given = {"path": "/lake/t", "format": "delta", "files_per_batch": 1, "compact_every": 0}
-    arguments = {**given, **more}
+    defaults = {"path": "/lake/t", "format": "delta", "files_per_batch": 1, "compact_every": 0}
+    arguments = {**defaults, **more}
     path, format = arguments.pop("path"), arguments.pop("format")
     return lake_table(path, format, partition_by, upserts=upserts, **arguments)
 
 
 @pytest.mark.parametrize(
-    ("given", "column"),
+    ("expression", "column"),
     [
         ("value.country", PartitionColumn("country", "value.country")),
         ("date(timestamp)", PartitionColumn("date", "date(timestamp)")),
@@ -28,9 +28,9 @@ def table(partition_by: Any = (), *, upserts: bool = False, **more: Any) -> Lake
         ("_partition % 4 as part", PartitionColumn("part", "_partition % 4")),
     ],
 )
-def test_partition_columns_have_names(given: str, column: PartitionColumn) -> None:
-    """A column or field by its own name, a function by the function's, all else by AS."""
-    assert table([given]).partition_by == (column,)
+def test_names_of_partition_columns(expression: str, column: PartitionColumn) -> None:
+    """The name of a column, field or function; other expressions need AS."""
+    assert table([expression]).partition_by == (column,)
 
 
 @pytest.mark.parametrize(
@@ -46,20 +46,20 @@ def test_partition_columns_have_names(given: str, column: PartitionColumn) -> No
         ("for Delta only", {"format": "iceberg", "compact_every": 3}),
         ("at least 1", {"files_per_batch": 0}),
         ("at least 0", {"compact_every": True}),
-        ("give a list", {"partition_by": "value.country"}),
-        ("Name it", {"partition_by": ["value.key"]}),
-        ("Name an expression", {"partition_by": ["_partition % 4"]}),
+        ("pass a list", {"partition_by": "value.country"}),
+        ("another name", {"partition_by": ["value.key"]}),
+        ("An expression needs a name", {"partition_by": ["_partition % 4"]}),
         ("takes columns", {"partition_by": [3]}),
     ],
 )
-def test_what_cannot_be_is_refused(problem: str, arguments: dict[str, Any]) -> None:
-    """At once, with what to do."""
+def test_invalid_arguments_are_rejected(problem: str, arguments: dict[str, Any]) -> None:
+    """At the declaration, with the remedy."""
     with pytest.raises(TopologyError, match=problem):
         table(**arguments)
 
 
-def test_a_table_is_part_of_the_description() -> None:
-    """The stage with its table, below the operation that notes where records came from."""
+def test_description_contains_the_table() -> None:
+    """The stage with its table, behind the operation that notes the origin of records."""
     builder = StreamsBuilder()
     builder.stream("clicks", key=STRING, value=STRING).to_lake("/lake/t", name="lake")
     topology = builder.build()

@@ -1,4 +1,4 @@
-"""What a built topology keeps of the user's program."""
+"""The logical plan of a program in its topology."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def plan_of(topology: Topology) -> LogicalPlan:
     return topology._logical_plan
 
 
-def test_words_of_the_program_in_order() -> None:
-    """Names, parents, flags, stores and places are those of the program."""
+def test_plan_contains_the_program_in_order() -> None:
+    """Names, parents, flags, stores and locations are those of the program."""
     plan = plan_of(word_count())
     assert [(node.kind, node.name) for node in plan.nodes] == [
         ("source", "lines"),
@@ -57,7 +57,7 @@ def test_words_of_the_program_in_order() -> None:
 
 
 def test_each_physical_node_has_one_origin() -> None:
-    """All nodes of the topology are there once, and the operations are the nodes' own."""
+    """Each node of the topology is contained once, and operations are those of the nodes."""
     topology = word_count()
     plan = plan_of(topology)
     assert [name for node in plan.nodes for name in node.physical] == list(topology.nodes)
@@ -67,8 +67,8 @@ def test_each_physical_node_has_one_origin() -> None:
             assert any(node.operation is each for each in plan.origin(name).operations)
 
 
-def test_the_plan_is_what_the_passes_left() -> None:
-    """Merged sources and repartition topics are one node, which all that use them are below."""
+def test_plan_is_the_result_of_the_optimizations() -> None:
+    """Merged sources and repartition topics are one node, the parent of all nodes that use it."""
     builder = StreamsBuilder(optimize=True)
     keyed = builder.stream("in", key=STRING, value=STRING).select_key(max)
     builder.stream("in", key=STRING, value=STRING).to("copy")
@@ -80,7 +80,7 @@ def test_the_plan_is_what_the_passes_left() -> None:
 
 
 def test_stores_and_global_tables() -> None:
-    """A store that is only added, one that a processor uses, and a table of every instance."""
+    """A store that is only added, a global table, and a table."""
     builder = StreamsBuilder()
     builder.add_state_store(
         Stores.key_value_builder(Stores.in_memory_key_value("own"), STRING, LONG)
@@ -98,8 +98,8 @@ def test_stores_and_global_tables() -> None:
         plan["own"]
 
 
-def test_the_plan_stays_where_the_topology_was_built() -> None:
-    """What is shipped to workers does not hold it; the topology it came from still does."""
+def test_plan_is_not_sent_to_workers() -> None:
+    """The pickled copy has no plan; the original topology keeps it."""
     topology = word_count()
     copy = cloudpickle.loads(cloudpickle.dumps(topology))
     assert copy._logical_plan is None
@@ -107,6 +107,6 @@ def test_the_plan_stays_where_the_topology_was_built() -> None:
     assert plan_of(topology).nodes
 
 
-def test_a_topology_without_a_builder_has_no_plan() -> None:
-    """Its nodes are all that the user said."""
+def test_topology_without_a_builder_has_no_plan() -> None:
+    """Its nodes are the whole program."""
     assert Topology().add_source("read", "in")._logical_plan is None

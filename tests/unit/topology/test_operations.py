@@ -1,4 +1,4 @@
-"""What nodes do is data: comparable, printable, picklable, and all of it can be compiled."""
+"""Operations of nodes are data: comparable, printable, picklable, and all can be compiled."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from millstream import (
 )
 from millstream.operators.operator import Operator
 from millstream.parallel import Properties, Retry
-from millstream.parallel.subscription_topology import subscription_topology
 from millstream.runtime.task.compile_operator import compile_operator
 from millstream.serdes import LONG, STRING
-from millstream.subscriptions.plan import SubscriptionPlan
-from millstream.subscriptions.processors import Chain
-from millstream.subscriptions.tasks.extraction import TaskReader
+from millstream.subscriptions.api.subscription import subscription_topology
+from millstream.subscriptions.subscription_plan import SubscriptionPlan
+from millstream.subscriptions.task_processors import ProcessorChain
+from millstream.subscriptions.tasks.task_extraction import TaskReader
 from millstream.topology.operations.operation import Operation
 from millstream.topology.physical.nodes import ProcessorNode
 
@@ -43,7 +43,7 @@ MINUTE = timedelta(minutes=1)
 VERSIONED = Materialized[str, str]("versioned", kind="versioned", history_retention=MINUTE)
 
 
-# Functions with names, which pickle as references and so are equal afterwards.
+# Functions with names, which are pickled as references and therefore equal afterwards.
 def one(value: Any) -> Any:
     return value
 
@@ -68,12 +68,12 @@ async def waiting(value: Any) -> Any:
     return value
 
 
-class Own(Processor[Any, Any, Any, Any]):
+class CustomProcessor(Processor[Any, Any, Any, Any]):
     def process(self, record: Any) -> None:
         pass
 
 
-class OwnValues(FixedKeyProcessor[Any, Any, Any]):
+class CustomFixedKeyProcessor(FixedKeyProcessor[Any, Any, Any]):
     def process(self, record: Any) -> None:
         pass
 
@@ -93,14 +93,14 @@ def table(builder: StreamsBuilder, topic: str = "table") -> KTable[str, str]:
 
 def global_store(builder: StreamsBuilder) -> None:
     store = Stores.key_value_builder(Stores.in_memory_key_value("own"), STRING, STRING)
-    builder.add_global_store(store, "global", Own)
+    builder.add_global_store(store, "global", CustomProcessor)
 
 
 def subscription(builder: StreamsBuilder) -> Topology:
-    """Not a word of the DSL, but operations all the same."""
+    """Operations that are not part of the DSL."""
     plan = SubscriptionPlan(
         name="mailer",
-        chain=Chain.of(two),
+        chain=ProcessorChain.of(two),
         reader=TaskReader(None, None, legacy_parse_fallback=False),
         properties=Properties(),
         retry=Retry(backoff=timedelta(seconds=1)),
@@ -109,7 +109,7 @@ def subscription(builder: StreamsBuilder) -> Topology:
     return subscription_topology(plan, "emails", None)
 
 
-def held_back(builder: StreamsBuilder) -> None:
+def suppressed(builder: StreamsBuilder) -> None:
     counts = stream(builder).group_by_key().windowed_by(TimeWindows(MINUTE)).count()
     counts.suppress(Suppressed.until_window_closes(BufferConfig.unbounded()))
 
@@ -123,7 +123,7 @@ def cogrouped(builder: StreamsBuilder) -> None:
     groups.windowed_by(SessionWindows(MINUTE)).aggregate(str, three)
 
 
-def waiting_join(builder: StreamsBuilder) -> None:
+def join_with_grace_period(builder: StreamsBuilder) -> None:
     versioned = builder.table("table", key=STRING, value=STRING, store=VERSIONED)
     stream(builder).join(versioned, two, grace=timedelta(seconds=1))
 
@@ -155,8 +155,8 @@ PROGRAMS: dict[str, Callable[[StreamsBuilder], object]] = {
     "split": lambda b: stream(b).split().branch(two, "a").default_branch(),
     "repartition": lambda b: stream(b).repartition(),
     "null keys kept": lambda b: stream(b).select_key(two).left_join(table(b), two),
-    "process": lambda b: stream(b).process(Own),
-    "process_values": lambda b: stream(b).process_values(OwnValues),
+    "process": lambda b: stream(b).process(CustomProcessor),
+    "process_values": lambda b: stream(b).process_values(CustomFixedKeyProcessor),
     "global store": global_store,
     "count": lambda b: stream(b).group_by_key().count(),
     "reduce": lambda b: stream(b).group_by(two).reduce(two),
@@ -175,10 +175,10 @@ PROGRAMS: dict[str, Callable[[StreamsBuilder], object]] = {
     "grouped table": lambda b: table(b).group_by(pair).count(),
     "reduced table": lambda b: table(b).group_by(pair).reduce(two, two),
     "aggregated table": lambda b: table(b).group_by(pair).aggregate(str, three, three),
-    "suppress": held_back,
+    "suppress": suppressed,
     "join of streams": lambda b: stream(b).join(stream(b, "more"), two, JoinWindows(MINUTE)),
     "outer join": lambda b: stream(b).outer_join(stream(b, "more"), two, JoinWindows(MINUTE)),
-    "join with a table": waiting_join,
+    "join with a table": join_with_grace_period,
     "join with a global table": lambda b: stream(b).join(
         b.global_table("global"), two, key_selector=two
     ),
@@ -192,10 +192,10 @@ PROGRAMS: dict[str, Callable[[StreamsBuilder], object]] = {
 }
 
 
-def built(name: str) -> Topology:
+def build(name: str) -> Topology:
     builder = StreamsBuilder(optimize=name == "self join")
-    made = PROGRAMS[name](builder)
-    return made if isinstance(made, Topology) else builder.build()
+    result = PROGRAMS[name](builder)
+    return result if isinstance(result, Topology) else builder.build()
 
 
 def operations_of(topology: Topology) -> list[Operation]:
@@ -203,14 +203,14 @@ def operations_of(topology: Topology) -> list[Operation]:
     return [node.operation for node in nodes if isinstance(node, ProcessorNode)]
 
 
-def kinds(above: type[Operation]) -> set[type[Operation]]:
-    return {above}.union(*map(kinds, above.__subclasses__()))
+def kinds(base: type[Operation]) -> set[type[Operation]]:
+    return {base}.union(*map(kinds, base.__subclasses__()))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_nodes_do_survives_the_way_to_a_worker(name: str) -> None:
-    """Each description is equal to its pickled copy, field by field, and both can be compiled."""
-    operations = operations_of(built(name))
+def test_operations_survive_pickling(name: str) -> None:
+    """Each operation is equal to its pickled copy, field by field, and both can be compiled."""
+    operations = operations_of(build(name))
     assert operations
     for operation in operations:
         assert is_dataclass(operation)
@@ -226,30 +226,30 @@ def test_what_nodes_do_survives_the_way_to_a_worker(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_same_program_has_equal_descriptions(name: str) -> None:
-    """Nothing in a description is made anew by each build, so that programs can be compared."""
-    assert operations_of(built(name)) == operations_of(built(name))
+def test_equal_programs_have_equal_operations(name: str) -> None:
+    """No part of an operation is unique to a build, so that programs can be compared."""
+    assert operations_of(build(name)) == operations_of(build(name))
 
 
 def test_every_kind_of_operation_is_in_a_program() -> None:
-    """All that can be compiled is described by some word of the DSL, and the other way round."""
-    described = {type(operation) for name in PROGRAMS for operation in operations_of(built(name))}
+    """Every operation that can be compiled is in a program, and the other way round."""
+    described = {type(operation) for name in PROGRAMS for operation in operations_of(build(name))}
     compiled = {kind for kind in compile_operator.registry if kind.__module__.startswith("millst")}
     assert described == compiled - {Operation}
 
 
-def test_what_cannot_be_compiled_is_refused() -> None:
-    """A description that no operator is known for is an error that shows it."""
+def test_unknown_operation_cannot_be_compiled() -> None:
+    """The error contains the operation without an operator."""
     with pytest.raises(TypeError, match=r"no operator for Operation\(\)"):
         compile_operator(Operation())
 
 
-def test_descriptions_tell_what_differs() -> None:
-    """Two functions, a store or a flag make two descriptions differ."""
+def test_operations_differ_in_their_parameters() -> None:
+    """Functions, stores and flags make operations differ."""
     builder = StreamsBuilder()
     counts = stream(builder).group_by_key().count(store=Materialized("counts", value=LONG))
     counts.filter(two, store="few")
     plain = operations_of(builder.build())
     assert [type(operation).__name__ for operation in plain] == ["StreamCount", "TableFilter"]
     assert "store='few'" in repr(plain[1])
-    assert plain[1] not in operations_of(built("table"))
+    assert plain[1] not in operations_of(build("table"))

@@ -1,4 +1,4 @@
-"""What a topology refuses, and that the refusal says where."""
+"""The rules of topologies, and the locations in the errors about them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from millstream.errors import CopartitionError, TopologyError
 from millstream.processor.processor import Processor
-from millstream.state.builders.key_value import KeyValueStoreBuilder
-from millstream.topology.physical.internal_topics import RepartitionTopic
+from millstream.state.builders.store_builder import KeyValueStoreBuilder
+from millstream.topology.physical.internal_topic_configs import RepartitionTopic
 from millstream.topology.physical.topology import Topology
 
 
@@ -21,7 +21,7 @@ def store(name: str = "s") -> KeyValueStoreBuilder:
 
 
 def base() -> Topology:
-    """A source, a processor and a sink in a row."""
+    """Return a topology with a source, a processor and a sink in a row."""
     return (
         Topology()
         .add_source("source", "in")
@@ -30,8 +30,8 @@ def base() -> Topology:
     )
 
 
-def here(offset: int = 0) -> str:
-    """The caller's place, as errors name it."""
+def caller_location(offset: int = 0) -> str:
+    """Return the location of the caller, as in errors."""
     frame = inspect.currentframe()
     assert frame is not None
     assert frame.f_back is not None
@@ -41,22 +41,25 @@ def here(offset: int = 0) -> str:
 NO_NAME: Any = None
 SHARED: Processor[Any, Any, Any, Any] = Processor()
 
-REFUSED: dict[str, tuple[Callable[[Topology], object], str]] = {
+INVALID: dict[str, tuple[Callable[[Topology], object], str]] = {
     "taken source name": (lambda t: t.add_source("sink", "x"), "another node called 'sink'"),
     "taken processor name": (
         lambda t: t.add_processor("source", Processor, "source"),
         "another node called 'source'",
     ),
     "taken sink name": (lambda t: t.add_sink("sink", "x", "source"), "another node called"),
-    "empty name": (lambda t: t.add_source("", "x"), "a string that is not empty"),
-    "no name": (lambda t: t.add_sink(NO_NAME, "x", "source"), "but this one is None"),
+    "empty name": (lambda t: t.add_source("", "x"), "must be a non-empty string"),
+    "no name": (lambda t: t.add_sink(NO_NAME, "x", "source"), "but got None"),
     "no topic": (lambda t: t.add_source("b", []), "at least one topic"),
-    "illegal topic": (lambda t: t.add_sink("b", "a/b", "source"), "'a/b' holds a character"),
-    "topic read twice": (lambda t: t.add_source("b", ["x", "in"]), "'in' is read by another"),
-    "pattern over a topic": (lambda t: t.add_source("b", re.compile("i.")), "'in' is read"),
+    "illegal topic": (lambda t: t.add_sink("b", "a/b", "source"), "'a/b' contains a character"),
+    "topic read twice": (
+        lambda t: t.add_source("b", ["x", "in"]),
+        "'in' is already read by another",
+    ),
+    "pattern over a topic": (lambda t: t.add_source("b", re.compile("i.")), "'in' is already read"),
     "topic under a pattern": (
         lambda t: t.add_source("b", re.compile("logs-.*")).add_source("c", "logs-1"),
-        "'logs-1' is read by another source already, 'b' declared at",
+        "'logs-1' is already read by another source, 'b' declared at",
     ),
     "no parent": (lambda t: t.add_processor("b", Processor, []), "at least one parent"),
     "unknown parent": (lambda t: t.add_sink("b", "x", ["zz"]), "no parent 'zz'"),
@@ -64,7 +67,7 @@ REFUSED: dict[str, tuple[Callable[[Topology], object], str]] = {
     "sink as parent": (lambda t: t.add_sink("b", "x", "sink"), "'sink' cannot be a parent"),
     "one operator for all": (
         lambda t: t.add_processor("b", lambda: SHARED, "source"),
-        "new processor at each call",
+        "new processor for each call",
     ),
     "unknown store": (
         lambda t: t.connect_processor_and_state_stores("processor", "nope"),
@@ -80,8 +83,8 @@ REFUSED: dict[str, tuple[Callable[[Topology], object], str]] = {
 }
 
 
-def test_a_topology_shows_what_its_user_needs() -> None:
-    """What the engine and the words of the DSL call beside that is theirs."""
+def test_public_methods_of_a_topology() -> None:
+    """Methods for the engine and the DSL are private."""
     assert {name for name in dir(Topology) if not name.startswith("_")} == {
         *("add_source", "add_processor", "add_sink", "add_state_store"),
         *("add_global_store", "add_read_only_state_store", "connect_processor_and_state_stores"),
@@ -89,10 +92,10 @@ def test_a_topology_shows_what_its_user_needs() -> None:
     }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused_with_the_place(case: str) -> None:
-    """Every broken rule names what is wrong and the line of the program that broke it."""
-    call, message = REFUSED[case]
+@pytest.mark.parametrize("case", INVALID)
+def test_error_contains_the_location(case: str) -> None:
+    """The error for each rule contains the problem and the line of the program."""
+    call, message = INVALID[case]
     with pytest.raises(TopologyError, match=re.escape(message)) as caught:
         call(base())
     assert "declared at" in str(caught.value)
@@ -100,8 +103,8 @@ def test_refused_with_the_place(case: str) -> None:
     assert caught.value.retriable is False
 
 
-def test_nodes_may_have_any_name() -> None:
-    """No topic is named after them; as in Kafka Streams."""
+def test_nodes_can_have_any_name() -> None:
+    """No topic is named after them, like in Kafka Streams."""
     name = 'read / <all> "orders" \u00fc'
     topology = Topology().add_source(name, "in").add_sink("a" * 300, "out", name)
     assert [node.name for node in topology.describe().subtopologies[0].nodes] == [name, "a" * 300]
@@ -109,11 +112,11 @@ def test_nodes_may_have_any_name() -> None:
     assert "read / #lt;all> #quot;orders#quot; \u00fc" in chart
 
 
-def test_refused_nodes_are_not_added() -> None:
-    """After a refusal the topology is as it was."""
+def test_rejected_nodes_are_not_added() -> None:
+    """The topology stays the same."""
     topology = base()
     before = topology.describe()
-    for call, _ in REFUSED.values():
+    for call, _ in INVALID.values():
         with pytest.raises(TopologyError):
             call(base())
     with pytest.raises(TopologyError):
@@ -121,19 +124,19 @@ def test_refused_nodes_are_not_added() -> None:
     assert topology.describe() == before
 
 
-def test_errors_name_the_first_declaration_too() -> None:
-    """Of two nodes with one name, the error names both lines."""
+def test_errors_contain_the_first_declaration_too() -> None:
+    """For two nodes with one name, the error contains both lines."""
     topology = base().add_source("twice", "x")
-    first = here(-1)
+    first = caller_location(-1)
     with pytest.raises(TopologyError) as caught:
         topology.add_processor("twice", Processor, "source")
     assert f"{first}. Give each node" in str(caught.value)
-    assert str(caught.value).endswith(f"{here(-2)})")
+    assert str(caught.value).endswith(f"{caller_location(-2)})")
     assert caught.value.node == "twice"
 
 
-def test_the_same_store_builder_may_be_added_again() -> None:
-    """That is how two processors share a store, which puts them into one sub-topology."""
+def test_store_builder_can_be_added_again() -> None:
+    """In this way two processors share a store, which puts them into one sub-topology."""
     shared = store()
     topology = base()
     topology.add_source("other", "in2").add_processor("second", Processor, "other")
@@ -145,8 +148,8 @@ def test_the_same_store_builder_may_be_added_again() -> None:
     assert part.is_stateful
 
 
-def test_stores_without_a_changelog_are_no_state_to_restore() -> None:
-    """Only logged stores make a sub-topology stateful."""
+def test_stores_without_a_changelog_do_not_make_a_sub_topology_stateful() -> None:
+    """Only logged stores do."""
     topology = base().add_state_store(store().with_logging(False), "processor")
     (part,) = topology._subtopologies()
     assert part.changelogs == {}
@@ -154,15 +157,15 @@ def test_stores_without_a_changelog_are_no_state_to_restore() -> None:
     assert topology._changelog_topics() == {}
 
 
-def test_stores_of_no_processor_have_no_changelog() -> None:
-    """A store that nobody uses belongs to no sub-topology, so no topic is made for it."""
+def test_stores_without_a_processor_have_no_changelog() -> None:
+    """They belong to no sub-topology, so no topic is created for them."""
     topology = base().add_state_store(store())
     assert topology._changelog_topics() == {}
     assert topology._subtopologies()[0].stores == {}
 
 
 def test_connections_keep_the_order_of_nodes() -> None:
-    """Connecting a store late must not move the processor behind its children."""
+    """Connecting a store later must not move the processor behind its children."""
     topology = base().add_state_store(store(), "processor")
     assert list(topology.nodes) == ["source", "processor", "sink"]
     assert topology.connect_processor_and_state_stores("processor", "s") is topology
@@ -171,7 +174,8 @@ def test_connections_keep_the_order_of_nodes() -> None:
 
 
 def test_only_internal_topics_are_decorated() -> None:
-    """The user's topics keep their names on the cluster, internal ones get the application id."""
+    """Topics of the user keep their names on the cluster; internal topics start with the
+    application id."""
     topology = base().add_state_store(store(), "processor")
     topology._add_internal_topic(RepartitionTopic("r-repartition"))
     topology.add_sink("to-r", "r-repartition", "processor").add_source("from-r", "r-repartition")
@@ -183,7 +187,8 @@ def test_only_internal_topics_are_decorated() -> None:
 
 
 def repartitions(*counts: int | None) -> Topology:
-    """Sources of repartition topics with these partition counts, and of an external topic."""
+    """Return a topology with sources of repartition topics with these partition counts, and of an
+    external topic."""
     topology = Topology().add_source("external", "e")
     for number, count in enumerate(counts):
         topology._add_internal_topic(RepartitionTopic(f"r{number}", count))
@@ -191,35 +196,41 @@ def repartitions(*counts: int | None) -> Topology:
     return topology
 
 
-def test_copartition_groups_with_common_topics_are_united() -> None:
+def test_copartition_groups_with_common_topics_are_merged() -> None:
     """If a must match b and b must match c, all three must."""
-    topology = repartitions(None, None, None, None)
-    topology._copartition(["source0", "source1"])._copartition(["source2", "source3"])
-    assert len(topology._copartition_groups()) == 2
-    topology._copartition(["source1", "source2"])
-    assert topology._copartition_groups() == [frozenset(["r0", "r1", "r2", "r3"])]
+    sources = repartitions(None, None, None, None)._copartitioned
+    sources.add(["source0", "source1"])
+    sources.add(["source2", "source3"])
+    assert len(sources.groups()) == 2
+    sources.add(["source1", "source2"])
+    assert sources.groups() == [frozenset(["r0", "r1", "r2", "r3"])]
 
 
-def test_different_enforced_counts_are_refused() -> None:
-    """No cluster can make 2 and 3 equal, so the program is told at once."""
-    topology = repartitions(2, 3)._copartition(["source0", "source1"])
+def test_different_enforced_counts_are_rejected() -> None:
+    """2 and 3 can never be equal, so the error is raised at once."""
+    sources = repartitions(2, 3)._copartitioned
+    sources.add(["source0", "source1"])
     with pytest.raises(CopartitionError, match=r"'r0' has 2 .*, 'r1' has 3 "):
-        topology._check_copartition()
+        sources.check()
 
 
 @pytest.mark.parametrize("counts", [(2, 2), (2, None), (None, None)])
-def test_counts_that_can_agree_are_accepted(counts: tuple[int | None, ...]) -> None:
-    """Equal counts, and counts that the assignor may still choose."""
-    repartitions(*counts)._copartition(["source0", "source1"])._check_copartition()
+def test_counts_that_can_be_equal_are_accepted(counts: tuple[int | None, ...]) -> None:
+    """Equal counts, and counts that the assignor can still choose."""
+    sources = repartitions(*counts)._copartitioned
+    sources.add(["source0", "source1"])
+    sources.check()
 
 
 def test_counts_of_external_topics_are_left_to_the_assignor() -> None:
-    """With a topic of the user's in the group, only the cluster knows."""
-    repartitions(2, 3)._copartition(["source0", "source1", "external"])._check_copartition()
+    """The count of an external topic is only known to the cluster."""
+    sources = repartitions(2, 3)._copartitioned
+    sources.add(["source0", "source1", "external"])
+    sources.check()
 
 
-def test_topic_configs_in_the_order_of_who_has_the_last_word() -> None:
-    """Defaults, then the application's topic settings, then what was asked for the store."""
+def test_precedence_of_topic_configs() -> None:
+    """Defaults, then the topic settings of the application, then those of the store."""
     topology = base().add_state_store(
         store().with_logging({"cleanup.policy": "delete"}), "processor"
     )

@@ -1,4 +1,4 @@
-"""Processors and stores in a topology: who may be added, connected, and how they are numbered."""
+"""Processors and stores in a topology: checks, connections and numbers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ConfigError, TopologyError
 from millstream.processor.processor import FixedKeyProcessor, Processor
-from millstream.runtime.check import check_topology
+from millstream.runtime.start.topology_checks import check_topology
 from millstream.serdes import STRING
-from millstream.state.builders.key_value import KeyValueStoreBuilder
+from millstream.state.builders.store_builder import KeyValueStoreBuilder
 from millstream.state.stores import Stores
 from millstream.testing import TopologyTestDriver
 from millstream.topology.dsl.builder import StreamsBuilder
@@ -24,7 +24,7 @@ def store(name: str) -> KeyValueStoreBuilder:
 
 
 class Put(Processor[str, str, str, str]):
-    """Puts what it reads into a store."""
+    """Writes its records to a store."""
 
     store = "g"
 
@@ -32,7 +32,7 @@ class Put(Processor[str, str, str, str]):
         self.context.get_state_store(self.store).put(record.key, record.value)
 
 
-def with_global() -> Topology:
+def topology_with_global_store() -> Topology:
     topology = Topology()
     return topology.add_global_store(
         store("g"), "read-g", "g-topic", "fill-g", Put, key=STRING, value=STRING
@@ -44,7 +44,7 @@ def with_global() -> Topology:
     [
         (lambda t: t.add_source("read-g", "other"), "another node called 'read-g'"),
         (lambda t: t.add_source("fill-g", "other"), "another node called 'fill-g'"),
-        (lambda t: t.add_source("s", "g-topic"), "read by another source already, 'read-g'"),
+        (lambda t: t.add_source("s", "g-topic"), "already read by another source, 'read-g'"),
         (lambda t: t.add_state_store(store("g")), "another store called 'g'"),
         (lambda t: t.add_global_store(store("g"), "a", "b", "c", Put), "another store called 'g'"),
         (lambda t: t.add_global_store(store("h"), "a", "g-topic", "c", Put), "read by another"),
@@ -57,23 +57,25 @@ def with_global() -> Topology:
                 .add_processor("p", Put, "s")
                 .connect_processor_and_state_stores("p", "g")
             ),
-            "global store 'g' is open to every processor",
+            "global store 'g' is available to every processor",
         ),
     ],
 )
-def test_what_a_global_store_takes_is_taken(add: Callable[[Any], Any], message: str) -> None:
+def test_names_and_topic_of_a_global_store_are_reserved(
+    add: Callable[[Any], Any], message: str
+) -> None:
     with pytest.raises(TopologyError, match=message):
-        add(with_global())
+        add(topology_with_global_store())
 
 
-def test_a_global_store_cannot_take_the_name_of_a_store() -> None:
+def test_global_store_cannot_have_the_name_of_a_store() -> None:
     topology = Topology().add_source("s", "in").add_processor("p", Put, "s")
     topology.add_state_store(store("g"), "p")
     with pytest.raises(TopologyError, match="another store called 'g'"):
         topology.add_global_store(store("g"), "read-g", "g-topic", "fill-g", Put)
 
 
-def test_global_stores_are_numbered_where_they_were_added() -> None:
+def test_global_stores_are_numbered_in_the_order_of_addition() -> None:
     topology = Topology().add_source("a", "a-topic").add_sink("b", "b-topic", "a")
     topology.add_global_store(store("g"), "read-g", "g-topic", "fill-g", Put)
     topology.add_source("c", "c-topic")
@@ -93,7 +95,7 @@ def test_global_stores_are_numbered_where_they_were_added() -> None:
     assert 'subgraph sub1["Global store 1"]' in description.to_mermaid()
 
 
-def test_an_application_needs_the_serdes_of_a_global_topic() -> None:
+def test_application_needs_the_serdes_of_a_global_topic() -> None:
     config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
     topology = Topology().add_source("s", "in", key=STRING, value=STRING)
     topology.add_global_store(store("g"), "read-g", "g-topic", "fill-g", Put, key=STRING)
@@ -103,9 +105,9 @@ def test_an_application_needs_the_serdes_of_a_global_topic() -> None:
     check_topology(topology, config.replace(default_value_serde=STRING))
 
 
-def test_global_stores_alone_are_something_to_do() -> None:
+def test_topology_can_consist_of_global_stores() -> None:
     config = StreamsConfig(application_id="app", bootstrap_servers="not-used:9092")
-    check_topology(with_global(), config.replace(default_key_serde=STRING))
+    check_topology(topology_with_global_store(), config.replace(default_key_serde=STRING))
     with pytest.raises(TopologyError, match="reads no topic"):
         check_topology(Topology(), config)
 
@@ -117,14 +119,12 @@ SHARED = Put()
 @pytest.mark.parametrize(
     ("supplier", "message"),
     [
-        (lambda: SHARED, "same one twice"),
+        (lambda: SHARED, "same processor twice"),
         (dict, "no method process"),
         (SHARED, "a class or a function without arguments"),
     ],
 )
-def test_suppliers_are_looked_at_where_they_are_given(
-    dsl: bool, supplier: Any, message: str
-) -> None:
+def test_suppliers_are_checked_at_their_declaration(dsl: bool, supplier: Any, message: str) -> None:
     stream = StreamsBuilder().stream("in")
     topology = Topology().add_source("s", "in")
     with pytest.raises(TopologyError, match=message) as raised:
@@ -132,21 +132,21 @@ def test_suppliers_are_looked_at_where_they_are_given(
     assert "test_topology_stores.py" in str(raised.value)
 
 
-def test_the_two_kinds_of_processors_are_not_mixed_up() -> None:
+def test_kinds_of_processors_are_distinguished() -> None:
     class Fixed(FixedKeyProcessor[str, str, str]):
         pass
 
     stream: Any = StreamsBuilder().stream("in")
-    with pytest.raises(TopologyError, match=r"Use process_values\(\)"):
+    with pytest.raises(TopologyError, match=r"Use the stream's process_values\(\)"):
         stream.process(Fixed)
-    with pytest.raises(TopologyError, match=r"Use process_values\(\)"):
+    with pytest.raises(TopologyError, match=r"Use the stream's process_values\(\)"):
         Topology().add_source("s", "in").add_processor("p", Fixed, "s")
-    with pytest.raises(TopologyError, match=r"Use process\(\)"):
+    with pytest.raises(TopologyError, match=r"Use the stream's process\(\)"):
         stream.process_values(lambda: Put())
 
 
-class Bringing:
-    """A supplier that brings its store; two may share it."""
+class SupplierWithStore:
+    """A supplier with its own store, which can be used twice."""
 
     def __init__(self, builder: KeyValueStoreBuilder) -> None:
         self.builder = builder
@@ -161,8 +161,8 @@ class Bringing:
 
 
 @pytest.mark.parametrize("dsl", [True, False])
-def test_suppliers_may_bring_their_stores(dsl: bool) -> None:
-    supplier = Bringing(store("s"))
+def test_suppliers_can_have_stores(dsl: bool) -> None:
+    supplier = SupplierWithStore(store("s"))
     if dsl:
         builder = StreamsBuilder()
         stream = builder.stream("in", key=STRING, value=STRING)
@@ -179,27 +179,27 @@ def test_suppliers_may_bring_their_stores(dsl: bool) -> None:
         assert driver.get_state_store("s").get("k") == "v"
 
 
-def test_a_class_brings_stores_by_a_class_method() -> None:
-    """What its instances call `stores` is their own business."""
+def test_class_can_define_stores_in_a_class_method() -> None:
+    """An instance method called `stores` has no meaning."""
 
-    class Own(Put):
+    class WithStores(Put):
         store = "s"
 
         @classmethod
         def stores(cls) -> list[KeyValueStoreBuilder]:
             return [store("s")]
 
-    class Other(Put):
+    class WithInstanceMethod(Put):
         def stores(self) -> list[str]:
             return ["fruit", "bread"]
 
-    topology = Topology().add_source("s", "in").add_processor("p", Own, "s")
-    topology.add_processor("q", Other, "s")
+    topology = Topology().add_source("s", "in").add_processor("p", WithStores, "s")
+    topology.add_processor("q", WithInstanceMethod, "s")
     assert list(topology.state_stores) == ["s"]
 
 
-def test_a_read_only_store_is_a_copy_of_its_topic() -> None:
-    """No changelog of its own; what reads it is in its sub-topology."""
+def test_read_only_store_is_a_copy_of_its_topic() -> None:
+    """It has no changelog of its own; its readers are in its sub-topology."""
 
     class Read(Processor[str, str, str, str]):
         def process(self, record: Any) -> None:
@@ -227,8 +227,8 @@ def test_a_read_only_store_is_a_copy_of_its_topic() -> None:
         assert driver.topology_metadata()["topics"] == {}
 
 
-def test_a_single_store_is_given_by_its_name() -> None:
-    """Everywhere: a string is one name, not a list of letters."""
+def test_single_store_can_be_given_by_its_name() -> None:
+    """In all operations: a string is one name, not a list of letters."""
 
     class Transformer:
         def transform(self, key: str, value: str | None) -> str | None:

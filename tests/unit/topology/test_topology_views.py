@@ -1,4 +1,4 @@
-"""Other views of a topology than its text, and the small parts underneath."""
+"""Views of a topology other than its text, and their helpers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from millstream.errors import TopologyError
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.options.materialized import Materialized
-from millstream.topology.physical.describe import function_name
 from millstream.topology.physical.java_order import TreeSet, hash_order
 from millstream.topology.physical.topology import Topology
+from millstream.topology.physical.topology_description import function_name
 
 
 def count_topology() -> Topology:
@@ -23,8 +23,8 @@ def count_topology() -> Topology:
     return builder.build()
 
 
-def test_to_dict_is_plain_data() -> None:
-    """Fit for JSON, with everything that the text says."""
+def test_to_dict_returns_plain_data() -> None:
+    """Suitable for JSON, with all information of the text."""
     (part,) = count_topology().describe().to_dict()["subtopologies"]
     assert part["id"] == 0
     assert part["nodes"] == [
@@ -48,7 +48,7 @@ def test_to_dict_is_plain_data() -> None:
 
 
 def test_to_mermaid_draws_nodes_topics_and_stores() -> None:
-    """Sub-topologies are boxes, what Mermaid would read as its own is escaped."""
+    """Sub-topologies are boxes, and special characters of Mermaid are escaped."""
     assert count_topology().describe().to_mermaid().splitlines() == [
         "flowchart TD",
         '  subgraph sub0["Sub-topology 0"]',
@@ -69,7 +69,7 @@ def test_to_mermaid_draws_nodes_topics_and_stores() -> None:
     ]
 
 
-def test_to_mermaid_names_the_function_that_chooses_topics() -> None:
+def test_to_mermaid_contains_the_function_that_chooses_topics() -> None:
     """A dynamic sink leads to a box with the function's name."""
     builder = StreamsBuilder()
     builder.stream("in").to(lambda key, value, context: "out")
@@ -77,14 +77,14 @@ def test_to_mermaid_names_the_function_that_chooses_topics() -> None:
     assert "#lt;lambda>" in builder.build().describe().to_mermaid()
 
 
-def test_descriptions_are_equal_if_the_structure_is() -> None:
-    """Whatever the functions are and wherever the program stands."""
+def test_descriptions_of_equal_structures_are_equal() -> None:
+    """Regardless of functions and locations."""
     assert count_topology().describe() == count_topology().describe()
     assert count_topology().describe() != Topology().describe()
 
 
-def test_function_names_say_nothing_of_addresses() -> None:
-    """Or the description would differ from run to run."""
+def test_function_names_contain_no_addresses() -> None:
+    """Otherwise the description would differ between runs."""
 
     class Chooser:
         def __call__(self) -> None: ...
@@ -94,7 +94,7 @@ def test_function_names_say_nothing_of_addresses() -> None:
 
 
 def test_merges_of_merges_are_described_quickly() -> None:
-    """Sizes count paths, of which there are 2 to the power of 60 here; each node is passed once."""
+    """There are 2 to the power of 60 paths; each node must be visited once."""
     builder = StreamsBuilder()
     stream = builder.stream("in")
     for _ in range(60):
@@ -103,7 +103,7 @@ def test_merges_of_merges_are_described_quickly() -> None:
     assert str(builder.build().describe()).count("MERGE") > 60
 
 
-def test_hash_order_is_javas() -> None:
+def test_hash_order_is_that_of_java() -> None:
     """Recorded from java.util.HashSet<String> of JDK 17, filled one by one and copied at once."""
     names = [f"KSTREAM-SINK-{number:010d}" for number in range(12)]
     assert hash_order(["b", "a", "é", "語", "🎉"]) == ["a", "b", "🎉", "é", "語"]
@@ -113,13 +113,13 @@ def test_hash_order_is_javas() -> None:
     assert numbers == [3, 2, 1, 0, 11, 7, 6, 5, 4, 9, 8, 10]
     numbers = [int(name[-2:]) for name in hash_order(names, copied=True)]
     assert numbers == [9, 8, 3, 2, 1, 0, 11, 7, 6, 5, 4, 10]
-    # Equal hash codes: in the order of adding.
+    # Equal hash codes: in the order of insertion.
     assert hash_order(["Aa", "BB"]) == ["Aa", "BB"]
     assert hash_order(["BB", "Aa", "BB"]) == ["BB", "Aa"]
 
 
-def test_tree_set_sorts_like_any_other_while_its_order_stands() -> None:
-    """1,000 names in an unlucky order come out sorted, without repetition."""
+def test_tree_set_sorts_if_its_order_does_not_change() -> None:
+    """1,000 names in an unfavorable order are sorted, without duplicates."""
     names = [f"{number * 7919 % 1000:03d}" for number in range(1000)]
     tree = TreeSet(lambda one, other: one < other)
     for name in [*names, *names]:
@@ -127,15 +127,15 @@ def test_tree_set_sorts_like_any_other_while_its_order_stands() -> None:
     assert list(tree) == sorted(names)
 
 
-def test_call_site_is_the_users_line() -> None:
-    """Not one of Millstream's, even through code that a dataclass generated."""
+def test_call_site_is_the_line_of_the_user() -> None:
+    """Not a line of Millstream, even through code that a dataclass generated."""
     assert re.fullmatch(r".*test_topology_views\.py:\d+", call_site())
     with pytest.raises(TopologyError, match=r"test_topology_views\.py:\d+\)$"):
         Materialized("a b")
 
 
-def test_errors_keep_the_place_when_pickled() -> None:
-    """They travel from workers to the driver."""
+def test_pickled_errors_keep_their_location() -> None:
+    """They are sent from workers to the driver."""
     error = TopologyError("Broken.", node="n", topic="t", declared_at="shop.py:31")
     copy = pickle.loads(pickle.dumps(error))
     assert str(copy) == "Broken. (node n, topic t, declared at shop.py:31)"

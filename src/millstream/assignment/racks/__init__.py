@@ -1,1 +1,1 @@
-"""Tasks near the replicas of what they read."""
+"""Rack-aware assignment: places tasks near the replicas of their partitions."""

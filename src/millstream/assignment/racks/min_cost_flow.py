@@ -1,9 +1,9 @@
-"""The cheapest flow through a graph, as Kafka Streams finds it.
+"""Minimum-cost flows, with the same results as in Kafka Streams.
 
-Source of the semantics: Kafka Streams' `Graph` (KIP-925): cycles along which flow can be had for
-less are cancelled one by one, each found by Bellman-Ford. Often several flows are the cheapest, and
-which one comes out depends on the order of every step; it is kept here. Steps that change nothing
-are not taken, and rounds which only repeat each other are counted instead of run.
+Source of the semantics: Kafka Streams' `Graph` (KIP-925): negative cycles are canceled one by one,
+each found by Bellman-Ford. There are often several minimum-cost flows, and the result depends on
+the order of every step, which is preserved here. Steps without effect are skipped, and repeating
+rounds are counted instead of executed.
 """
 
 from __future__ import annotations
@@ -14,104 +14,87 @@ from itertools import pairwise
 from operator import sub
 from typing import Final, NamedTuple
 
-#: How many rounds may be between two that do the same, for that to be noticed.
-_LONGEST_PERIOD: Final = 64
+#: The longest detected period of repeating rounds.
+_MAX_PERIOD: Final = 64
 
 
 class _Arc(NamedTuple):
-    """One direction of an edge; the other one is at the same place with its lowest bit turned."""
+    """One direction of an edge. The index of the other direction differs in the lowest bit."""
 
     end: int
     cost: int
-    place: int
+    number: int
 
 
 class FlowGraph:
     """A directed graph with capacities, costs and a flow. There is at most one edge between two
-    nodes, and the order of the nodes is that of their numbers.
-
-    Args:
-        size: how many nodes there may be; the first is the source, the last the sink.
-
-    Example:
-        >>> graph = FlowGraph(4)
-        >>> far, near = graph.add_edge(0, 1, 1, 10, flow=1), graph.add_edge(0, 2, 1, 2)
-        >>> _ = graph.add_edge(1, 3, 1, 0, flow=1), graph.add_edge(2, 3, 1, 0)
-        >>> graph.minimize_cost(1_000) > 0
-        True
-        >>> graph.flow(far), graph.flow(near)
-        (0, 1)
+    nodes, and nodes are ordered by their numbers. The first node is the source, the last the sink.
     """
 
     def __init__(self, size: int) -> None:
         self._arcs: list[list[_Arc]] = [[] for _ in range(size)]
-        #: How much more can flow along each arc; against an edge, as much as flows along it.
-        self._room: list[int] = []
+        #: The residual capacity of each arc; against an edge, the flow along it.
+        self._residual: list[int] = []
 
     def add_edge(self, start: int, end: int, capacity: int, cost: int, flow: int = 0) -> int:
-        """Add an edge, and return what `flow` knows it by."""
-        edge = len(self._room)
+        """Add an edge; return its id for `flow`."""
+        edge = len(self._residual)
         self._arcs[start].append(_Arc(end, cost, edge))
         self._arcs[end].append(_Arc(start, -cost, edge + 1))
-        self._room += (capacity - flow, flow)
+        self._residual += (capacity - flow, flow)
         return edge
 
     def flow(self, edge: int) -> int:
-        """How much flows along an edge."""
-        return self._room[edge + 1]
+        return self._residual[edge + 1]
 
     def maximize_flow(self) -> int:
-        """Let as much flow as can, at any cost; how much that is. There must be no flow yet."""
+        """Maximize the flow at any cost; return its amount. There must be no flow before."""
         self._sort()
         open_ends = [
-            sum(1 << arc.end for arc in arcs if self._room[arc.place]) for arcs in self._arcs
+            sum(1 << arc.end for arc in arcs if self._residual[arc.number]) for arcs in self._arcs
         ]
-        place_of = [{arc.end: arc.place for arc in arcs} for arcs in self._arcs]
+        place_of = [{arc.end: arc.number for arc in arcs} for arcs in self._arcs]
         total = 0
-        while nodes := _open_path(open_ends):
+        while nodes := _augmenting_path(open_ends):
             steps = [(start, end, place_of[start][end]) for end, start in pairwise(nodes)]
-            added = min(self._room[place] for _, _, place in steps)
-            self._push((place for _, _, place in steps), added)
-            for start, end, place in steps:
+            added = min(self._residual[index] for _, _, index in steps)
+            self._augment((index for _, _, index in steps), added)
+            for start, end, index in steps:
                 open_ends[end] |= 1 << start
-                if not self._room[place]:
+                if not self._residual[index]:
                     open_ends[start] &= ~(1 << end)
             total += added
         return total
 
-    def minimize_cost(self, effort: int) -> int:
-        """Let the same amount flow at the least cost.
+    def minimize_cost(self, budget: int) -> int:
+        """Minimize the cost of the flow without changing its amount.
 
-        Args:
-            effort: how many arcs may be looked at. When it is used up, less has been won.
-
-        Returns:
-            What is left of the effort; 0 if there may be a flow that costs less.
+        Examines at most `budget` arcs. Returns the remaining budget; 0 if there may be a flow with
+        a lower cost.
         """
         self._sort()
         while True:
-            search = _Search(self._arcs, self._room, effort)
+            search = _NegativeCycleSearch(self._arcs, self._residual, budget)
             cycle = search.negative_cycle()
-            effort = search.effort
+            budget = search.budget
             if not cycle:
-                return effort
-            self._push(cycle, min(self._room[place] for place in cycle))
+                return budget
+            self._augment(cycle, min(self._residual[index] for index in cycle))
 
     def _sort(self) -> None:
         for arcs in self._arcs:
             arcs.sort()
 
-    def _push(self, places: Iterable[int], amount: int) -> None:
-        for place in places:
-            self._room[place] -= amount
-            self._room[place ^ 1] += amount
+    def _augment(self, indexes: Iterable[int], amount: int) -> None:
+        for index in indexes:
+            self._residual[index] -= amount
+            self._residual[index ^ 1] += amount
 
 
-def _open_path(open_ends: Sequence[int]) -> list[int]:
-    """The nodes of a path with the fewest arcs that has room, from the sink back to the source.
+def _augmenting_path(open_ends: Sequence[int]) -> list[int]:
+    """Return the nodes of a shortest path with residual capacity, from the sink back to the source.
 
-    Args:
-        open_ends: of each node, those that an arc with room leads to, as the bits of a number.
+    `open_ends` has the ends of each node's arcs with residual capacity, as a bit set.
     """
     sink = len(open_ends) - 1
     came_from = {0: 0}
@@ -135,59 +118,54 @@ def _open_path(open_ends: Sequence[int]) -> list[int]:
     return path
 
 
-class _Search:
-    """One search for a negative cycle, by the distances of the nodes from one that is 0 from all.
-
-    Args:
-        all_arcs: of each node, in the order of their ends.
-        room: how much more can flow along each arc.
-        effort: how many arcs may be looked at.
-
-    Attributes:
-        effort: what is left of it; 0 if the search was given up.
+class _NegativeCycleSearch:
+    """A search for a negative cycle, by the distances from a virtual node at distance 0 from all
+    others. The arcs of each node are ordered by their ends. `budget` is the remaining number of
+    arcs to examine; 0 if the search was abandoned.
     """
 
     def __init__(
-        self, all_arcs: Sequence[Sequence[_Arc]], room: Sequence[int], effort: int
+        self, all_arcs: Sequence[Sequence[_Arc]], residual: Sequence[int], budget: int
     ) -> None:
-        self.effort = effort
-        # The node before each one on the shortest way there, and the place of the arc from there.
-        self._came_from = [-1] * len(all_arcs)
-        self._came_along = [-1] * len(all_arcs)
-        self._arcs = [[arc for arc in arcs if room[arc[2]]] for arcs in all_arcs]
-        # The node that all ways start from is one more.
+        self.budget = budget
+        # The predecessor of each node on its shortest path, and the index of the arc from there.
+        self._predecessor = [-1] * len(all_arcs)
+        self._predecessor_arc = [-1] * len(all_arcs)
+        self._arcs = [[arc for arc in arcs if residual[arc[2]]] for arcs in all_arcs]
+        # Includes the virtual start node.
         self._rounds = 1 + sum(1 for arcs in all_arcs if arcs)
         self._distance = [0] * len(all_arcs)
-        # A node whose distance is still what it was when its arcs were looked at last.
-        self._is_done = bytearray(len(all_arcs))
-        self._effort_of_round = 1 + sum(map(len, self._arcs))
+        # Nodes with an unchanged distance since their arcs were examined.
+        self._is_relaxed = bytearray(len(all_arcs))
+        self._arcs_per_round = 1 + sum(map(len, self._arcs))
 
     def negative_cycle(self) -> list[int]:
-        """The arcs of a cycle along which more can flow for less than nothing, if there is one."""
-        node = self._node_behind_cycle()
+        """Return the arcs of a negative cycle with residual capacity; empty if there is none."""
+        node = self._node_after_cycle()
         if node is None:
             return []
         seen: set[int] = set()
         while node not in seen:
             seen.add(node)
-            node = self._came_from[node]
+            node = self._predecessor[node]
         cycle: list[int] = []
         last = node
         while not cycle or node != last:
-            cycle.append(self._came_along[node])
-            node = self._came_from[node]
+            cycle.append(self._predecessor_arc[node])
+            node = self._predecessor[node]
         return cycle
 
-    def _node_behind_cycle(self) -> int | None:
-        """A node that is nearer in the last round than in the one before, if there is one.
+    def _node_after_cycle(self) -> int | None:
+        """Return a node with a shorter distance after the last round, if there is one.
 
-        With that many rounds it is reached over a cycle, for no other way has as many arcs.
+        After that many rounds, its path must contain a cycle, because no other path has as many
+        arcs.
         """
-        history = deque([self._distance.copy()], _LONGEST_PERIOD + 1)
+        history = deque([self._distance.copy()], _MAX_PERIOD + 1)
         done, look_at = 0, 3
         while done < self._rounds - 1:
-            self.effort = max(0, self.effort - self._effort_of_round)
-            if self._round() is None or not self.effort:
+            self.budget = max(0, self.budget - self._arcs_per_round)
+            if self._relax_all() is None or not self.budget:
                 return None
             done += 1
             history.append(self._distance.copy())
@@ -195,23 +173,23 @@ class _Search:
                 continue
             done += self._skip_repetitions(history, self._rounds - 1 - done)
             look_at = done + 2 + len(history) // 3
-        return self._round(stop_at_first=True)
+        return self._relax_all(stop_at_first=True)
 
-    def _round(self, *, stop_at_first: bool = False) -> int | None:
-        """Go along all arcs once; a node that got nearer, if there is one."""
-        distance, is_done = self._distance, self._is_done
-        came_from, came_along = self._came_from, self._came_along
+    def _relax_all(self, *, stop_at_first: bool = False) -> int | None:
+        """Relax all arcs once; return a node with a reduced distance, if there is one."""
+        distance, is_done = self._distance, self._is_relaxed
+        came_from, came_along = self._predecessor, self._predecessor_arc
         nearer: int | None = None
         for node, arcs in enumerate(self._arcs):
             if is_done[node]:
                 continue
             is_done[node] = 1
             base = distance[node]
-            for end, cost, place in arcs:
+            for end, cost, index in arcs:
                 if base + cost < distance[end]:
                     distance[end] = base + cost
                     came_from[end] = node
-                    came_along[end] = place
+                    came_along[end] = index
                     is_done[end] = 0
                     nearer = end
                     if stop_at_first:
@@ -219,21 +197,18 @@ class _Search:
         return nearer
 
     def _skip_repetitions(self, history: deque[list[int]], left: int) -> int:
-        """Skip rounds that would repeat those before; how many.
+        """Skip rounds that would repeat the previous ones; return their number.
 
-        Over a cycle distances sink for ever, soon by the same amounts every so many rounds.
-
-        Args:
-            history: the distances after each of the last rounds; brought up to date.
-            left: how many rounds may be skipped at most.
+        With a negative cycle, distances decrease forever, soon by the same amounts in each period.
+        Updates `history`, the distances after each of the last rounds. Skips at most `left` rounds.
         """
         now = history[-1]
         for period in range(1, min(len(history) - 1, left) + 1):
             before = history[-1 - period]
-            sunk = list(map(sub, before, now))
-            times = self._repetitions(before, now, sunk, left // period)
+            decreases = list(map(sub, before, now))
+            times = self._repetitions(before, now, decreases, left // period)
             if times:
-                skipped = [times * by for by in sunk]
+                skipped = [times * by for by in decreases]
                 last = list(history)[-1 - period :]
                 history.clear()
                 history.extend(list(map(sub, distances, skipped)) for distances in last)
@@ -242,23 +217,24 @@ class _Search:
         return 0
 
     def _repetitions(
-        self, before: Sequence[int], now: Sequence[int], sunk: Sequence[int], most: int
+        self, before: Sequence[int], now: Sequence[int], decreases: Sequence[int], repetitions: int
     ) -> int:
-        """How often the rounds between two states will be repeated, going along the same arcs.
+        """Return how often the rounds between two states will repeat, along the same arcs.
 
-        Between nodes that sink equally fast, each comparison will have the result it had. To a
-        node that sinks faster no arc may lead that was of use, for it would not be again. To a
-        slower one none may lead that is of use, but some day it will be: until then it goes on.
+        Between nodes that decrease equally fast, each comparison keeps its result. An arc to a node
+        that decreases faster must not have been used, since it would not be used again. An arc to a
+        slower node must not be used yet, but it will be eventually: this limits the number of
+        repetitions.
         """
         for node, arcs in enumerate(self._arcs):
-            speed = sunk[node]
+            speed = decreases[node]
             base = now[node]
             for end, cost, _ in arcs:
-                slower = speed - sunk[end]
+                slower = speed - decreases[end]
                 if slower:
                     spare = base + cost - before[end]
                     if spare < max(slower, 0):
                         return 0
                     if slower > 0:
-                        most = min(most, spare // slower)
-        return most
+                        repetitions = min(repetitions, spare // slower)
+        return repetitions

@@ -1,1 +1,1 @@
-"""The subcommands, a module each; what a module offers is its `command`."""
+"""The subcommands: each module defines one as `command`."""

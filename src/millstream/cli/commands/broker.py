@@ -1,4 +1,4 @@
-"""`millstream broker`: a real Kafka broker in the foreground, for development."""
+"""`millstream broker`: a Kafka broker in the foreground, for development."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from types import FrameType
 
 import click
 
-from millstream.cli.output import print_json, say
-from millstream.embedded.broker import EmbeddedKafka
+from millstream.cli.output import print_json, print_message
+from millstream.embedded.embedded_kafka import EmbeddedKafka
 from millstream.embedded.jars import KAFKA_VERSION
 from millstream.errors import EmbeddedKafkaError
 
-#: Kafka's own.
+#: Kafka's default.
 DEFAULT_PORT = 9092
-_LOOK_INTERVAL_S = 0.2
+_POLL_INTERVAL_S = 0.2
 
 
 def _topic(text: str) -> tuple[str, int]:
     name, colon, partitions = text.partition(":")
     if not name or (colon and not (partitions.isdecimal() and int(partitions) > 0)):
         raise click.BadParameter(
-            f"{text!r} is not a topic: give a name, or name:partitions as in clicks:4"
+            f"{text!r} is not a topic: use a name, or name:partitions as in clicks:4"
         )
     return name, int(partitions or 1)
 
@@ -32,7 +32,7 @@ def _property(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise click.BadParameter(
-            f"{text!r} is not a setting: give key=value as in log.retention.ms=60000"
+            f"{text!r} is not a setting: use key=value as in log.retention.ms=60000"
         )
     return key, value
 
@@ -43,14 +43,14 @@ def _property(text: str) -> tuple[str, str]:
     type=click.IntRange(0, 65_535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="Where clients connect; 0 chooses a free one. Further brokers take the next ports.",
+    help="The port for clients; 0 chooses a free one. Further brokers use the next ports.",
 )
 @click.option(
     "--brokers",
     type=click.IntRange(1, 9),
     default=1,
     show_default=True,
-    help="How many brokers the cluster has; with three, each record has three replicas.",
+    help="Number of brokers; with three, each record has three replicas.",
 )
 @click.option(
     "--topic",
@@ -66,7 +66,7 @@ def _property(text: str) -> tuple[str, str]:
     type=_property,
     multiple=True,
     metavar="KEY=VALUE",
-    help="A broker setting by Kafka's name; may be repeated.",
+    help="A broker setting with Kafka's name; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the address as JSON.")
 def command(
@@ -78,8 +78,8 @@ def command(
 ) -> int:
     """Run an Apache Kafka broker until Ctrl-C.
 
-    With --brokers, a cluster of several. It listens on this machine only, and its data go away
-    with it.
+    With --brokers, a cluster of several. Listens on this machine only. The data is deleted at the
+    end.
     """
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -92,10 +92,10 @@ def command(
             else:
                 click.echo(f"bootstrap.servers={kafka.bootstrap_servers}")
             sys.stdout.flush()
-            say(f"Apache Kafka {KAFKA_VERSION} is running; Ctrl-C stops it.")
+            print_message(f"Apache Kafka {KAFKA_VERSION} is running; Ctrl-C stops it.")
             while kafka.is_running:
-                time.sleep(_LOOK_INTERVAL_S)
-            raise EmbeddedKafkaError("The broker ended by itself: it was killed or crashed.")
+                time.sleep(_POLL_INTERVAL_S)
+            raise EmbeddedKafkaError("The broker ended unexpectedly: it was killed or crashed.")
     except KeyboardInterrupt:
         return 0
     finally:

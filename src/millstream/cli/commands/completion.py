@@ -1,4 +1,4 @@
-"""`millstream completion bash`: what lets a shell complete commands and options."""
+"""`millstream completion bash`: the script for shell completion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from click.shell_completion import get_completion_class
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print what lets a shell complete commands.
+    """Print the script for shell completion.
 
     \b
     bash:  eval "$(millstream completion bash)"       in ~/.bashrc

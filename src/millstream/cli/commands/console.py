@@ -1,4 +1,4 @@
-"""`millstream console`: the page of a running application, in a browser."""
+"""`millstream console`: open the console of a running application in a browser."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import click
 
-from millstream.cli.output import FAINT, print_json, say
-from millstream.cli.server import Sought, server_of, server_options
+from millstream.cli.application_server import ServerLocation, find_server, server_options
+from millstream.cli.output import FAINT, print_json, print_message
 
-#: For how long a browser that has to be started first finds the page which sends it on, in seconds.
+#: How long the redirecting file is kept for a browser that must start first, in seconds.
 _STARTS_S: Final = 10.0
 _PAGE: Final = """<!doctype html>
 <meta charset="utf-8">
@@ -29,28 +29,30 @@ _PAGE: Final = """<!doctype html>
 @server_options
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @click.option("--json", "as_json", is_flag=True, help="Only print the address, as JSON.")
-def command(no_browser: bool, as_json: bool, **sought: Any) -> None:
+def command(no_browser: bool, as_json: bool, **options: Any) -> None:
     """Open the console of a running application.
 
-    Prints its address, token included: who has it may ask and change what the console can. The
-    application must be served (server_port, or streams.serve()).
+    Prints its address with the token, which grants access to all functions of the console. The
+    application must run its HTTP server (server_port, or streams.serve()).
     """
-    server = server_of(Sought(**sought))
-    # Whether it answers, and takes the token.
+    server = find_server(ServerLocation(**options))
+    # Checks that the server responds and accepts the token.
     server.get("console", "state")
     if as_json:
         print_json({"url": server.console})
         return
     click.echo(server.console)
     if not no_browser and not _opened(server.console):
-        say("There is no browser here: open the address in one that reaches it.", FAINT)
+        print_message(
+            "No browser was found: open the address in a browser that can reach it.", FAINT
+        )
 
 
 def _opened(address: str) -> bool:
-    """Open an address in a browser; whether there is one.
+    """Open an address in a browser, and return whether there is one.
 
-    By way of a page that only this user can read, gone soon after: the words of a command can be
-    read by all users of the machine while it runs, and the address has the token.
+    Uses a temporary file that only this user can read: command lines are visible to all users of
+    the machine, and the address contains the token.
     """
     with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
         page = Path(folder, "console.html")

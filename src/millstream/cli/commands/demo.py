@@ -1,4 +1,4 @@
-"""`millstream demo`: a broker, an application on Spark, its input and its results, in a minute."""
+"""`millstream demo`: a broker, an application on Spark, its input and its results."""
 
 from __future__ import annotations
 
@@ -11,22 +11,30 @@ from typing import Final
 import click
 
 from millstream.app import KafkaStreams
-from millstream.cli.demo.fetched_spark import go_on_with_spark
-from millstream.cli.demo.shop import ORDERS, REVENUE, Totals, add, orders, revenue
-from millstream.cli.demo.traffic import Reader, Sender
-from millstream.cli.demo.view import Moment, View, view
-from millstream.cli.output import GOOD, print_json, say
-from millstream.cli.project import can_serve
-from millstream.config import StreamsConfig
-from millstream.embedded.broker import EmbeddedKafka
+from millstream.cli.commands.init import has_server_extra
+from millstream.cli.demo.shop import (
+    ORDERS,
+    REVENUE,
+    OrderSender,
+    RevenueReader,
+    Totals,
+    add,
+    orders,
+    revenue,
+)
+from millstream.cli.demo.spark_download import ensure_spark
+from millstream.cli.demo.view import DemoProgress, DemoView, view
+from millstream.cli.output import GOOD, print_json, print_message
+from millstream.config.streams_config import StreamsConfig
+from millstream.embedded.embedded_kafka import EmbeddedKafka
 from millstream.errors import StreamsError
 
 _PARTITIONS: Final = 4
 _RUNNING: Final = timedelta(seconds=90)
-#: What adding up may take beyond the sending.
+#: The time limit for adding up, beyond the time for sending.
 _DEADLINE_S: Final = 120.0
-_LOOK_S: Final = 0.2
-_ORDERS_A_SECOND_LEAST: Final = 1_000
+_POLL_INTERVAL_S: Final = 0.2
+_MIN_ORDERS_PER_S: Final = 1_000
 
 
 @click.command("demo")
@@ -36,33 +44,33 @@ _ORDERS_A_SECOND_LEAST: Final = 1_000
     type=click.IntRange(1),
     default=150_000,
     show_default=True,
-    help="How many are sent.",
+    help="Number of orders to send.",
 )
 @click.option(
     "--threads", type=click.IntRange(1, 8), default=2, show_default=True, help="Stream threads."
 )
-@click.option("--keep", is_flag=True, help="Go on until Ctrl-C, to look at the console.")
-@click.option("--json", "as_json", is_flag=True, help="Show only the result, as JSON.")
+@click.option("--keep", is_flag=True, help="Keep running until Ctrl-C, to use the console.")
+@click.option("--json", "as_json", is_flag=True, help="Only print the result, as JSON.")
 def command(number: int, threads: int, keep: bool, as_json: bool) -> int:
-    """Watch a shop's orders being added up.
+    """Watch an application add up the orders of a shop.
 
     Starts an Apache Kafka broker and a local Spark session, sends orders, shows the revenue of each
-    product as it grows, and compares every total with its own; its console can be opened meanwhile.
-    What it needs is fetched once where it is not installed: Spark, Java, the broker's jars. Leaves
+    product as it grows, and verifies every total. The console of the application is available
+    meanwhile. Missing requirements are downloaded once: Spark, Java, the broker's jars. Leaves
     nothing else behind. The exit code is 1 if a total is wrong.
     """
     if keep and as_json:
-        raise click.UsageError("--keep is for who looks, --json for programs: give one of them.")
+        raise click.UsageError("--keep and --json exclude each other.")
     flags = (("--keep", keep), ("--json", as_json))
     words = ["--orders", str(number), "--threads", str(threads)]
-    go_on_with_spark([*words, *(name for name, is_set in flags if is_set)])
+    ensure_spark([*words, *(name for name, is_set in flags if is_set)])
     placed = list(orders(number))
     expected: dict[str, Totals] = {}
     for _, order in placed:
         product = order["product"]
         expected[product] = add(product, order, expected.get(product, {"orders": 0, "cents": 0}))
     if not as_json:
-        say("Starts an Apache Kafka broker …")
+        print_message("Starting an Apache Kafka broker …")
     with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="millstream-") as folder:
         servers = kafka.bootstrap_servers
         kafka.create_topic(ORDERS, _PARTITIONS)
@@ -75,12 +83,12 @@ def command(number: int, threads: int, keep: bool, as_json: bool) -> int:
             state_dir=folder,
         )
         if not as_json:
-            say("Starts Spark and the stream threads …")
+            print_message("Starting Spark and the stream threads …")
         streams = KafkaStreams(revenue(), config)
-        if not as_json and can_serve():
-            say(f"Its console: {streams.serve(port=0).console}")
-        sender = Sender(servers, placed)
-        with closing(Reader(servers, _PARTITIONS)) as reader, view(quiet=as_json) as shown:
+        if not as_json and has_server_extra():
+            print_message(f"Console: {streams.serve(port=0).console}")
+        sender = OrderSender(servers, placed)
+        with closing(RevenueReader(servers, _PARTITIONS)) as reader, view(quiet=as_json) as shown:
             began = time.monotonic()
             try:
                 streams.start()
@@ -93,35 +101,35 @@ def command(number: int, threads: int, keep: bool, as_json: bool) -> int:
             finally:
                 sender.stop()
                 streams.close()
-        return _verdict(reader.totals, expected, took_s, as_json)
+        return _check_totals(reader.totals, expected, took_s, as_json)
 
 
 def _wait_for_interrupt(streams: KafkaStreams) -> None:
-    say("All is added up. Ctrl-C ends it.")
+    print_message("All orders are added up. Press Ctrl-C to stop.")
     with suppress(KeyboardInterrupt):
         while streams.error is None:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_INTERVAL_S)
 
 
 def _follow(
-    streams: KafkaStreams, sender: Sender, reader: Reader, shown: View, number: int
+    streams: KafkaStreams, sender: OrderSender, reader: RevenueReader, shown: DemoView, number: int
 ) -> None:
-    """Show the totals until they hold all orders, or take too long to."""
+    """Show the totals until they contain all orders, or a timeout expires."""
     began = time.monotonic()
-    deadline = began + _DEADLINE_S + number / _ORDERS_A_SECOND_LEAST
+    deadline = began + _DEADLINE_S + number / _MIN_ORDERS_PER_S
     while reader.orders < number and time.monotonic() < deadline:
         reader.read()
         sender.check()
         if streams.error is not None:
             raise streams.error
-        shown.show(_moment(streams, sender, reader, number, time.monotonic() - began))
-    shown.show(_moment(streams, sender, reader, number, time.monotonic() - began), last=True)
+        shown.show(_progress(streams, sender, reader, number, time.monotonic() - began))
+    shown.show(_progress(streams, sender, reader, number, time.monotonic() - began), last=True)
 
 
-def _moment(
-    streams: KafkaStreams, sender: Sender, reader: Reader, number: int, elapsed_s: float
-) -> Moment:
-    return Moment(
+def _progress(
+    streams: KafkaStreams, sender: OrderSender, reader: RevenueReader, number: int, elapsed_s: float
+) -> DemoProgress:
+    return DemoProgress(
         elapsed_s,
         streams.state.name,
         sender.sent,
@@ -135,10 +143,10 @@ def _moment(
     )
 
 
-def _verdict(
+def _check_totals(
     totals: dict[str, Totals], expected: dict[str, Totals], took_s: float, as_json: bool
 ) -> int:
-    """Compare every total and tell the result."""
+    """Verify every total and print the result."""
     wrong = sorted(
         product
         for product in totals.keys() | expected.keys()
@@ -156,7 +164,8 @@ def _verdict(
             f"{len(wrong)} of {len(expected)} totals are wrong, for example that of {shown}: "
             f"{totals.get(shown)} instead of {expected.get(shown)}."
         )
-    say(
-        f"{number:,} orders, {len(expected)} products: every total is right ({took_s:.0f} s).", GOOD
+    print_message(
+        f"{number:,} orders, {len(expected)} products: every total is correct ({took_s:.0f} s).",
+        GOOD,
     )
     return 0

@@ -1,12 +1,12 @@
-"""`millstream describe app.py`: what a program's topology looks like, without running it."""
+"""`millstream describe app.py`: print a program's topology without running it."""
 
 from __future__ import annotations
 
 import click
 
 from millstream.cli.output import print_json
-from millstream.cli.programs.topologies import found_in, topology_of
-from millstream.tools.facts import facts_of
+from millstream.cli.programs.topologies import load_program, topology_in
+from millstream.tools.topology_facts import facts_of
 
 
 @click.command("describe")
@@ -14,27 +14,25 @@ from millstream.tools.facts import facts_of
 @click.option("--mermaid", is_flag=True, help="As a Mermaid flowchart instead of Kafka's text.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON instead of Kafka's text.")
 @click.option(
-    "--facts",
-    is_flag=True,
-    help="As JSON what outlives the program: topics, stores, formats; for upgrade-check.",
+    "--facts", is_flag=True, help="Topics, stores and formats as JSON, for upgrade-check."
 )
 def command(program: str, mermaid: bool, as_json: bool, facts: bool) -> None:
     """Print the topology of a program.
 
-    Its sub-topologies, nodes, topics and stores, in Kafka Streams' words.
+    Prints its sub-topologies, nodes, topics and stores, in the format of Kafka Streams.
 
-    PROGRAM is the program's file, or its module (shop.orders); NAME is in it the Topology, the
-    StreamsBuilder, or a function without arguments that returns one; by default what is called
-    topology, build or build_topology, or the only one (of functions, those that say
-    `-> Topology`).
+    PROGRAM is the program's file, or its module (shop.orders). NAME is the Topology, the
+    StreamsBuilder, or a function without arguments that returns one; by default the object called
+    topology, build or build_topology, or the only one (or the only function annotated with `->
+    Topology`).
     """
     if mermaid + as_json + facts > 1:
         raise click.UsageError("--mermaid, --json and --facts exclude each other.")
     if facts:
-        found = found_in(program)
+        found = load_program(program)
         click.echo(facts_of(found.topology, found.config).to_json())
         return
-    description = topology_of(program).describe()
+    description = topology_in(program).describe()
     if mermaid:
         click.echo(description.to_mermaid(), nl=False)
     elif as_json:

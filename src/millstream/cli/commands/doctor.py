@@ -1,4 +1,4 @@
-"""`millstream doctor`: is everything here that an application needs, one line for each thing."""
+"""`millstream doctor`: check the requirements on this machine."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from millstream.embedded.jars import (
 )
 from millstream.embedded.java import java_of_spark
 from millstream.errors import ConfigError, EmbeddedKafkaError
-from millstream.kafka.kafka_python_parts import check_kafka_python
+from millstream.kafka.kafka_python_compat import check_kafka_python
 
 _PYTHON = (3, 11)
 _PACKAGES = ("pyspark", "confluent-kafka", "rocksdict", "orjson", "msgspec", "cloudpickle")
 
-#: A finding: whether it is as needed, and the line that says so.
+#: A finding: whether the requirement is met, and a line of text.
 Finding = tuple[bool, str]
 
 
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(as_json: bool) -> int:
-    """Check what Millstream needs on this machine.
+    """Check the requirements on this machine.
 
     The exit code is 1 if something is missing.
     """
-    found = list(findings())
+    results = list(findings())
     if as_json:
-        print_json([{"ok": is_well, "finding": line} for is_well, line in found])
+        print_json([{"ok": is_ok, "finding": line} for is_ok, line in results])
     else:
-        for is_well, line in found:
-            click.echo(f"{'ok      ' if is_well else 'MISSING '}{line}")
-    return 0 if all(is_well for is_well, _ in found) else 1
+        for is_ok, line in results:
+            click.echo(f"{'ok      ' if is_ok else 'MISSING '}{line}")
+    return 0 if all(is_ok for is_ok, _ in results) else 1
 
 
 def findings() -> Iterator[Finding]:
-    """Look at Python, Java, the packages and the broker's jars, in this order."""
+    """Check Python, Java, the packages and the broker's jars, in this order."""
     yield _python()
     yield _checked(_java)
     for package in _PACKAGES:
@@ -55,15 +55,15 @@ def findings() -> Iterator[Finding]:
 
 def _python() -> Finding:
     found = ".".join(str(number) for number in sys.version_info[:3])
-    wanted = ".".join(str(number) for number in _PYTHON)
+    required = ".".join(str(number) for number in _PYTHON)
     if sys.version_info < _PYTHON:
-        return False, f"Python {found} is too old: install Python {wanted} or later."
+        return False, f"Python {found} is too old: install Python {required} or later."
     return True, f"Python {found}"
 
 
-def _checked(look: Callable[[], str]) -> Finding:
+def _checked(check: Callable[[], str]) -> Finding:
     try:
-        return True, look()
+        return True, check()
     except EmbeddedKafkaError as error:
         return False, str(error)
 
@@ -77,12 +77,12 @@ def _package(name: str) -> Finding:
     try:
         return True, f"{name} {version(name)}"
     except PackageNotFoundError:
-        wanted = "'millstream[spark]'" if name == "pyspark" else name
-        return False, f"{name} is not installed: pip install {wanted}"
+        requirement = "'millstream[spark]'" if name == "pyspark" else name
+        return False, f"{name} is not installed: pip install {requirement}"
 
 
 def _kafka_python() -> Finding:
-    """The one package of which more is needed than what it promises."""
+    """Check kafka-python including the internals that Millstream uses."""
     try:
         check_kafka_python()
     except ConfigError as error:
@@ -96,4 +96,4 @@ def _jars() -> str:
     if not damaged_jars(folder, sums):
         return f"Apache Kafka {KAFKA_VERSION}'s broker ({len(sums)} jars in {folder})"
     ivy_jar()
-    return f"Apache Kafka {KAFKA_VERSION}'s broker is fetched into {folder} when first needed"
+    return f"Apache Kafka {KAFKA_VERSION}'s broker will be downloaded to {folder} when needed"

@@ -1,4 +1,4 @@
-"""`millstream query counts alice`: the stores of a running application, asked over HTTP."""
+"""`millstream query counts alice`: query the stores of a running application over HTTP."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from typing import Any, Final
 import click
 import orjson
 
-from millstream.cli.output import Cell, json_text, print_json, print_table, say
-from millstream.cli.server import Server, ServerError, Sought, server_of, server_options
+from millstream.cli.application_server import (
+    ServerClient,
+    ServerError,
+    ServerLocation,
+    find_server,
+    server_options,
+)
+from millstream.cli.output import Cell, json_text, print_json, print_message, print_table
+from millstream.durations import time_ms
 from millstream.errors import ConfigError
-from millstream.tools.times import time_ms
 
 _PAGE: Final = 1_000
 
@@ -22,25 +28,27 @@ _PAGE: Final = 1_000
 @click.argument("store", required=False)
 @click.argument("key", required=False)
 @server_options
-@click.option("--from", "begin", metavar="KEY|TIME", help="First key, or earliest time, included.")
-@click.option("--to", "end", metavar="KEY|TIME", help="Last key, or latest time, included.")
-@click.option("--as-of", metavar="TIME", help="Of a versioned store: the version of that time.")
-@click.option("--descending", is_flag=True, help="The largest key, or the latest, first.")
+@click.option(
+    "--from", "begin", metavar="KEY|TIME", help="The first key or earliest time, inclusive."
+)
+@click.option("--to", "end", metavar="KEY|TIME", help="The last key or latest time, inclusive.")
+@click.option("--as-of", metavar="TIME", help="For versioned stores: the version at this time.")
+@click.option("--descending", is_flag=True, help="Largest key or latest time first.")
 @click.option(
     "--limit",
     type=click.IntRange(0),
     default=100,
     show_default=True,
-    help="Most entries to show; 0 for all.",
+    help="Maximum number of entries; 0 for all.",
 )
 @click.option(
     "--key-as",
     type=click.Choice(["text", "json", "base64"]),
-    help="How keys are written here: as text that the store's serde understands (the default), as "
-    "JSON, or as base64 of their bytes.",
+    help="The format of keys on the command line: text for the store's serde (the default), JSON, "
+    "or base64 of their bytes.",
 )
-@click.option("--stale", is_flag=True, help="Ask copies as well, which may be behind.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON, one line for each entry.")
+@click.option("--stale", is_flag=True, help="Also query standbys, which may lag.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, one line per entry.")
 def command(
     store: str | None,
     key: str | None,
@@ -52,22 +60,22 @@ def command(
     key_as: str | None,
     stale: bool,
     as_json: bool,
-    **sought: Any,
+    **options: Any,
 ) -> int:
-    """Look into the stores of a running application.
+    """Query the stores of a running application.
 
-    Without STORE lists the stores; with STORE alone shows its entries, those of a range of keys or
-    of times if told so; with KEY what it holds of that key. Times are 2026-11-23T04:30:00, in UTC,
-    or milliseconds since the epoch. The exit code is 1 if there is no such key.
+    Without STORE, lists the stores. With STORE, shows its entries, optionally for a range of keys
+    or times. With KEY, shows the entries of that key. Times are 2026-11-23T04:30:00, in UTC, or
+    milliseconds since the epoch. The exit code is 1 if the key does not exist.
     """
-    server = server_of(Sought(**sought))
+    server = find_server(ServerLocation(**options))
     if store is None:
         _list_stores(server, as_json)
         return 0
     form = _form_of(server, store)
     path = _path(form, key)
-    if begin is not None or end is not None:
-        _check_bounds(store, path)
+    if (begin is not None or end is not None) and path[0] in ("keys", "sessions"):
+        raise click.UsageError(f"--from and --to are for ranges of {store}, not for a single key.")
     _check_form(store, form, key, as_of)
     query: dict[str, Any] = {"key_as": key_as, "stale": stale or None}
     if path[0] != "keys":
@@ -80,17 +88,19 @@ def command(
             "limit": min(limit, _PAGE) or _PAGE,
         }
     entries = _entries(server, store, path, query)
-    number = _tell(islice(entries, limit or None), as_json)
+    number = _print_entries(islice(entries, limit or None), as_json)
     if not number:
-        say(f"{store} has nothing there." if key is None else f"{store} has no key {key!r}.")
+        print_message(
+            f"{store} has no such entries." if key is None else f"{store} has no key {key!r}."
+        )
         return 0 if key is None else 1
     if limit and next(entries, None) is not None:
-        say(f"There are more than these {limit}: ask with --limit, or --limit 0 for all.")
+        print_message(f"There are more than {limit} entries: use --limit, or --limit 0 for all.")
     return 0
 
 
-def _tell(entries: Iterator[Mapping[str, Any]], as_json: bool) -> int:
-    """Write the entries, as they come or as a table; how many there were."""
+def _print_entries(entries: Iterator[Mapping[str, Any]], as_json: bool) -> int:
+    """Write the entries one by one or as a table, and return their number."""
     number = 0
     try:
         if as_json:
@@ -107,21 +117,16 @@ def _tell(entries: Iterator[Mapping[str, Any]], as_json: bool) -> int:
     return len(shown)
 
 
-def _check_bounds(store: str, path: Sequence[str]) -> None:
-    if path[0] in ("keys", "sessions"):
-        raise click.UsageError(f"--from and --to are for ranges of {store}, not for one key.")
-
-
 def _check_form(store: str, form: str, key: str | None, as_of: str | None) -> None:
     if as_of is not None and form != "versioned":
-        raise click.UsageError(f"--as-of is for versioned stores, and {store} is a {form} store.")
+        raise click.UsageError(f"--as-of is for versioned stores, but {store} is a {form} store.")
     if form in ("session", "versioned") and key is None:
-        raise click.UsageError(f"{store} is a {form} store: give the KEY to look for.")
+        raise click.UsageError(f"{store} is a {form} store: give a KEY.")
     if form == "buffer":
-        raise click.UsageError(f"{store} is one of the engine's own, which takes no queries.")
+        raise click.UsageError(f"{store} is an internal store, which cannot be queried.")
 
 
-def _list_stores(server: Server, as_json: bool) -> None:
+def _list_stores(server: ServerClient, as_json: bool) -> None:
     stores = server.get("stores")
     if as_json:
         print_json(stores)
@@ -142,18 +147,18 @@ def _list_stores(server: Server, as_json: bool) -> None:
     )
 
 
-def _form_of(server: Server, store: str) -> str:
-    """The form of a store: key-value, window, session, versioned."""
+def _form_of(server: ServerClient, store: str) -> str:
+    """Return the form of a store: key-value, window, session, versioned."""
     stores: Sequence[Mapping[str, Any]] = server.get("stores")
     found = next((each for each in stores if each["name"] == store), None)
     if found is None:
-        names = ", ".join(sorted(str(each["name"]) for each in stores)) or "none at all"
-        raise click.UsageError(f"The application has no store {store!r}; it has {names}.")
+        names = ", ".join(sorted(str(each["name"]) for each in stores)) or "none"
+        raise click.UsageError(f"The application has no store {store!r}. Its stores: {names}.")
     return str(found["form"])
 
 
 def _path(form: str, key: str | None) -> tuple[str, ...]:
-    """Where the entries of a store are, below the store."""
+    """Return the path of the entries below the store."""
     if form == "key-value":
         return ("range",) if key is None else ("keys", key)
     section = {"window": "windows", "session": "sessions", "versioned": "versions"}.get(form, "")
@@ -161,9 +166,9 @@ def _path(form: str, key: str | None) -> tuple[str, ...]:
 
 
 def _entries(
-    server: Server, store: str, path: Sequence[str], query: Mapping[str, Any]
+    server: ServerClient, store: str, path: Sequence[str], query: Mapping[str, Any]
 ) -> Iterator[Mapping[str, Any]]:
-    """What is there, page after page."""
+    """Yield the entries of all pages."""
     cursor: str | None = None
     while True:
         page = server.get("stores", store, *path, cursor=cursor, **query)
@@ -186,7 +191,7 @@ def _time(text: str | None) -> int | None:
 
 
 def _show(entries: Sequence[Mapping[str, Any]]) -> None:
-    """A table of what the entries have in common; what says where they are is left to --json."""
+    """Write a table of the entries, without their location, which --json contains."""
     left_out = {"host", "position", "partition"}
     columns = [
         name

@@ -1,4 +1,4 @@
-"""`millstream reset`: Kafka's application reset tool, dry unless told to do it."""
+"""`millstream reset`: Kafka's application reset tool; a dry run by default."""
 
 from __future__ import annotations
 
@@ -10,22 +10,39 @@ from typing import Any
 
 import click
 
-from millstream.cli.cluster import (
-    Given,
-    application_id_option,
-    asking,
+from millstream.cli.cluster_options import (
+    ClusterOptions,
     cluster_options,
+    connected_admin,
     settings_from,
 )
-from millstream.cli.output import BAD, FAINT, GOOD, WARNING, print_json, print_table, printable, say
-from millstream.cli.programs.topologies import found_in
-from millstream.config import StreamsConfig
+from millstream.cli.output import (
+    BAD,
+    FAINT,
+    GOOD,
+    WARNING,
+    print_json,
+    print_message,
+    print_table,
+    printable,
+)
+from millstream.cli.programs.topologies import load_program
+from millstream.config.streams_config import StreamsConfig
+from millstream.durations import ago_ms, time_ms
 from millstream.errors import ConfigError
 from millstream.kafka.cluster.group_admin import GroupAdmin
-from millstream.tools.reset.plan import ResetPlan, execute, plan_reset, refusal
-from millstream.tools.reset.targets import EARLIEST, LATEST, Target, read_plan
-from millstream.tools.reset.wanted import Wanted, wanted_of
-from millstream.tools.times import ago_ms, time_ms
+from millstream.tools.application_reset import (
+    EARLIEST,
+    LATEST,
+    OffsetTarget,
+    ResetPlan,
+    ResetRequest,
+    execute,
+    plan_reset,
+    read_plan,
+    refusal,
+    reset_request,
+)
 from millstream.topology.physical.topology import Topology
 
 _TARGETS = (
@@ -45,114 +62,113 @@ def _listed(text: str) -> tuple[str, ...]:
 
 @click.command("reset")
 @click.argument("program", metavar="[PROGRAM[:NAME]]", type=click.Path(), required=False)
-@application_id_option
 @cluster_options
 @click.option(
     "--input-topics",
     type=_listed,
     metavar="TOPIC,…",
-    help="Topics to read anew; by default those that the program reads and does not write.",
+    help="Topics to read again; by default those that the program reads and does not write.",
 )
 @click.option(
     "--intermediate-topics",
     type=_listed,
     metavar="TOPIC,…",
-    help="Topics whose present content is skipped; by default those of others that the program "
-    "reads and writes.",
+    help="Topics whose current content is skipped; by default those that the program reads and "
+    "writes, except internal ones.",
 )
 @click.option(
     "--internal-topics",
     type=_listed,
     metavar="TOPIC,…",
-    help="Delete only these of the internal topics; also those that the program does not have any "
-    "more.",
+    help="Delete only these internal topics. May include topics of older versions of the program.",
 )
-@click.option("--to-earliest", is_flag=True, help="Read from the beginning: the default.")
-@click.option("--to-latest", is_flag=True, help="Read only what comes from now on.")
+@click.option("--to-earliest", is_flag=True, help="Read from the beginning (the default).")
+@click.option("--to-latest", is_flag=True, help="Read new records only.")
 @click.option("--to-offset", type=click.IntRange(0), metavar="N", help="Read from an offset.")
 @click.option(
     "--to-datetime",
     metavar="TIME",
-    help="Read from a time, as 2026-11-23T04:30:00.000: UTC unless it has a zone.",
+    help="Read from a time such as 2026-11-23T04:30:00.000, UTC unless it has a zone.",
 )
-@click.option("--by-duration", metavar="PnDTnHnMnS", help="Read from so long before now.")
+@click.option("--by-duration", metavar="PnDTnHnMnS", help="Read from a duration before now.")
 @click.option(
     "--shift-by",
     type=int,
     metavar="N",
-    help="Read from so many records after, or before (-N), what is committed.",
+    help="Read from N records after the committed offset, or before it (-N).",
 )
 @click.option(
     "--from-file",
     type=click.Path(exists=True, dir_okay=False),
-    help="Read from the offsets of a file with lines TOPIC,PARTITION,OFFSET.",
+    help="Read from the offsets in a file with lines TOPIC,PARTITION,OFFSET.",
 )
-@click.option("--keep-state", is_flag=True, help="Leave the local state on this machine alone.")
-@click.option("--execute", "really", is_flag=True, help="Do it, instead of showing it.")
-@click.option("--dry-run", is_flag=True, help="Show it: the default.")
-@click.option("--force", is_flag=True, help="Put members out of the group that are left over.")
+@click.option("--keep-state", is_flag=True, help="Keep the local state on this machine.")
+@click.option(
+    "--execute", "confirmed", is_flag=True, help="Make the changes instead of only showing them."
+)
+@click.option("--dry-run", is_flag=True, help="Only show the changes (the default).")
+@click.option("--force", is_flag=True, help="Remove leftover members from the group.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(
     program: str | None,
-    application_id: str | None,
-    bootstrap_servers: str | None,
-    config_file: str | None,
+    cluster: ClusterOptions,
     input_topics: tuple[str, ...] | None,
     intermediate_topics: tuple[str, ...] | None,
     internal_topics: tuple[str, ...] | None,
     keep_state: bool,
-    really: bool,
+    confirmed: bool,
     dry_run: bool,
     force: bool,
     as_json: bool,
     **chosen: Any,
 ) -> int:
-    """Let an application begin anew, as Kafka's reset tool does.
+    """Reset an application, like Kafka's reset tool.
 
-    Sets the offsets of its input topics, skips what is in its intermediate topics, and deletes its
-    internal topics and its local state on this machine. Shows what it would do, and does it with
-    --execute. All instances must be stopped: it refuses while members are in the group. What other
-    machines have in their state directories has to be deleted there (clean_up()).
+    Sets the offsets of its input topics, skips the content of its intermediate topics, and deletes
+    its internal topics and its local state on this machine. Only shows the changes unless --execute
+    is given. All instances must be stopped: the reset is refused while the group has members.
+    Delete the state directories on other machines separately (clean_up()).
 
-    With PROGRAM, topics, application id and cluster are those of the program; without it, say
+    With PROGRAM, the topics, application id and cluster are those of the program. Without it, give
     --application-id, --bootstrap-servers and --input-topics. The exit code is 1 if a topic does not
     exist.
     """
-    if really and dry_run:
+    if confirmed and dry_run:
         raise click.UsageError("--execute and --dry-run exclude each other.")
     target = _target(chosen)
-    given = Given(bootstrap_servers, config_file, application_id)
     topology: Topology | None = None
     known: StreamsConfig | None = None
     if program is not None:
-        _, topology, known = found_in(program)
-    config = settings_from(given, known)
-    with asking(GroupAdmin, config) as admin:
+        _, topology, known = load_program(program)
+    config = settings_from(cluster, known)
+    with connected_admin(GroupAdmin, config) as admin:
         if topology is None:
-            wanted = Wanted(input_topics or (), intermediate_topics or (), target, internal_topics)
+            request = ResetRequest(
+                input_topics or (), intermediate_topics or (), target, internal_topics
+            )
         else:
-            wanted = wanted_of(
+            request = reset_request(
                 topology,
                 config,
                 admin.topics_matching,
                 target,
                 inputs=input_topics,
-                passed=intermediate_topics,
+                intermediate=intermediate_topics,
                 internal=internal_topics,
             )
-        # Without the program's settings nobody knows where its state is.
+        # The state directory is only known from the program's settings.
         with_state = known is not None and not keep_state
-        plan = plan_reset(admin, config, replace(wanted, with_state=with_state))
-        if really:
+        plan = plan_reset(admin, config, replace(request, with_state=with_state))
+        if confirmed:
             execute(admin, config, plan, force=force)
-    _show(plan, as_json, done=really)
-    if not really and plan.members and not force:
+    _show(plan, as_json, done=confirmed)
+    if not confirmed and plan.members and not force:
         raise refusal(plan)
     return 1 if plan.not_found else 0
 
 
-def _target(chosen: dict[str, Any]) -> Target:
-    """What the options say of where to read on; earliest if they say nothing."""
+def _target(chosen: dict[str, Any]) -> OffsetTarget:
+    """Return the target of the options; earliest by default."""
     given = [name for name in _TARGETS if chosen[name] not in (None, False)]
     if len(given) > 1:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
@@ -162,23 +178,23 @@ def _target(chosen: dict[str, Any]) -> Target:
             case ["to_latest"]:
                 return LATEST
             case ["to_offset"]:
-                return Target("offset", chosen["to_offset"])
+                return OffsetTarget("offset", chosen["to_offset"])
             case ["shift_by"]:
-                return Target("shift", chosen["shift_by"])
+                return OffsetTarget("shift", chosen["shift_by"])
             case ["to_datetime"]:
                 return _from_time(time_ms(chosen["to_datetime"]))
             case ["by_duration"]:
                 return _from_time(ago_ms(chosen["by_duration"], int(time.time() * 1_000)))
             case ["from_file"]:
-                return Target("file", plan=read_plan(Path(chosen["from_file"])))
+                return OffsetTarget("file", plan=read_plan(Path(chosen["from_file"])))
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     return EARLIEST
 
 
-def _from_time(since_ms: int) -> Target:
-    """Kafka takes negative times for something else, as the end; and no record has one."""
-    return Target("time", max(0, since_ms))
+def _from_time(since_ms: int) -> OffsetTarget:
+    """Return a target time of at least 0: negative times have a special meaning in Kafka."""
+    return OffsetTarget("time", max(0, since_ms))
 
 
 def _show(plan: ResetPlan, as_json: bool, *, done: bool) -> None:
@@ -203,26 +219,29 @@ def _show(plan: ResetPlan, as_json: bool, *, done: bool) -> None:
         )
     _list("Internal topics " + ("deleted" if done else "to be deleted"), plan.deleted)
     for topic, owner in plan.kept.items():
-        say(f"{topic} is kept: it seems to be of application {owner}", WARNING)
+        print_message(f"{topic} is kept: it seems to belong to application {owner}", WARNING)
     for topic in plan.unknown:
-        say(
-            f"{topic} is kept: it is called like an internal topic, and the program has none of "
-            "this name. If it is one of an older version, name it with --internal-topics",
+        print_message(
+            f"{topic} is kept: it is named like an internal topic, but the program has no such "
+            "topic. If it belongs to an older version, add it with --internal-topics",
             WARNING,
         )
     if plan.state is not None:
         _list("Local state " + ("deleted" if done else "to be deleted"), [str(plan.state)])
     if plan.checkpoints is not None:
-        what = "Checkpoints of DataFrame functions "
-        _list(what + ("deleted" if done else "to be deleted"), [str(plan.checkpoints)])
+        title = "Checkpoints of DataFrame functions "
+        _list(title + ("deleted" if done else "to be deleted"), [str(plan.checkpoints)])
     for topic in plan.not_found:
-        say(f"there is no topic {topic}", BAD)
+        print_message(f"topic {topic} does not exist", BAD)
     if not (plan.offsets or plan.deleted or plan.state or plan.checkpoints):
-        say(f"There is nothing of application {plan.application_id} to reset: is that its id?")
+        print_message(f"Nothing to reset for application {plan.application_id}. Check its id.")
     elif done:
-        say("Done. Delete the state directories on other machines before you start again.", GOOD)
+        print_message(
+            "Done. Delete the state directories on other machines before you restart anything.",
+            GOOD,
+        )
     else:
-        say("Nothing was changed. Add --execute to do it.", FAINT)
+        print_message("Nothing was changed. Add --execute to make the changes.", FAINT)
 
 
 def _list(title: str, lines: Collection[str]) -> None:

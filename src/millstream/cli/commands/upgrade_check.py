@@ -1,4 +1,4 @@
-"""`millstream upgrade-check old.py new.py`: what a new version of a program finds again."""
+"""`millstream upgrade-check old.py new.py`: what a new version of a program would break."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Final
 
 import click
 
-from millstream.cli.cluster import (
-    Given,
-    application_id_option,
-    asking,
+from millstream.cli.cluster_options import (
+    ClusterOptions,
     cluster_options,
+    connected_admin,
     settings_from,
 )
 from millstream.cli.output import (
@@ -23,56 +22,54 @@ from millstream.cli.output import (
     WARNING,
     console,
     print_json,
-    say,
+    print_message,
     styled,
 )
-from millstream.cli.programs.elsewhere import facts_elsewhere
+from millstream.cli.programs.facts_subprocess import facts_in_subprocess
 from millstream.kafka.cluster.admin import ClusterAdmin
-from millstream.tools.facts import TopologyFacts
-from millstream.tools.upgrade.compare import Comparison, compare
-from millstream.tools.upgrade.findings import Finding, Level
+from millstream.tools.topology_facts import TopologyFacts
+from millstream.tools.upgrade.compare import UpgradeComparison, compare
+from millstream.tools.upgrade.findings import FindingLevel, UpgradeFinding
 
 _WIDTH: Final = 100
 _INDENT: Final = 9
 _STYLES: Final = {
-    Level.STAYS: GOOD,
-    Level.CHANGES: WARNING,
-    Level.UNKNOWN: WARNING,
-    Level.BREAKS: BAD,
+    FindingLevel.STAYS: GOOD,
+    FindingLevel.CHANGES: WARNING,
+    FindingLevel.UNKNOWN: WARNING,
+    FindingLevel.BREAKS: BAD,
 }
 
 
 @click.command("upgrade-check")
 @click.argument("old", metavar="OLD[:NAME]", type=click.Path())
 @click.argument("new", metavar="NEW[:NAME]", type=click.Path())
-@application_id_option
 @cluster_options
-@click.option("--all", "everything", is_flag=True, help="Show what stays as it is as well.")
+@click.option("--all", "everything", is_flag=True, help="Also show what stays the same.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(
     old: str,
     new: str,
-    application_id: str | None,
-    bootstrap_servers: str | None,
-    config_file: str | None,
+    cluster: ClusterOptions,
     everything: bool,
     as_json: bool,
 ) -> int:
-    """Say what a new version of a program would break.
+    """Show what a new version of a program would break.
 
     Compares two versions: which stores, topics and partition counts stay, which change, which
-    break, and what to do. State and topics are found again by their names only, and bytes do not
-    tell what wrote them. OLD and NEW are programs, in whatever folders, or files that
-    `millstream describe --facts` has written. With --bootstrap-servers the topics of the cluster
-    are looked at, too. The exit code is 1 if something breaks.
+    break, and what to do. State and topics are found only by their names, and their bytes do not
+    identify the serde that wrote them. OLD and NEW are programs, in any folders, or files written
+    by `millstream describe --facts`. With --bootstrap-servers, also checks the topics of the
+    cluster. The exit code is 1 if something breaks.
     """
     before, after = _facts(old), _facts(new)
-    given = Given(bootstrap_servers, config_file, application_id)
     counts, named = None, None
-    if not given.is_empty:
-        config = settings_from(given, None, otherwise=after.application_id or before.application_id)
+    if not cluster.is_empty:
+        config = settings_from(
+            cluster, None, default_application_id=after.application_id or before.application_id
+        )
         named = config.application_id
-        with asking(ClusterAdmin, config) as admin:
+        with connected_admin(ClusterAdmin, config) as admin:
             counts = admin.partition_counts(admin.topics_matching(".*"))
     comparison = compare(before, after, counts, named)
     if as_json:
@@ -83,36 +80,43 @@ def command(
 
 
 def _facts(program: str) -> TopologyFacts:
-    """The facts of a program, or those of a file."""
+    """Return the facts of a program or of a file."""
     path = Path(program)
     if path.suffix == ".json" and path.is_file():
         return TopologyFacts.from_json(path.read_bytes(), program)
-    return facts_elsewhere(program)
+    return facts_in_subprocess(program)
 
 
-def _show(comparison: Comparison, everything: bool) -> None:
+def _show(comparison: UpgradeComparison, everything: bool) -> None:
     for finding in comparison.findings:
-        if everything or finding.level is not Level.STAYS:
-            _tell(finding)
+        if everything or finding.level is not FindingLevel.STAYS:
+            _print_finding(finding)
     counted = Counter(each.level for each in comparison.findings)
-    say(", ".join(f"{counted[level]} {_verb(level, counted[level])}" for level in Level), FAINT)
+    print_message(
+        ", ".join(f"{counted[level]} {_verb(level, counted[level])}" for level in FindingLevel),
+        FAINT,
+    )
     if comparison.breaks:
-        say("Do not start the new version before that is settled.", BAD)
+        print_message("Do not start the new version before these problems are solved.", BAD)
         return
     if not comparison.is_sure:
-        say("What is unknown was not compared: look at it before the new version starts.", WARNING)
-    if comparison.may_roll:
-        say("The new version may replace the old one instance by instance.", GOOD)
+        print_message(
+            "Unknown items were not compared: check them before you start the new version.", WARNING
+        )
+    if comparison.can_roll:
+        print_message(
+            "The new version can replace the old one instance by instance (rolling upgrade).", GOOD
+        )
     else:
-        say(
-            "Close all instances of the old version before the first of the new one starts: their "
-            "topologies differ, and a group has one.",
+        print_message(
+            "Close all instances of the old version before you start the new one: their topologies "
+            "differ, and all members of a group must have the same topology.",
             WARNING,
         )
 
 
-def _tell(finding: Finding) -> None:
-    """A finding in a few lines: which, what, and what to do."""
+def _print_finding(finding: UpgradeFinding) -> None:
+    """Write a finding in a few lines: the object, the difference, and the remedy."""
     head = styled(f"{finding.level.value:<{_INDENT}}", _STYLES[finding.level])
     head.append(f"{finding.kind} {finding.name}", "bold")
     lines = [head]
@@ -125,14 +129,14 @@ def _tell(finding: Finding) -> None:
         target.print(line, soft_wrap=True)
 
 
-def _verb(level: Level, number: int) -> str:
+def _verb(level: FindingLevel, number: int) -> str:
     return level.value if number == 1 else level.value.removesuffix("s")
 
 
-def _document(comparison: Comparison) -> dict[str, object]:
+def _document(comparison: UpgradeComparison) -> dict[str, object]:
     return {
         "breaks": comparison.breaks,
         "sure": comparison.is_sure,
-        "rolling": comparison.may_roll and not comparison.breaks,
+        "rolling": comparison.can_roll and not comparison.breaks,
         "findings": [{**each._asdict(), "level": each.level.value} for each in comparison.findings],
     }

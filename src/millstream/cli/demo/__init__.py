@@ -1,1 +1,1 @@
-"""What `millstream demo` shows: a shop's orders, added up while they come, and checked."""
+"""The parts of `millstream demo`: a shop's orders, added up as they arrive, and verified."""

@@ -1,11 +1,15 @@
-"""The demo's application: orders in, the revenue of each product out."""
+"""The application of the demo, which computes revenue by product, with its input and output."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from millstream.errors import StreamsError
 from millstream.serdes import JSON, STRING
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.options.materialized import Materialized
@@ -35,7 +39,7 @@ Totals = dict[str, int]
 
 
 def revenue() -> Topology:
-    """Orders by customer in; of each product how many orders and how many cents, newest, out."""
+    """Build the topology, which adds up orders, keyed by customer, into totals by product."""
     builder = StreamsBuilder()
     store = Materialized("revenue-by-product", key=STRING, value=JSON)
     (
@@ -49,7 +53,7 @@ def revenue() -> Topology:
 
 
 def add(product: str, order: Order, totals: Totals) -> Totals:
-    """The totals of a product with one more order."""
+    """Return the totals of a product, with one more order added."""
     return {
         "orders": totals["orders"] + 1,
         "cents": totals["cents"] + order["quantity"] * order["price"],
@@ -57,19 +61,112 @@ def add(product: str, order: Order, totals: Totals) -> Totals:
 
 
 def orders(number: int, seed: int = 42) -> Iterator[tuple[str, Order]]:
-    """So many orders with the customers who placed them, the same each time."""
-    chance = random.Random(seed)
+    """Generate reproducible pairs of customer and order."""
+    rng = random.Random(seed)
     products = list(PRODUCTS)
-    # Some are bought more often than others.
-    weights = [1 / (1 + place) for place in range(len(products))]
+    # Some products are bought more often than others.
+    weights = [1 / (1 + rank) for rank in range(len(products))]
     for _ in range(number):
-        (product,) = chance.choices(products, weights)
-        customer = f"customer-{chance.randrange(1_000)}"
+        (product,) = rng.choices(products, weights)
+        customer = f"customer-{rng.randrange(1_000)}"
         yield (
             customer,
-            {
-                "product": product,
-                "quantity": chance.randint(1, 5),
-                "price": PRODUCTS[product],
-            },
+            {"product": product, "quantity": rng.randint(1, 5), "price": PRODUCTS[product]},
         )
+
+
+#: Orders sent per second: slow enough to watch the totals grow.
+_RATE: Final = 10_000
+_STEP_S: Final = 0.05
+
+
+class OrderSender:
+    """Sends orders on its own thread."""
+
+    def __init__(self, servers: str, orders: Sequence[tuple[str, Order]]) -> None:
+        self.sent = 0
+        self._orders = orders
+        self._failure: KafkaError | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="demo-sender", daemon=True)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "log_level": 0,
+            }
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread, even if not all orders have been sent."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(30)
+        # Otherwise the producer would log a lost connection when the broker stops.
+        del self._producer
+
+    def check(self) -> None:
+        """Raise StreamsError if an order could not be delivered."""
+        if self._failure is not None:
+            raise StreamsError(f"An order could not be sent: {self._failure.str()}")
+
+    def _run(self) -> None:
+        size = round(_RATE * _STEP_S)
+        for start in range(0, len(self._orders), size):
+            for customer, order in self._orders[start : start + size]:
+                self._producer.produce(
+                    ORDERS,
+                    JSON.serialize(ORDERS, order),
+                    STRING.serialize(ORDERS, customer),
+                    on_delivery=self._delivered,
+                )
+            # Also waits for the deliveries, so that the queue never contains more than one step.
+            self._producer.flush(10)
+            self.sent = min(start + size, len(self._orders))
+            if self._stopping.wait(_STEP_S):
+                return
+
+    def _delivered(self, error: KafkaError | None, _: Any) -> None:
+        if error is not None:
+            self._failure = error
+
+
+class RevenueReader:
+    """Reads the latest totals of each product from the output topic."""
+
+    def __init__(self, servers: str, partitions: int) -> None:
+        self.totals: dict[str, Totals] = {}
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "millstream-demo-reader",
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
+        )
+        self._consumer.assign([TopicPartition(REVENUE, number, 0) for number in range(partitions)])
+
+    @property
+    def orders(self) -> int:
+        """The number of orders that are included in the totals."""
+        return sum(each["orders"] for each in self.totals.values())
+
+    def read(self) -> None:
+        """Read new records; wait briefly if there are none."""
+        for record in self._consumer.consume(5_000, 0.1):
+            error = record.error()
+            if error is not None:
+                raise KafkaException(error)
+            product = STRING.deserialize(REVENUE, record.key())
+            totals = JSON.deserialize(REVENUE, record.value())
+            assert product is not None
+            assert totals is not None
+            self.totals[product] = totals
+
+    def close(self) -> None:
+        self._consumer.close()

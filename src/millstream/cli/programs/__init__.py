@@ -1,1 +1,1 @@
-"""Users' programs: loading them without running them, and finding in them what a command needs."""
+"""Users' programs: loading them without running them, and finding objects in them."""

@@ -1,4 +1,4 @@
-"""A user's program as a module: found by its path or its dotted name, loaded, not run."""
+"""A user's program, by path or dotted name: loaded as a module, or the command that runs it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
@@ -17,38 +17,37 @@ from millstream.errors import StreamsError
 
 
 class Program(NamedTuple):
-    """A user's program: how the user calls it, its file, and the name of a thing in it."""
+    """A user's program: its reference on the command line, its file, and an object's name."""
 
-    called: str
+    reference: str
     file: Path
     name: str | None
 
     def __str__(self) -> str:
-        return self.called
+        return self.reference
 
     @property
     def is_module(self) -> bool:
-        """Whether it is the name of a module, and not the path of a file."""
-        return is_module(self.called)
+        return is_module(self.reference)
 
 
-def program_of(text: str) -> Program:
-    """The program that a word of the command line means: PROGRAM, or PROGRAM:NAME."""
-    called, name = _split(text)
-    file = Path(*called.split(".")).with_suffix(".py") if is_module(called) else Path(called)
-    return Program(called, file, name)
+def parse_program(text: str) -> Program:
+    """Parse a program on the command line: PROGRAM, or PROGRAM:NAME."""
+    reference, name = _split(text)
+    file = (
+        Path(*reference.split(".")).with_suffix(".py") if is_module(reference) else Path(reference)
+    )
+    return Program(reference, file, name)
 
 
 @contextmanager
 def loaded(program: Program) -> Iterator[tuple[Program, ModuleType]]:
-    """Load a program like a module; meanwhile it may import its neighbours, as when it is run.
+    """Load a program like a module, with its folder on the import path meanwhile.
 
-    What stands under `if __name__ == "__main__":` is not run.
-
-    Raises:
-        StreamsError: there is no such file or module, or it fails while it is loaded.
+    Code under `if __name__ == "__main__":` does not run. Raises StreamsError if the file or module
+    does not exist, or fails while it is loaded.
     """
-    with importable(Path.cwd() if program.is_module else program.file.parent):
+    with on_import_path(Path.cwd() if program.is_module else program.file.parent):
         if program.is_module:
             module = _imported(program)
             yield program._replace(file=Path(str(module.__file__))), module
@@ -58,24 +57,20 @@ def loaded(program: Program) -> Iterator[tuple[Program, ModuleType]]:
 
 @contextmanager
 def loaded_quietly(program: Program) -> Iterator[tuple[Program, ModuleType]]:
-    """The same, and meanwhile what it prints goes to stderr: stdout is the command's.
-
-    Raises:
-        StreamsError: as `loaded`.
-    """
+    """Load a program and redirect its output to stderr, because stdout belongs to the command."""
     with redirect_stdout(sys.stderr), loaded(program) as found:
         yield found
 
 
-def is_module(called: str) -> bool:
-    """Whether a program is called by the name of a module, and not by the path of a file."""
-    if Path(called).is_file() or called.endswith(".py"):
+def is_module(reference: str) -> bool:
+    """Return whether a reference is the name of a module, not the path of a file."""
+    if Path(reference).is_file() or reference.endswith(".py"):
         return False
-    return all(part.isidentifier() for part in called.split("."))
+    return all(part.isidentifier() for part in reference.split("."))
 
 
-def fail(what: str, program: Program, error: Exception) -> NoReturn:
-    """Tell the program's own error by the innermost line of the program's file."""
+def raise_program_error(failure: str, program: Program, error: Exception) -> NoReturn:
+    """Raise an error of a program with the innermost line in the program's file."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
@@ -84,30 +79,26 @@ def fail(what: str, program: Program, error: Exception) -> NoReturn:
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     where = "" if line is None else f" (line {line})"
     hint = package_hint(program) if "attempted relative import" in str(error) else ""
-    raise StreamsError(f"{what}{where}: {type(error).__name__}: {error}{hint}") from error
+    raise StreamsError(f"{failure}{where}: {type(error).__name__}: {error}{hint}") from error
 
 
 def package_error(package: Path) -> StreamsError | None:
-    """The error for a package in place of a program, which names the module to give instead.
+    """Return the error for a package in place of a program, naming the module to use.
 
-    Args:
-        package: the folder of the package, or any other path.
-
-    Returns:
-        None for a path that is no package with a `__main__.py`, and for a package whose
-        `__init__.py` has code: that may be the program.
+    None for a path that is not a package with a `__main__.py`, and for a package whose
+    `__init__.py` has code: that may be the program.
     """
     if not (package / "__main__.py").is_file() or _has_code(package / "__init__.py"):
         return None
     folder, name = package.resolve().parent, f"{package.resolve().name}.__main__"
     return StreamsError(
-        f"{package} is a package without a program of its own. In the folder {folder}, give "
+        f"{package} is a package without its own program. In the folder {folder}, use "
         f"{name} instead."
     )
 
 
 def package_hint(program: Program) -> str:
-    """The sentence that names the module of a file in a package; empty outside of packages."""
+    """Return a sentence with the module name of a file in a package; empty outside of packages."""
     file = program.file.resolve()
     folder, parts = file.parent, [file.stem]
     while (folder / "__init__.py").is_file():
@@ -116,11 +107,11 @@ def package_hint(program: Program) -> str:
     if len(parts) == 1:
         return ""
     name = ".".join(parts) + (f":{program.name}" if program.name else "")
-    return f". The file is a module of a package: in the folder {folder}, give {name} instead."
+    return f". The file is a module of a package: in the folder {folder}, use {name} instead."
 
 
 def _has_code(file: Path) -> bool:
-    """Whether a file has statements other than docstrings and dunder names."""
+    """Return whether a file has statements other than docstrings and dunder names."""
     if not file.is_file():
         return False
     try:
@@ -139,16 +130,16 @@ def _is_description(statement: ast.stmt) -> bool:
 
 
 def _split(text: str) -> tuple[str, str | None]:
-    called, colon, name = text.rpartition(":")
-    # What follows the colon of a drive letter is no name.
+    reference, colon, name = text.rpartition(":")
+    # The part after the colon of a drive letter is not a name.
     if colon and name.isidentifier() and not Path(text).exists():
-        return called, name
+        return reference, name
     return text, None
 
 
 @contextmanager
-def importable(folder: Path) -> Iterator[None]:
-    """Let the program import its neighbours, as `python app.py` does."""
+def on_import_path(folder: Path) -> Iterator[None]:
+    """Add a folder to the import path meanwhile, as `python app.py` does."""
     entry = str(folder.resolve())
     sys.path.insert(0, entry)
     try:
@@ -157,80 +148,149 @@ def importable(folder: Path) -> Iterator[None]:
         sys.path.remove(entry)
 
 
+def _no_file(what: str) -> StreamsError:
+    advice = "Use the path of the program's file, or its name as a module: shop.orders"
+    return StreamsError(f"There is no file {what} {advice}")
+
+
 def _executed(program: Program) -> ModuleType:
     path = program.file
     if not path.is_file():
         if (package := package_error(path)) is not None:
             raise package
         hint = " It is a directory." if path.is_dir() else ""
-        raise StreamsError(
-            f"There is no file {path}.{hint} Give the path of the program's file, or its name as a "
-            "module: shop.orders"
-        )
-    # A name of its own: a program called json.py must not take the place of another module.
+        raise _no_file(f"{path}.{hint}")
+    # A separate name: a program called json.py must not replace another module.
     name = f"_described_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise StreamsError(f"{path} is not a Python file: its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
-    # Before it runs: dataclasses and pickling look their module up by its name.
+    # Before the module runs: dataclasses and pickle look up modules by name.
     sys.modules[name] = module
-    with _telling(program):
+    with _load_errors(program):
         spec.loader.exec_module(module)
     return module
 
 
 def _imported(program: Program) -> ModuleType:
-    name = program.called
+    name = program.reference
     if (package := package_error(Path(*name.split(".")))) is not None:
         raise package
     importlib.invalidate_caches()
-    with importing(program):
+    with import_errors(program):
         module = importlib.import_module(name)
     if getattr(module, "__file__", None) is None:
-        raise StreamsError(
-            f"There is no file {name}. It is a directory. Give the path of the program's file, or "
-            "its name as a module: shop.orders"
-        )
+        raise _no_file(f"{name}. It is a directory.")
     return module
 
 
 @contextmanager
-def importing(program: Program) -> Iterator[None]:
-    """Tell what goes wrong while a module, or a package that it is in, is imported.
+def import_errors(program: Program) -> Iterator[None]:
+    """Convert errors while a module or its packages are imported.
 
-    Raises:
-        StreamsError: there is no such module, or it fails while it is loaded.
+    Raises StreamsError if the module does not exist, or fails while it is loaded.
     """
-    with _telling(program):
+    with _load_errors(program):
         try:
             yield
         except ModuleNotFoundError as error:
-            # A module that the program itself misses is the program's failure.
+            # A missing import of the program itself is an error of the program.
             if error.name is None or not f"{program}.".startswith(f"{error.name}."):
                 raise
-            raise no_module(program, f": {error}") from error
+            raise module_not_found(program, f": {error}") from error
 
 
-def no_module(program: Program, why: str = "") -> StreamsError:
-    """What is said where a program is called like a module, and there is none."""
+def module_not_found(program: Program, why: str = "") -> StreamsError:
     return StreamsError(
-        f"There is no file and no module {program}{why}. Give the path of the program's file, or "
-        "run this where the module can be imported."
+        f"There is no file and no module {program}{why}. Use the path of the program's file, or "
+        "run the command where the module can be imported."
     )
 
 
 @contextmanager
-def _telling(program: Program) -> Iterator[None]:
-    """Tell what goes wrong while a program is loaded."""
+def _load_errors(program: Program) -> Iterator[None]:
     try:
         yield
     except StreamsError:
         raise
     except SystemExit as error:
         raise StreamsError(
-            f"{program} ended the process while it was loaded (exit code {error.code}). Put what "
-            'runs the program under `if __name__ == "__main__":`.'
+            f"{program} ended the process while it was loaded (exit code {error.code}). Put the "
+            'code that runs the program under `if __name__ == "__main__":`.'
         ) from error
     except Exception as error:
-        fail(f"{program} could not be loaded", program, error)
+        raise_program_error(f"{program} could not be loaded", program, error)
+
+
+def is_script(program: str) -> bool:
+    """Return whether a program has `if __name__ == "__main__":`. Raises as `source_of`."""
+    named = parse_program(program)
+    return named.name is None and any(map(_is_main, _tree(source_of(program)).body))
+
+
+def source_of(program: str) -> Path:
+    """Return the file of a program.
+
+    Raises StreamsError if there is no such file or module, or importing its package fails.
+    """
+    named = parse_program(program)
+    package = Path(*named.reference.split(".")) if named.is_module else named.file
+    if (error := package_error(package)) is not None:
+        raise error
+    if not named.is_module:
+        if not named.file.is_file():
+            raise _no_file(f"{named.file}.")
+        return named.file
+    # Finding a module imports its packages.
+    with on_import_path(Path.cwd()), import_errors(named):
+        found = importlib.util.find_spec(named.reference)
+    if found is None or found.origin is None or not Path(found.origin).is_file():
+        raise module_not_found(named)
+    return Path(found.origin)
+
+
+def command_for(program: str, arguments: Sequence[str]) -> list[str]:
+    """Return the command that runs a program in its own process.
+
+    Raises StreamsError if there is no such program, or it has arguments but no main part.
+    """
+    named = parse_program(program)
+    if not named.is_module and _imports_relatively(source_of(program)):
+        raise StreamsError(
+            f"{program} has relative imports, which do not work in a file that is run by its path"
+            f"{package_hint(named) or '.'}"
+        )
+    if is_script(program):
+        how = ["-m", named.reference] if named.is_module else [str(named.file)]
+        return [sys.executable, *how, *arguments]
+    if arguments:
+        raise StreamsError(
+            f"{program} takes no arguments ({' '.join(arguments)}): it has no "
+            '`if __name__ == "__main__":`.'
+        )
+    return [sys.executable, "-m", "millstream", "run", program]
+
+
+def _tree(file: Path) -> ast.Module:
+    try:
+        return ast.parse(file.read_bytes(), str(file))
+    except (SyntaxError, ValueError):
+        # Python reports the error better when it runs the file.
+        return ast.parse('if __name__ == "__main__": ...')
+
+
+def _imports_relatively(file: Path) -> bool:
+    """Return whether a file has a relative import that is always executed.
+
+    Excludes those in functions, under `if TYPE_CHECKING:` or in a `try`.
+    """
+    statements = _tree(file).body
+    return any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in statements)
+
+
+def _is_main(statement: ast.stmt) -> bool:
+    if not isinstance(statement, ast.If) or not isinstance(statement.test, ast.Compare):
+        return False
+    names = {ast.unparse(part) for part in (statement.test.left, *statement.test.comparators)}
+    return names == {"__name__", "'__main__'"}

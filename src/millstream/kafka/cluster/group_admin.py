@@ -1,45 +1,39 @@
-"""Changes of what an application has in the cluster, from outside: its group's offsets and members,
-and its topics."""
+"""Admin clients for tools: an application's group and topics from outside, and permissions."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it has no __all__
+from kafka import KafkaAdminClient
+from kafka import errors as client_errors
+from kafka.admin import MemberToRemove
 
 from millstream.clock import Deadline
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import BrokerUnavailableError, StreamsError
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.kafka.librdkafka_errors import TRANSIENT, client_error
-from millstream.kafka.rights import Needs, user_of
-from millstream.kafka.settings.clients import create_client
+from millstream.kafka.settings.librdkafka_settings import create_client, kafka_python_settings
+from millstream.kafka.user_permissions import AccessContext, user_of
 from millstream.record import TopicPartition
 
 _TIMEOUT_MS: Final = 30_000
 _RETRY_MS: Final = 100
-#: What a broker answers to one who commits for a group that somebody is in.
+#: The errors of an external commit for a group with members.
 _HAS_MEMBERS: Final = frozenset(
-    {
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.REBALANCE_IN_PROGRESS,
-    }
+    {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}
 )
 
+_NAME: Final = "command-line"
 
-class Member(NamedTuple):
-    """A member of a consumer group, as the broker tells of it.
 
-    Args:
-        member_id: the broker's name for it.
-        instance_id: of a static member (`group.instance.id`), else None.
-        client_id: what it calls itself.
-        host: from where it has connected.
-        partitions: what it reads.
-    """
+class GroupMemberInfo(NamedTuple):
+    """A member of a consumer group, as described by the broker; static ones have an instance id."""
 
     member_id: str
     instance_id: str | None
@@ -49,14 +43,10 @@ class Member(NamedTuple):
 
 
 class GroupAdmin(ClusterAdmin):
-    """An admin client that knows about groups, and deletes topics."""
+    """An admin client for groups, which also deletes topics."""
 
     def groups(self, timeout_ms: int = _TIMEOUT_MS) -> list[str]:
-        """The ids of the consumer groups of the cluster, as far as its brokers tell.
-
-        Raises:
-            BrokerUnavailableError: no broker answered in time.
-        """
+        """Return the ids of the cluster's consumer groups, as far as its brokers respond."""
         client = self._client
         try:
             future = client.list_consumer_groups(request_timeout=timeout_ms / 1_000)
@@ -65,14 +55,9 @@ class GroupAdmin(ClusterAdmin):
             raise self._failure(error.args[0], "Listing groups", None, client) from error
         return sorted(group.group_id for group in listed.valid)
 
-    def members(self, group: str, timeout_ms: int = _TIMEOUT_MS) -> list[Member]:
-        """The members of a group; none where there is no such group.
-
-        Raises:
-            BrokerUnavailableError: no broker answered in time.
-            AccessDeniedError: the user may not see the group.
-        """
-        answers = self._ask(
+    def members(self, group: str, timeout_ms: int = _TIMEOUT_MS) -> list[GroupMemberInfo]:
+        """Return the members of a group; none if the group does not exist."""
+        described = self._request(
             lambda client, timeout_s: client.describe_consumer_groups(
                 [group], request_timeout=timeout_s
             ),
@@ -80,34 +65,28 @@ class GroupAdmin(ClusterAdmin):
             "Looking up the group",
             ignoring=frozenset({KafkaError.GROUP_ID_NOT_FOUND}),
         )
-        return [_member(each) for each in answers[group].members] if group in answers else []
+        return [_member(each) for each in described[group].members] if group in described else []
 
     def commit(
         self, group: str, offsets: Mapping[TopicPartition, int], timeout_ms: int = _TIMEOUT_MS
     ) -> None:
-        """Set the offsets of a group that has no members.
-
-        Raises:
-            StreamsError: it has members.
-            BrokerUnavailableError: no broker answered in time.
-            AccessDeniedError: the user may not read with the group.
-        """
+        """Set the offsets of a group. Raises StreamsError if it has members."""
         if not offsets:
             return
-        asked = [ClientPartition(*place, offset) for place, offset in offsets.items()]
+        requested = [ClientPartition(*partition, offset) for partition, offset in offsets.items()]
         settings = {**self._settings, "enable.auto.commit": False, "group.id": group}
         consumer = create_client(Consumer, settings)
         deadline = Deadline(self._clock, timeout_ms)
         try:
-            while (error := _commit_once(consumer, asked)) is not None:
+            while (error := _commit_once(consumer, requested)) is not None:
                 if error.code() in _HAS_MEMBERS:
                     raise StreamsError(
                         f"Group {group!r} has members, so its offsets cannot be set. Stop all "
                         "instances of the application first."
                     )
                 if error.code() not in TRANSIENT:
-                    needs = Needs(user_of(self._settings), name=group)
-                    raise client_error(error, "Setting offsets", needs=needs)
+                    access = AccessContext(user_of(self._settings), name=group)
+                    raise client_error(error, "Setting offsets", access=access)
                 if deadline.passed:
                     raise BrokerUnavailableError(
                         f"The offsets of group {group!r} could not be set: "
@@ -118,38 +97,26 @@ class GroupAdmin(ClusterAdmin):
             consumer.close()
 
     def offsets_at(
-        self,
-        partitions: Iterable[TopicPartition],
-        timestamp_ms: int,
-        timeout_ms: int = _TIMEOUT_MS,
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int, timeout_ms: int = _TIMEOUT_MS
     ) -> dict[TopicPartition, int | None]:
-        """The offset of the first record of each partition that is no older than a timestamp; None
-        where there is none.
-
-        Raises:
-            BrokerUnavailableError: not all brokers answered in time.
-        """
+        """Return each partition's first offset with at least the given timestamp, or None."""
         spec = OffsetSpec.for_timestamp(timestamp_ms)
-        asked = {ClientPartition(*place): spec for place in partitions}
-        if not asked:
+        requested = {ClientPartition(*partition): spec for partition in partitions}
+        if not requested:
             return {}
-        offsets = self._offsets(asked, Deadline(self._clock, timeout_ms), lowest=OFFSET_END)
+        offsets = self._offsets(requested, Deadline(self._clock, timeout_ms), lowest=OFFSET_END)
         return {
-            TopicPartition(place.topic, place.partition): None if offset == OFFSET_END else offset
-            for place, offset in offsets.items()
+            TopicPartition(partition.topic, partition.partition): None
+            if offset == OFFSET_END
+            else offset
+            for partition, offset in offsets.items()
         }
 
     def delete_topics(self, topics: Iterable[str], timeout_ms: int = _TIMEOUT_MS) -> None:
-        """Delete topics and all that is in them. Those that do not exist are passed over.
-
-        Raises:
-            AccessDeniedError: the user may not.
-            BrokerUnavailableError: no broker answered in time.
-            StreamsError: a broker refuses.
-        """
+        """Delete topics with their records. Missing topics are ignored."""
         names = list(topics)
         if names:
-            self._ask(
+            self._request(
                 lambda client, timeout_s: client.delete_topics(
                     names, operation_timeout=timeout_s, request_timeout=timeout_s
                 ),
@@ -158,9 +125,9 @@ class GroupAdmin(ClusterAdmin):
             )
 
 
-def _member(described: Any) -> Member:
+def _member(described: Any) -> GroupMemberInfo:
     assigned = described.assignment.topic_partitions if described.assignment else []
-    return Member(
+    return GroupMemberInfo(
         described.member_id,
         described.group_instance_id or None,
         described.client_id,
@@ -176,3 +143,97 @@ def _commit_once(consumer: Consumer, offsets: list[ClientPartition]) -> KafkaErr
         found: KafkaError = error.args[0]
         return found
     return next((each.error for each in done or () if each.error is not None), None)
+
+
+class PermissionsAdmin(ClusterAdmin):
+    """An admin client for permissions (KIP-430)."""
+
+    def allowed_on_topics(
+        self, topics: Iterable[str], timeout_ms: int = _TIMEOUT_MS
+    ) -> dict[str, frozenset[str]]:
+        """Return the permitted operations on each topic, such as READ. Leaves out topics that do
+        not exist, as far as the user may see that, and topics whose operations the broker does not
+        return."""
+        requested = list(topics)
+        if not requested:
+            return {}
+        described, errors = self._request_once(
+            self._client,
+            lambda client, timeout_s: client.describe_topics(
+                TopicCollection(requested),
+                include_authorized_operations=True,
+                request_timeout=timeout_s,
+            ),
+            Deadline(self._clock, timeout_ms),
+            "Looking up topics",
+        )
+        found = {topic: _names(description) for topic, description in described.items()}
+        # Empty sets mean "unknown": a user with access to a topic may at least describe it.
+        found = {topic: names for topic, names in found.items() if names}
+        for topic, error in errors.items():
+            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                found[topic] = frozenset()
+        return found
+
+    def allowed_on_group(self, group: str, timeout_ms: int = _TIMEOUT_MS) -> frozenset[str] | None:
+        """Return the permitted operations on a group, which need not exist; None if unknown."""
+        described, errors = self._request_once(
+            self._client,
+            lambda client, timeout_s: client.describe_consumer_groups(
+                [group], include_authorized_operations=True, request_timeout=timeout_s
+            ),
+            Deadline(self._clock, timeout_ms),
+            "Looking up the group",
+        )
+        for error in errors.values():
+            # Other errors may be temporary: the first group of a cluster waits for the creation of
+            # the offsets topic.
+            is_refused = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+            return frozenset() if is_refused else None
+        return _names(described[group]) or None
+
+
+def _names(description: Any) -> frozenset[str]:
+    return frozenset(operation.name for operation in description.authorized_operations or ())
+
+
+def remove_members(config: StreamsConfig, members: Iterable[GroupMemberInfo]) -> None:
+    """Remove members from an application's group, which only kafka-python's admin client supports.
+
+    A running member will rejoin. Raises StreamsError if the broker rejects that or does not
+    respond.
+    """
+    given = kafka_python_settings(config, client_id=f"{config.application_id}-{_NAME}")
+    settings = {
+        name: value for name, value in given.items() if name in KafkaAdminClient.DEFAULT_CONFIG
+    }
+    # A static member is identified by its instance id, others by their member id.
+    leaving = [
+        MemberToRemove(group_instance_id=each.instance_id)
+        if each.instance_id
+        else MemberToRemove(member_id=each.member_id)
+        for each in members
+    ]
+    log = logging.getLogger("kafka")
+    level = log.level
+    # Errors are raised once, below.
+    log.setLevel(logging.CRITICAL)
+    try:
+        client = KafkaAdminClient(**settings)
+        try:
+            results = client.remove_group_members(config.application_id, leaving)
+        finally:
+            client.close()
+        # A member that has left meanwhile counts as removed.
+        removed = (client_errors.NoError, client_errors.UnknownMemberIdError)
+        failed = [error for error in results.values() if error not in removed]
+        if failed:
+            raise failed[0]
+    except client_errors.KafkaError as error:
+        raise StreamsError(
+            f"The members of group {config.application_id!r} could not be removed: "
+            f"{type(error).__name__} {error}. Stop the instances, or wait until their session "
+            "timeout has passed."
+        ) from error
+    finally:
+        log.setLevel(level)

@@ -1,8 +1,8 @@
-"""Why a broker that can be connected to does not answer: a client of another security protocol.
+"""Detection of a wrong security protocol: a broker accepts connections but does not respond.
 
-A TLS listener hangs up on a client that comes without TLS, and neither of the client libraries says
-why. One attempt at a TLS handshake tells, and a question that every broker answers before a login
-tells a broker from what else may take connections, such as a load balancer with nothing behind it.
+A TLS listener closes a connection without TLS, and neither of the client libraries reports the
+reason. A TLS handshake detects the mismatch, and a request that every broker answers before a login
+distinguishes a broker from other servers, such as a load balancer without a backend.
 """
 
 from __future__ import annotations
@@ -16,73 +16,64 @@ from typing import Final
 from millstream.clock import Clock
 
 _TIMEOUT_S: Final = 2.0
-#: Of many bootstrap servers a few are asked; they hardly differ.
-_SERVERS_ASKED: Final = 3
+#: Only a few of many bootstrap servers are probed, because they hardly differ.
+_SERVERS_PROBED: Final = 3
 
-#: How often in a row a probe must find the same.
-_PROBES_UNTIL_SURE: Final = 2
+#: The number of consecutive probes with the same result.
+_REQUIRED_PROBES: Final = 2
 _CORRELATION_ID: Final = 7
 #: ApiVersions, version 0, without a client id: length, key, version, correlation id, client id.
 _API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
-#: The length of the answer, and whom it is for.
-_ANSWER_START: Final = struct.Struct(">ii")
+#: Length and correlation id of the response.
+_RESPONSE_START: Final = struct.Struct(">ii")
 
 
 def protocol_hint(servers: Iterable[str], protocol: str) -> str:
-    """What speaks against `security.protocol` at the first server that can be connected to.
+    """Describe a mismatch of `security.protocol` at the first reachable server (host:port).
 
-    Args:
-        servers: addresses as host:port.
-        protocol: the client's, one of Kafka's four.
-
-    Returns:
-        A sentence with a space before it; empty when no server can be connected to, or nothing
-        speaks against it.
+    Returns a sentence with a leading space; empty if no server is reachable, or nothing indicates a
+    mismatch.
     """
-    for server in list(servers)[:_SERVERS_ASKED]:
+    for server in list(servers)[:_SERVERS_PROBED]:
         try:
             speaks_tls = _speaks_tls(server.strip())
         except (OSError, ValueError):
             continue
         if speaks_tls and not protocol.endswith("SSL"):
             needed = "SASL_SSL" if protocol.startswith("SASL") else "SSL or SASL_SSL"
-            return f" {server} speaks TLS: security.protocol={protocol} must be {needed}."
+            return f" {server} uses TLS: security.protocol={protocol} must be {needed}."
         if not speaks_tls and protocol.endswith("SSL"):
             needed = "SASL_PLAINTEXT" if protocol.startswith("SASL") else "PLAINTEXT"
             return (
-                f" {server} does not speak TLS: security.protocol={protocol} must be {needed}, "
+                f" {server} does not use TLS: security.protocol={protocol} must be {needed}, "
                 "or bootstrap.servers must name another listener."
             )
         if not protocol.startswith("SASL"):
             return (
-                f" {server} takes connections, but does not answer: is it a broker, and does it "
-                f"want a login (security.protocol=SASL_{protocol})?"
+                f" {server} accepts connections, but does not respond: is it a broker, and does it "
+                f"require a login (security.protocol=SASL_{protocol})?"
             )
         return ""
     return ""
 
 
-def refuses_protocol(
+def is_protocol_mismatch(
     servers: Iterable[str], protocol: str, stopped: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Whether a broker is there for certain that does not talk to clients of `security.protocol`.
+    """Whether a broker certainly rejects clients with this `security.protocol`.
 
-    To be asked when a client of that protocol got no answer. In case of doubt it is false: what
-    takes connections and is silent, or hangs up, may stand for a broker that is away.
-
-    Args:
-        servers: addresses as host:port; the first that can be connected to decides.
-        protocol: the client's, one of Kafka's four.
-        stopped: asked before each server; true ends it.
+    For clients that got no response. The first reachable server decides. Returns False in case of
+    doubt: a server that accepts connections and is silent, or closes them, may stand in for an
+    unavailable broker. `stopped` is polled before each server; True ends the probe.
     """
-    for server in list(servers)[:_SERVERS_ASKED]:
+    for server in list(servers)[:_SERVERS_PROBED]:
         if stopped():
             return False
         try:
             tls = _speaks_tls(server.strip())
             if tls != protocol.endswith("SSL"):
                 return tls or _is_broker(server.strip(), tls=False)
-            # The right transport, but no answer: a login comes first there.
+            # The right transport, but no response to the client: the broker requires a login.
             return not protocol.startswith("SASL") and _is_broker(server.strip(), tls=tls)
         except (OSError, ValueError):
             continue
@@ -90,17 +81,10 @@ def refuses_protocol(
 
 
 class ProtocolProbe:
-    """Asks `refuses_protocol` now and then, while a client waits for brokers that are away.
+    """Calls `is_protocol_mismatch` periodically, while a client waits for unavailable brokers.
 
-    It must be so twice in a row: a broker that starts just now may answer the probe before it
-    answers the client.
-
-    Args:
-        servers: as for `refuses_protocol`.
-        protocol: the client's.
-        stopped: as for `refuses_protocol`.
-        clock: where the time is read.
-        every_ms: how often it is asked, for the first time after so long.
+    Requires two consecutive positive results: a broker that is starting may respond to the probe
+    before it responds to the client. The first probe is after `every_ms`.
     """
 
     def __init__(
@@ -116,51 +100,53 @@ class ProtocolProbe:
         self._stopped = stopped
         self._clock = clock
         self._every_ms = every_ms
-        self._asked_ms = clock.monotonic_ms()
-        self._against = 0
+        self._probed_ms = clock.monotonic_ms()
+        self._mismatches = 0
 
-    def is_certain(self, excused: Callable[[], bool] = lambda: False) -> bool:
-        """Whether brokers are there that want another protocol; asks them if it is time to.
+    def is_mismatch_confirmed(self, has_response: Callable[[], bool] = lambda: False) -> bool:
+        """Whether the brokers require another protocol; probes them if a probe is due.
 
-        Args:
-            excused: asked after the probe: whether they have spoken to the client meanwhile.
+        `has_response` is called after the probe: whether the brokers have responded to the client
+        meanwhile.
         """
-        if self._clock.monotonic_ms() - self._asked_ms < self._every_ms:
+        if self._clock.monotonic_ms() - self._probed_ms < self._every_ms:
             return False
-        against = refuses_protocol(self._servers, self._protocol, self._stopped) and not excused()
-        self._against = self._against + 1 if against else 0
-        self._asked_ms = self._clock.monotonic_ms()
-        return self._against >= _PROBES_UNTIL_SURE
+        is_mismatch = (
+            is_protocol_mismatch(self._servers, self._protocol, self._stopped)
+            and not has_response()
+        )
+        self._mismatches = self._mismatches + 1 if is_mismatch else 0
+        self._probed_ms = self._clock.monotonic_ms()
+        return self._mismatches >= _REQUIRED_PROBES
 
 
 def _is_broker(server: str, *, tls: bool) -> bool:
-    """Whether a server answers as a broker does. Raises as `_speaks_tls`."""
+    """Whether a server responds like a broker. Raises as `_speaks_tls`."""
     with _connected(server) as connection:
         stream = _encrypted(connection, server) if tls else connection
         with stream:
             stream.sendall(_API_VERSIONS)
-            answer = b""
-            while len(answer) < _ANSWER_START.size:
-                received = stream.recv(_ANSWER_START.size - len(answer))
+            response = b""
+            while len(response) < _RESPONSE_START.size:
+                received = stream.recv(_RESPONSE_START.size - len(response))
                 if not received:
                     return False
-                answer += received
-    _, correlation_id = _ANSWER_START.unpack(answer)
+                response += received
+    _, correlation_id = _RESPONSE_START.unpack(response)
     return bool(correlation_id == _CORRELATION_ID)
 
 
 def _speaks_tls(server: str) -> bool:
-    """Whether a TLS handshake succeeds, whoever the server is.
+    """Whether a TLS handshake succeeds, with any certificate.
 
-    Raises:
-        OSError: it cannot be connected to, or says nothing at all.
-        ValueError: it is no address.
+    Raises OSError if the server is unreachable or sends nothing, and ValueError if `server` is not
+    an address.
     """
     with _connected(server) as connection:
         try:
             _encrypted(connection, server).close()
         except ssl.SSLError as error:
-            # One that wants the client's certificate speaks TLS, too.
+            # A server that requires a client certificate uses TLS, too.
             return "ALERT" in str(error).upper()
         except TimeoutError:
             raise

@@ -1,13 +1,14 @@
-"""Tokens of an OpenID provider, got with the client's own credentials (RFC 6749, section 4.4).
+"""Tokens of an OpenID provider by client credentials (RFC 6749, section 4.4).
 
-librdkafka could ask for them itself, kafka-python could not: so neither does, and both are given
-the tokens of one function. It follows Java's `OAuthBearerLoginCallbackHandler`.
+librdkafka could request them itself, but kafka-python could not. So both clients use the tokens of
+one function, which behaves like Java's `OAuthBearerLoginCallbackHandler`.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 import ssl
 import urllib.error
 import urllib.parse
@@ -17,72 +18,72 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from millstream.errors import AccessDeniedError, ConfigError
-from millstream.kafka.settings.jaas import jaas_options
+
+_JAAS_OPTION: Final = re.compile(
+    r"""([A-Za-z_][\w.]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))"""
+)
 
 ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 CLIENT_ID: Final = "sasl.oauthbearer.client.id"
 CLIENT_SECRET: Final = "sasl.oauthbearer.client.secret"
 
 _TIMEOUT_S: Final = 10.0
-#: Of an error page that is told.
-_MOST_CHARS: Final = 200
-#: Of a provider that does not say how long its token is good for.
+#: The maximum length of a quoted error page.
+_MAX_CHARS: Final = 200
+#: The lifetime of tokens without `expires_in`.
 _LIFETIME_S: Final = 300
 _JAVA_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 _EXTENSION: Final = "extension_"
 
 
+def jaas_options(line: str) -> dict[str, str]:
+    """Parse a JAAS line such as `...PlainLoginModule required username="a" password="b";`."""
+    return {
+        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else (single or plain)
+        for name, quoted, single, plain in _JAAS_OPTION.findall(line)
+    }
+
+
 @dataclass(frozen=True)
 class ClientCredentials:
-    """Asks the provider for a token at each call.
-
-    Args:
-        endpoint: the provider's URL for tokens.
-        client_id: who asks.
-        client_secret: by which that is proven.
-        scope: what for; may be empty.
-        ca_file: a PEM file of who signed the provider's certificate; empty for the system's.
-        extensions: names and values that brokers are told beside the token.
-    """
+    """A callable that requests a token from the provider."""
 
     endpoint: str
     client_id: str
     client_secret: str = field(repr=False)
     scope: str = ""
+    #: A PEM file with the authority of the provider's certificate; empty for the system's.
     ca_file: str = ""
+    #: Names and values that are sent to brokers with the token.
     extensions: tuple[tuple[str, str], ...] = ()
 
     def __call__(self) -> tuple[str, float, str, dict[str, str]]:
-        """A token, how many seconds it is good for, for whom, and the extensions.
-
-        Raises:
-            AccessDeniedError: the provider cannot be reached, or refuses.
-        """
+        """Return token, lifetime in seconds, principal, extensions, or raise AccessDeniedError."""
         request = urllib.request.Request(self.endpoint, self._form(), self._headers())
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self._tls()) as answer:
-                told = json.load(answer)
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self._tls()) as reply:
+                granted = json.load(reply)
             return (
-                str(told["access_token"]),
-                float(told.get("expires_in", _LIFETIME_S)),
+                str(granted["access_token"]),
+                float(granted.get("expires_in", _LIFETIME_S)),
                 self.client_id,
                 dict(self.extensions),
             )
         except urllib.error.HTTPError as error:
             with error:
-                page = error.read(_MOST_CHARS).decode(errors="replace")
+                page = error.read(_MAX_CHARS).decode(errors="replace")
             raise AccessDeniedError(
-                f"{self.endpoint} gives no token to client {self.client_id!r}: HTTP {error.code} "
+                f"{self.endpoint} denied client {self.client_id!r} a token: HTTP {error.code} "
                 f"{page}. Check {CLIENT_ID}, {CLIENT_SECRET} and the scope."
             ) from None
         except OSError as error:
             raise AccessDeniedError(
-                f"{self.endpoint} gives no token: {getattr(error, 'reason', error)}. Check "
-                f"{ENDPOINT}, and that it can be reached from this machine."
+                f"{self.endpoint} returned no token: {getattr(error, 'reason', error)}. Check "
+                f"{ENDPOINT}, and that the provider is reachable from this machine."
             ) from error
         except (ValueError, TypeError, KeyError) as error:
             raise AccessDeniedError(
-                f"{self.endpoint} answered with something that is no token "
+                f"The response of {self.endpoint} is not a token "
                 f"({type(error).__name__}). Check {ENDPOINT}."
             ) from None
 
@@ -103,15 +104,7 @@ class ClientCredentials:
 def client_credentials(
     values: Mapping[str, Any], *, java_handler: Any = None
 ) -> ClientCredentials | None:
-    """What the settings say of a provider; None if they name none.
-
-    Args:
-        values: the client's settings under Kafka's names.
-        java_handler: the class that a Java application names for it, or None.
-
-    Raises:
-        ConfigError: the client or its secret is missing, or the class does something else.
-    """
+    """Create the credentials, or raise ConfigError; None if the settings configure no provider."""
     if java_handler is not None and not str(java_handler).endswith(f".{_JAVA_HANDLER}"):
         raise ConfigError(
             f"sasl.login.callback.handler.class is {java_handler!r}, which names a Java class. "
@@ -141,7 +134,7 @@ def client_credentials(
 
 
 def _extensions(listed: str, options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """librdkafka lists them, Java has an option for each."""
+    """Merge librdkafka's list of extensions and Java's option per extension."""
     pairs = [each.partition("=") for each in listed.split(",") if each.strip()]
     found = {name.strip(): value.strip() for name, _, value in pairs}
     for name, value in options.items():

@@ -1,8 +1,8 @@
-"""The settings of a client as Java's own clients take them: for Spark's Kafka connector.
+"""The settings of a client for Java's own clients: for Spark's Kafka connector.
 
-Users write Java's names, so most go through as they are. Spelled out is what librdkafka and
-kafka-python understand and Java does not: a user name and a password without a JAAS line,
-certificates in files of their own, PEM that is not called so.
+Users write Java's names, so most settings are passed unchanged. Settings that librdkafka and
+kafka-python have but Java does not are converted: a user name and a password without a JAAS line,
+certificates in separate files, PEM files without a declared type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from millstream.errors import ConfigError
-from millstream.kafka.settings.security import unreadable_file
+from millstream.kafka.settings.client_security import unreadable_file
 
 _PASSED: Final = (
     "security.",
@@ -50,16 +50,9 @@ _PEM_ENDINGS: Final = (".pem", ".crt", ".cer", ".key")
 
 
 def java_client_options(values: Mapping[str, Any]) -> dict[str, str]:
-    """What a client of Java's is to be told of connections, login and fetching.
-
-    Args:
-        values: the client's settings under Kafka's names.
-
-    Raises:
-        ConfigError: it cannot be said in Java's settings, or a file cannot be read.
-    """
+    """Return a Java client's connection, login and fetch settings, or raise ConfigError."""
     options = {
-        name: _told(value)
+        name: _text_of(value)
         for name, value in values.items()
         if name.startswith(_PASSED) and name not in _OWN_FORMS and value is not None
     }
@@ -71,7 +64,7 @@ def java_client_options(values: Mapping[str, Any]) -> dict[str, str]:
     return options
 
 
-def _told(value: Any) -> str:
+def _text_of(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
@@ -90,19 +83,19 @@ def _stores(values: Mapping[str, Any]) -> dict[str, str]:
     if values.get("ssl.ca.location") and not values.get("ssl.truststore.location"):
         options |= {
             "ssl.truststore.type": "PEM",
-            "ssl.truststore.certificates": _text(values, "ssl.ca.location"),
+            "ssl.truststore.certificates": _file_text(values, "ssl.ca.location"),
         }
     if values.get("ssl.certificate.location") and not values.get("ssl.keystore.location"):
         key = "ssl.key.location" if values.get("ssl.key.location") else "ssl.certificate.location"
         options |= {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": _text(values, "ssl.certificate.location"),
-            "ssl.keystore.key": _text(values, key),
+            "ssl.keystore.certificate.chain": _file_text(values, "ssl.certificate.location"),
+            "ssl.keystore.key": _file_text(values, key),
         }
     return options
 
 
-def _text(values: Mapping[str, Any], name: str) -> str:
+def _file_text(values: Mapping[str, Any], name: str) -> str:
     try:
         return Path(str(values[name])).read_text()
     except (OSError, ValueError) as error:
@@ -116,9 +109,9 @@ def _login(values: Mapping[str, Any]) -> dict[str, str]:
     mechanism = str(values.get("sasl.mechanism", "GSSAPI")).upper()
     if mechanism == "OAUTHBEARER":
         raise ConfigError(
-            "sasl.mechanism=OAUTHBEARER cannot be handed to Spark's Kafka connector: its Java "
-            "clients cannot call the Python function that gets the tokens. Use another mechanism "
-            "or ssl certificates, or run DataFrame functions in an application of their own."
+            "sasl.mechanism=OAUTHBEARER is not supported by Spark's Kafka connector: its Java "
+            "clients cannot call the Python function that returns the tokens. Use another "
+            "mechanism or ssl certificates, or run DataFrame functions in a separate application."
         )
     if values.get("sasl.jaas.config"):
         return {}
@@ -131,10 +124,10 @@ def _login(values: Mapping[str, Any]) -> dict[str, str]:
         return {"sasl.jaas.config": line}
     if mechanism == "GSSAPI":
         principal = values.get("sasl.kerberos.principal")
-        key_table = values.get("sasl.kerberos.keytab")
+        keytab = values.get("sasl.kerberos.keytab")
         where = (
-            f'useKeyTab=true storeKey=true keyTab="{key_table}" principal="{principal}"'
-            if key_table
+            f'useKeyTab=true storeKey=true keyTab="{keytab}" principal="{principal}"'
+            if keytab
             else "useTicketCache=true"
         )
         service = {"sasl.kerberos.service.name": "kafka"}

@@ -1,1 +1,1 @@
-"""Aggregations of streams: by key, by window, by session."""
+"""Stream aggregations by key, window and session."""

@@ -1,8 +1,8 @@
-"""The loops of all aggregations by key or by window: values folded into stored aggregates.
+"""The loops of all aggregations by key or by window.
 
-Each record of a batch comes with the *stored key* of its aggregate: its serialized key, with a
-window behind it where there are windows. With a record cache, aggregates change in the cache, and
-go downstream when that is flushed; without one, each change is written and logged.
+Each record of a batch comes with the *stored key* of its aggregate: its serialized key, followed by
+the window if there are windows. With a record cache, aggregates change in the cache, and are
+emitted when the cache is flushed. Without one, each change is written and logged.
 """
 
 from __future__ import annotations
@@ -12,28 +12,23 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from millstream.operators.aggregates.cached_loops import (
+    AggregateUpdates,
     Aggregator,
-    Failed,
+    FailureCallback,
     Initializer,
-    Updates,
-    fold_entries,
+    compiled_fold_entries,
+    pure_fold_entries,
 )
-from millstream.operators.batch import Batch
+from millstream.operators.record_batch import Batch
 from millstream.state.caches.record_cache import RecordCache
-from millstream.state.keyvalue.table import TimestampedTable
+from millstream.state.keyvalue.key_value_table import TimestampedTable
 from millstream.state.windows.window_table import WindowTable
 
 
-class Folded(NamedTuple):
-    """The changes of a batch without a record cache: parallel lists.
+class FoldedChanges(NamedTuple):
+    """The changes of a batch without a record cache, as parallel lists."""
 
-    Args:
-        positions: of the records that made them.
-        values: the new aggregates.
-        timestamps: of the new aggregates.
-        old_values: what they replace; None if nobody wants to know.
-    """
-
+    #: The positions of the changes in the stored keys.
     positions: list[int]
     values: list[Any]
     timestamps: list[int]
@@ -41,17 +36,14 @@ class Folded(NamedTuple):
 
 
 class Fold:
-    """How the values under one stored key become one.
+    """Folds the values under each stored key into one.
 
-    An aggregate's time is the highest of its records.
+    The timestamp of an aggregate is the highest of its records.
 
     Args:
-        table: holds the aggregates.
-        initializer: gives what an aggregate starts from.
-        aggregator: gives the next aggregate.
-        guarded: whether a record that fails may be left out. It must leave no traces then: neither
-            what the aggregator changed before it failed, nor a value that no flush can serialize.
-        send_old_values: whether somebody downstream must know what a change replaces.
+        isolate_failures: whether a failing record may be dropped. It must leave no traces then:
+            neither changes that the aggregator made before it failed, nor a value that a flush
+            cannot serialize.
     """
 
     def __init__(
@@ -60,18 +52,18 @@ class Fold:
         initializer: Initializer,
         aggregator: Aggregator,
         *,
-        guarded: bool,
+        isolate_failures: bool,
         send_old_values: bool,
     ) -> None:
         self._table = table
-        self._own = None if table.immutable else table.own
+        self._own = None if table.immutable else table.private_copy
         self._initializer = initializer
         self._aggregator = aggregator
         self._cached_initializer, self._cached_aggregator = initializer, aggregator
-        if guarded:
-            guarded_by = _Guarded(table, initializer, aggregator)
-            self._cached_initializer = guarded_by.initial
-            self._cached_aggregator = guarded_by.step
+        if isolate_failures:
+            isolated = _IsolatedFunctions(table, initializer, aggregator)
+            self._cached_initializer = isolated.initial
+            self._cached_aggregator = isolated.step
         self._send_old_values = send_old_values
 
     def into_cache(
@@ -80,12 +72,14 @@ class Fold:
         batch: Batch,
         stored_keys: list[bytes],
         indices: list[int] | None,
-        failed: Failed,
+        failed: FailureCallback,
     ) -> None:
-        """Change aggregates in the cache; see `into_table`."""
-        # `runtime/whereabouts.py` reads off these what the user's functions are called for.
+        """Change aggregates in the cache; `indices` as in `AggregateUpdates`."""
+        # `runtime/stack_inspection.py` reads the local variable `updates`.
         updates = updates_of(batch, stored_keys, indices)
         initializer, aggregator = self._cached_initializer, self._cached_aggregator
+        is_compiled = cache.implementation.is_compiled
+        fold_entries = compiled_fold_entries if is_compiled else pure_fold_entries
         fold_entries(cache, updates, initializer, aggregator, self._own, failed)
 
     def into_table(
@@ -93,22 +87,15 @@ class Fold:
         batch: Batch,
         stored_keys: list[bytes],
         indices: list[int] | None,
-        failed: Failed,
-    ) -> Folded:
-        """Write and log every change; reads and writes go in one call each.
-
-        Args:
-            batch: the records.
-            stored_keys: of the aggregates, one for each change.
-            indices: of each change the index of its record; None where each record makes one.
-            failed: told the record that user code fails on: later windows are without it, too.
-        """
+        failed: FailureCallback,
+    ) -> FoldedChanges:
+        """Write and log every change. All reads are one call, and so are all writes."""
         table, initial, step = self._table, self._initializer, self._aggregator
         distinct = list(dict.fromkeys(stored_keys))
         current = dict(zip(distinct, table.read_encoded_many(distinct), strict=True))
         # Follows Kafka Streams: each change of such a window starts anew.
-        unreadable = table.unreadable(distinct)
-        folded = Folded([], [], [], [] if self._send_old_values else None)
+        unreadable = table.expired_keys(distinct)
+        folded = FoldedChanges([], [], [], [] if self._send_old_values else None)
         positions, values, timestamps, old_values = folded
         written: list[bytes] = []
         encoded: list[bytes | None] = []
@@ -121,11 +108,11 @@ class Fold:
                 continue
             found = current[stored_key]
             try:
-                # Decoded anew for each update: what an aggregator changes in place must not be
-                # what was handed on before.
+                # Decode for each update: the aggregator may modify the aggregate in place, but not
+                # one that was emitted before.
                 before = initial() if found is None else table.decode(found[0])
-                # Follows Kafka Streams: a first aggregate replaces what it starts from.
-                old = None if old_values is None else table.own(before)
+                # Follows Kafka Streams: the first aggregate replaces the initial one.
+                old = None if old_values is None else table.private_copy(before)
                 value = step(keys[index], records[index], before)
                 data = table.encode(value)
             except Exception as error:
@@ -138,8 +125,8 @@ class Fold:
                 current[stored_key] = None if data is None else (data, time)
             written.append(stored_key)
             encoded.append(data)
-            # Follows Kafka Streams: a deletion is forwarded with the time of the aggregate, but
-            # logged with that of the record which caused it.
+            # Follows Kafka Streams: a deletion is forwarded with the timestamp of the aggregate,
+            # but logged with that of the record.
             logged.append(caused if data is None else time)
             positions.append(position)
             values.append(value)
@@ -150,14 +137,8 @@ class Fold:
         return folded
 
 
-class _Guarded:
-    """The user's functions where a record that fails may be left out: without any traces.
-
-    Args:
-        table: holds the aggregates.
-        initializer: gives what an aggregate starts from.
-        aggregator: gives the next aggregate.
-    """
+class _IsolatedFunctions:
+    """The user's functions with copies, so that failing records leave no traces."""
 
     def __init__(
         self,
@@ -171,26 +152,22 @@ class _Guarded:
         self._is_new = False
 
     def initial(self) -> Any:
-        """What an aggregate starts from. It is nobody's yet, so the next step may change it."""
+        """Return the initial aggregate. It is not shared yet, so the next step may modify it."""
         made = self._initializer()
         self._is_new = True
         return made
 
     def step(self, key: Any, value: Any, aggregate: Any) -> Any:
-        """The next aggregate, of which it is known that it can be serialized."""
-        before = aggregate if self._is_new else self._table.own(aggregate)
+        """Return the next aggregate, which is verified to be serializable."""
+        before = aggregate if self._is_new else self._table.private_copy(aggregate)
         self._is_new = False
         after = self._aggregator(key, value, before)
         self._table.encode(after)
         return after
 
 
-class Reduced:
-    """A reducer as an aggregator: the first value is taken as it is.
-
-    Args:
-        reducer: (result so far, value) → the next result.
-    """
+class ReducerAggregator:
+    """A reducer as an aggregator. The first value is the first aggregate."""
 
     def __init__(self, reducer: Callable[[Any, Any], Any]) -> None:
         self._reducer = reducer
@@ -199,20 +176,15 @@ class Reduced:
         return value if aggregate is None else self._reducer(aggregate, value)
 
     def merge(self, key: Any, one: Any, other: Any) -> Any:
-        """The result of two sessions that become one."""
         return other if one is None else self._reducer(one, other)
 
 
-def updates_of(batch: Batch, stored_keys: list[bytes], indices: list[int] | None = None) -> Updates:
-    """Which cached aggregates the records of a batch change.
-
-    Args:
-        batch: the records.
-        stored_keys: of the aggregates, one for each change.
-        indices: of each change the index of its record; None where each record makes one.
-    """
-    places, offsets = batch.read_at()
-    return Updates(
+def updates_of(
+    batch: Batch, stored_keys: list[bytes], indices: list[int] | None = None
+) -> AggregateUpdates:
+    """Return the changes that the records of a batch make to cached aggregates."""
+    places, offsets = batch.input_positions()
+    return AggregateUpdates(
         stored_keys,
         indices,
         batch.keys,
@@ -225,11 +197,9 @@ def updates_of(batch: Batch, stored_keys: list[bytes], indices: list[int] | None
     )
 
 
-def count_one(key: Any, value: Any, aggregate: int) -> int:
-    """Counts a record."""
+def increment(key: Any, value: Any, aggregate: int) -> int:
     return aggregate + 1
 
 
-def nothing() -> None:
-    """The aggregate that a reduction starts from."""
+def no_aggregate() -> None:
     return

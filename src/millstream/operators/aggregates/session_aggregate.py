@@ -1,38 +1,101 @@
-"""Aggregations over sessions (Kafka Streams' KStreamSessionWindowAggregate).
+"""Session aggregations (Kafka Streams' `KStreamSessionWindowAggregate`).
 
-A record opens a session of its own, from its time to its time. Whatever sessions of its key are at
-most the gap away are merged into that: their aggregates are merged, in the order of their ends,
-onto a fresh one, and they are removed, each with a deletion downstream. Then the record itself is
-added. Sessions are kept without timestamps: the end of a session is its time.
+A record starts a session of its own that starts and ends at its timestamp. Existing sessions of
+its key within the inactivity gap are merged into this session: their aggregates are merged, in the
+order of their ends, into an initial aggregate, and the sessions are removed, each with a deletion
+downstream. Then the record itself is aggregated. Sessions are stored without timestamps: the end of
+a session is its timestamp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import Any, Protocol
 
-from millstream.operators.aggregates import session_loop
-from millstream.operators.aggregates.cached_loops import Aggregator, Initializer
+from millstream.native import compiled
+from millstream.operators.aggregates.cached_loops import (
+    AggregateUpdates,
+    Aggregator,
+    FailureCallback,
+    Initializer,
+)
 from millstream.operators.aggregates.fold import updates_of
-from millstream.operators.aggregates.session_loop import SessionMerger
-from millstream.operators.aggregates.windowed import FinalResult, WindowedOperator
-from millstream.operators.batch import Batch
+from millstream.operators.aggregates.windowed_aggregation import FinalResult, WindowedOperator
 from millstream.operators.operator import Output
-from millstream.operators.results import Results
+from millstream.operators.record_batch import Batch
+from millstream.operators.result_records import ResultRecords
 from millstream.record import Headers, TopicPartition
-from millstream.state.caches.cache_entries import FlushedChanges
+from millstream.state.caches.cache_entries import CachedEntry, EvictionOrder, FlushedChanges
+from millstream.state.windows.key_index import KeyIndex
 from millstream.state.windows.session_table import SessionTable, SessionValue
-from millstream.windowed import windowed
+from millstream.state.windows.window_cache import WindowCache
+from millstream.windowed import unchecked_windowed
 
-#: What a change is caused by: timestamp, place, offset and headers of a record.
-_Caused = tuple[int, TopicPartition | None, int, Headers]
+_NO_HEADERS: Headers = ()
+
+#: (key, aggregate, other aggregate) → the merged aggregate.
+SessionMerger = Callable[[Any, Any, Any], Any]
+
+#: (index, timestamp, topic partition, offset, headers, stream time) → whether the session of the
+#: record is closed.
+AddRecord = Callable[[int, int, TopicPartition | None, int, Headers, int], bool]
 
 
-class WindowsOfActivity(Protocol):
-    """Sessions."""
+def add_each(updates: AggregateUpdates, stream_time: int, add_one: AddRecord) -> tuple[int, int]:
+    """Process every record individually. Returns stream time, and the number of late records."""
+    late = 0
+    headers = repeat(_NO_HEADERS) if updates.headers is None else updates.headers
+    columns = zip(updates.timestamps, updates.places, updates.offsets, headers, strict=False)
+    for index, (timestamp, place, offset, each) in enumerate(columns):
+        if timestamp > stream_time:
+            stream_time = timestamp
+        updates.at[0] = index
+        late += add_one(index, timestamp, place, offset, each, stream_time)
+    return stream_time, late
 
+
+def pure_fold_sessions(
+    cache: WindowCache,
+    index: KeyIndex,
+    order: EvictionOrder,
+    serialized: dict[bytes, CachedEntry],
+    updates: AggregateUpdates,
+    times: tuple[int, int, int, int, int],
+    initializer: Initializer,
+    aggregator: Aggregator,
+    merger: SessionMerger,
+    failed: FailureCallback,
+    fallback: AddRecord,
+) -> tuple[int, int]:
+    """Fold the values of records into cached sessions.
+
+    Follows the rules of `RecordCache`. The cache must forward changes, and its values must be
+    immutable. `millstream-speedups` implements this loop in C, for caches that it also implements;
+    there most records need no Python calls except the user's functions.
+
+    Takes 7.4 us a record including all work before a commit, 4.4 us in C. The Python version has no
+    fast path.
+
+    Args:
+        times: in milliseconds, the inactivity gap; the time from the end of a session until it is
+            closed; stream time; and the time up to which ended sessions may be found below the
+            cache. The last element is the size of a new entry without its key, in bytes.
+        fallback: processes a record that neither starts a session nor falls into the only session
+            of its key.
+    """
+    return add_each(updates, times[2], fallback)
+
+
+compiled_fold_sessions = compiled(pure_fold_sessions, "fold_sessions")
+
+#: The cause of a change: timestamp, topic partition, offset and headers of a record.
+_Cause = tuple[int, TopicPartition | None, int, Headers]
+
+
+class SessionGapWindows(Protocol):
     @property
     def inactivity_gap_ms(self) -> int: ...
 
@@ -40,23 +103,13 @@ class WindowsOfActivity(Protocol):
     def grace_ms(self) -> int: ...
 
 
-class SessionAggregateOperator(WindowedOperator[WindowsOfActivity]):
-    """Folds the values of each key in each session into one.
-
-    Args:
-        store: the name of the store with the sessions.
-        windows: what separates sessions.
-        initializer: gives the aggregate that a session starts from.
-        aggregator: (key, value, aggregate) → the next aggregate; None deletes it.
-        merger: (key, one aggregate, another) → the aggregate of both.
-        emit_final: whether only final results are sent, when their sessions are closed.
-        send_old_values: whether somebody downstream must know what a change replaces.
-    """
+class SessionAggregateOperator(WindowedOperator[SessionGapWindows]):
+    """Folds the values of each key in each session into one."""
 
     def __init__(
         self,
         store: str,
-        windows: WindowsOfActivity,
+        windows: SessionGapWindows,
         initializer: Initializer,
         aggregator: Aggregator,
         merger: SessionMerger,
@@ -78,38 +131,39 @@ class SessionAggregateOperator(WindowedOperator[WindowsOfActivity]):
         self._table: SessionTable
 
     def close_time(self) -> int:
-        """Stream time less what late records are given: the gap as well."""
         return self._stream_time - self._closed_after_ms
 
     def update(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
-        changes = Results(batch, with_old_values=self._send_old_values)
-        # `runtime/whereabouts.py` reads off these what the user's functions are called for.
+        changes = ResultRecords(batch, with_old_values=self._send_old_values)
+        # `runtime/stack_inspection.py` reads the local variable `updates`.
         updates = updates_of(batch, list(key_bytes))
 
-        def take_one(index: int, *caused: Any) -> bool:
-            """Whether it is late."""
-            self._stream_time = caused[-1]
+        def add_one(index: int, *cause: Any) -> bool:
+            """Return whether the record is late."""
+            self._stream_time = cause[-1]
             try:
-                return not self._add(batch, index, key_bytes[index], caused[:-1], changes)
+                return not self._add(batch, index, key_bytes[index], cause[:-1], changes)
             except Exception as error:
                 self.failed(batch, index, error)
                 return False
 
         cache = self._table.cache
         if cache is None or not (cache.forwards_changes and self._table.immutable):
-            self._stream_time, late = session_loop.take_each(updates, self._stream_time, take_one)
+            self._stream_time, late = add_each(updates, self._stream_time, add_one)
         else:
             below = cache.observed_time, cache.new_entry_bytes
-            self._stream_time, late = session_loop.fold_sessions(
+            is_compiled = cache.implementation.is_compiled
+            fold_sessions = compiled_fold_sessions if is_compiled else pure_fold_sessions
+            self._stream_time, late = fold_sessions(
                 cache,
-                *cache.parts(),
+                *cache.native_parts(),
                 updates,
                 (self._gap, self._closed_after_ms, self._stream_time, *below),
                 self._initializer,
                 self._aggregator,
                 self._merger,
                 partial(self.failed, batch),
-                take_one,
+                add_one,
             )
         self.dropped(late, late)
         if self._cache is None and not self._emit_final:
@@ -126,21 +180,21 @@ class SessionAggregateOperator(WindowedOperator[WindowsOfActivity]):
         ]
 
     def flushed(self, changes: FlushedChanges) -> FlushedChanges:
-        """A session's time is its end, whichever record has changed it."""
+        """The timestamp of a session is its end."""
         return replace(changes, timestamps=[key[1][1] for key in changes.keys])
 
     def _add(
-        self, batch: Batch, index: int, key_bytes: bytes, caused: _Caused, changes: Results
+        self, batch: Batch, index: int, key_bytes: bytes, cause: _Cause, changes: ResultRecords
     ) -> bool:
-        """Put one record into its session; False if that is closed."""
-        table, key, time = self._table, batch.keys[index], caused[0]
+        """Returns False if the session is closed."""
+        table, key, time = self._table, batch.keys[index], cause[0]
         aggregate = self._initializer()
         found = table.find(key_bytes, time - self._gap, time + self._gap)
         start = end = time
         replaced: list[Any] = []
         for session_start, session_end, value in found:
             if self._send_old_values and self._cache is None:
-                replaced.append(table.own(value))
+                replaced.append(table.private_copy(value))
             aggregate = self._merger(key, aggregate, value)
             start = min(start, session_start)
             end = max(end, session_end)
@@ -151,28 +205,28 @@ class SessionAggregateOperator(WindowedOperator[WindowsOfActivity]):
             if collects:
                 self._collect_removed(changes, index, found, replaced)
             for session_start, session_end, _ in found[:-1]:
-                table.remove(key_bytes, session_start, session_end, *caused)
+                table.remove(key_bytes, session_start, session_end, *cause)
             last_start, last_end, _ = found[-1]
             try:
                 aggregate = self._aggregator(key, batch.values[index], aggregate)
             except Exception:
-                # Follows Kafka Streams: what was to be merged is gone by now.
-                table.remove(key_bytes, last_start, last_end, *caused)
+                # Follows Kafka Streams: the merged sessions are removed even if the aggregator
+                # fails.
+                table.remove(key_bytes, last_start, last_end, *cause)
                 raise
-            table.replace(key_bytes, (last_start, last_end), start, end, aggregate, *caused)
+            table.replace(key_bytes, (last_start, last_end), start, end, aggregate, *cause)
         else:
             aggregate = self._aggregator(key, batch.values[index], aggregate)
-            table.put(key_bytes, start, end, aggregate, *caused, is_new=not found)
+            table.put(key_bytes, start, end, aggregate, *cause, is_new=not found)
         if collects:
-            changes.add(index, windowed(key, start, end), aggregate, end)
+            changes.add(index, unchecked_windowed(key, start, end), aggregate, end)
         return True
 
     @staticmethod
     def _collect_removed(
-        changes: Results, index: int, found: list[SessionValue], replaced: list[Any]
+        changes: ResultRecords, index: int, found: list[SessionValue], replaced: list[Any]
     ) -> None:
-        """Note that sessions of a record's key are no more."""
         key = changes.batch.keys[index]
         for number, (start, end, _) in enumerate(found):
             old = replaced[number] if replaced else None
-            changes.add(index, windowed(key, start, end), None, end, old)
+            changes.add(index, unchecked_windowed(key, start, end), None, end, old)

@@ -1,20 +1,22 @@
-"""Aggregations over sliding windows (Kafka Streams' KStreamSlidingWindowAggregate, KIP-450).
+"""Aggregations over sliding windows (Kafka Streams' `KStreamSlidingWindowAggregate`, KIP-450).
 
-A window spans `[start, start + difference]`, both ends included. Of the endlessly many such windows
-those are kept that differ in their records, and which these are follows from the times of a key's
-records alone. Each time has
+A window spans `[start, start + difference]`, both ends included. Of the infinitely many windows,
+those with distinct sets of records are stored. They follow from the timestamps of a key's records
+alone. Each timestamp has
 - a *left window*, which ends with it: `[time - difference, time]`; the times before `difference`
-  share `[0, difference]`, as no window begins before 0,
-- a *right window*, which begins 1 ms after it, as soon as a later record lies in that.
+  share `[0, difference]`, because no window starts before 0,
+- a *right window*, which starts 1 ms after it, as soon as it contains a later record.
 
-So a new time brings its own two windows, and the right window of the time before if it is the first
-record in that; all other windows that it lies in are there already. What a new window holds is
-known without looking at records: its own left window what the last window before it has gathered;
-its own right window what the newest window around it has gathered, which begins right after the
-time before and so has later records only; the right window of the time before nothing yet. The
-times themselves are told by the windows: each is kept with the time of its latest record.
+A new timestamp adds its own two windows, and the right window of the previous timestamp if it is
+the first record in that window. All other windows that contain it already exist. The initial
+aggregate of a new window is known without reading records. A left window starts from the aggregate
+of the last window before it. A right window starts from that of the newest window around it, which
+starts right after the previous timestamp and so contains later records only. The right window of
+the previous timestamp starts empty. The timestamps themselves follow from the windows: each is
+stored with the timestamp of its latest record.
 
-`changed_windows` says as plain data what a record does to the windows; the operator does it.
+`changed_windows` computes the effects of a record on the windows as plain data, and the operator
+applies them.
 """
 
 from __future__ import annotations
@@ -23,20 +25,20 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from millstream.operators.aggregates.windowed import FinalResult, WindowedOperator
-from millstream.operators.batch import Batch
+from millstream.operators.aggregates.windowed_aggregation import FinalResult, WindowedOperator
 from millstream.operators.operator import Output
-from millstream.operators.results import Results
+from millstream.operators.record_batch import Batch
+from millstream.operators.result_records import ResultRecords
 from millstream.record import UNKNOWN
 from millstream.state.windows.window_table import WindowTable, WindowValue
-from millstream.windowed import windowed
+from millstream.windowed import unchecked_windowed
 
-#: What a window holds that no record has been in.
+#: The aggregate of a window without records.
 EMPTY: Final = object()
 
 
-class WindowsByRecords(Protocol):
-    """Windows of a fixed size that begin and end at records."""
+class RecordAlignedWindows(Protocol):
+    """Windows of a fixed size that start and end at records."""
 
     @property
     def time_difference_ms(self) -> int: ...
@@ -45,46 +47,37 @@ class WindowsByRecords(Protocol):
     def grace_ms(self) -> int: ...
 
 
-class SlidingAggregateOperator(WindowedOperator[WindowsByRecords]):
-    """Folds the values of each key in each sliding window into one.
-
-    Args:
-        store: the name of the store with the windows.
-        windows: how far apart the records of a window are at most.
-        initializer: gives the aggregate that a window starts from.
-        aggregator: (key, value, aggregate) → the next aggregate; None deletes it.
-        emit_final: whether only final results are sent, when their windows are closed.
-        send_old_values: whether somebody downstream must know what a change replaces.
-    """
+class SlidingAggregateOperator(WindowedOperator[RecordAlignedWindows]):
+    """Folds the values of each key in each sliding window into one."""
 
     needs_value = True
 
     _table: WindowTable
-    #: In how many windows the records of a batch were too late.
+    #: The number of windows for which records of the batch were late.
     _late_windows = 0
 
     def update(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
         difference = self._windows.time_difference_ms
         changes = None
         if self._cache is None and not self._emit_final:
-            changes = Results(batch, with_old_values=self._send_old_values)
+            changes = ResultRecords(batch, with_old_values=self._send_old_values)
         self._late_windows = late = 0
         for index, time in enumerate(batch.timestamps):
             if time > self._stream_time:
                 self._stream_time = time
             close_time = self.close_time()
-            # Its right window is the last one to close.
+            # The right window of the record is the last one to close.
             is_late = time + 1 + difference <= close_time
             if is_late or time < difference:
-                # Follows Kafka Streams: neither early nor late records count as a search.
-                self._looks_for_closed = False
+                # Follows Kafka Streams: early and late records do not count as a search.
+                self._checks_closed_windows = False
             if is_late:
                 self._late_windows += 1
                 late += 1
                 continue
             late_before = self._late_windows
             try:
-                self._place(batch, index, key_bytes[index], close_time, changes)
+                self._aggregate_record(batch, index, key_bytes[index], close_time, changes)
             except Exception as error:
                 self.failed(batch, index, error)
             if self._late_windows > late_before:
@@ -102,21 +95,23 @@ class SlidingAggregateOperator(WindowedOperator[WindowsByRecords]):
         first = 0 if emitted == UNKNOWN else max(0, emitted - difference)
         return [FinalResult(*found) for found in self._table.fetch_all(first, last)]
 
-    def _place(
+    def _aggregate_record(
         self,
         batch: Batch,
         index: int,
         key_bytes: bytes,
         close_time: int,
-        changes: Results | None,
+        changes: ResultRecords | None,
     ) -> None:
-        """Put a record into its windows, one after another, except for those that are closed."""
+        """Add a record to its open windows, one after the other."""
         table, difference = self._table, self._windows.time_difference_ms
         key, value, time = batch.keys[index], batch.values[index], batch.timestamps[index]
         row, origin = batch.rows[index], batch.origin
-        read_at = origin.place(row), origin.offsets[row], batch.headers_of(index)
+        input_positions = origin.place(row), origin.offsets[row], batch.headers_of(index)
         found = table.fetch_between(key_bytes, max(0, time - 2 * difference), time + 1)
-        for start, aggregate, latest in changed_windows(found, time, difference, table.own):
+        for start, aggregate, latest in changed_windows(
+            found, time, difference, table.private_copy
+        ):
             old = None
             if start <= time:
                 if aggregate is EMPTY:
@@ -125,38 +120,33 @@ class SlidingAggregateOperator(WindowedOperator[WindowsByRecords]):
                     self._late_windows += 1
                     continue
                 if self._send_old_values:
-                    old = table.own(aggregate)
+                    old = table.private_copy(aggregate)
                 aggregate = self._aggregator(key, value, aggregate)
                 if aggregate is value:
-                    # It may be on its way elsewhere: keep another object.
-                    aggregate = table.own(value)
+                    # The value may also be used elsewhere: store a copy.
+                    aggregate = table.private_copy(value)
                 if latest < time:
                     latest = time
-            # Follows Kafka Streams: a deletion is logged with the time of the record.
+            # Follows Kafka Streams: a deletion is logged with the timestamp of the record.
             logged = time if aggregate is None else latest
-            table.put(key_bytes, start, aggregate, logged, *read_at)
+            table.put(key_bytes, start, aggregate, logged, *input_positions)
             if changes is not None:
-                window = windowed(key, start, start + difference)
+                window = unchecked_windowed(key, start, start + difference)
                 changes.add(index, window, aggregate, latest, old)
 
 
 def changed_windows(
     found: list[WindowValue], time: int, difference: int, own: Callable[[Any], Any]
 ) -> list[WindowValue]:
-    """The windows that a record changes or brings, in the order in which they change.
+    """Return the windows that a record changes or adds, in the order in which they change.
 
-    Those that begin after the record are complete; it is to be folded into all others.
-
-    Args:
-        found: the windows of its key that begin from twice the difference before it to 1 ms after
-            it, by start.
-        time: of the record.
-        difference: from the start of a window to its end, in milliseconds.
-        own: copies an aggregate that may be changed in place.
+    Windows that start after the record are complete; the record must be folded into the others.
+    `found` are the windows of the record's key by start, from twice the difference before the
+    record to 1 ms after it. `own` copies an aggregate that may be modified in place.
 
     Returns:
-        What each window holds so far, and the time of its latest record. A window that nothing has
-        been in yet holds `EMPTY`, with the time of this record.
+        The current aggregate of each window, and the timestamp of its latest record. An empty
+            window has the aggregate `EMPTY` and the timestamp of this record.
     """
     starts = [window[0] for window in found]
     left_start = max(0, time - difference)
@@ -167,7 +157,7 @@ def changed_windows(
     left = around[0] if around and around[0][0] == left_start else None
     is_early = time < difference
     if left is not None and left[2] >= time and not is_early:
-        # There was a record at this very time, which has brought all windows.
+        # An earlier record with the same timestamp has added all windows.
         return around[::-1]
 
     right_of_previous: list[WindowValue] = []
@@ -186,7 +176,7 @@ def changed_windows(
     else:
         new_left = (left_start, EMPTY, time)
 
-    # Follows Kafka Streams in the order, which the caller's downstream sees.
+    # The order follows Kafka Streams, because nodes downstream observe it.
     if is_early:
         others = around if left is None else around[1:]
         return [*others, *right, *right_of_previous, new_left]

@@ -1,7 +1,7 @@
 """Aggregations over tumbling, hopping and unlimited windows (`KStreamWindowAggregate`).
 
-A record goes into every window that its time lies in. The batch is first spread out, one line for
-each window of each record, and then aggregated as without windows, under the stored keys of the
+A record belongs to every window that contains its timestamp. A batch is first expanded to one
+element per record and window, and then aggregated as without windows, under the stored keys of the
 windows.
 """
 
@@ -12,23 +12,23 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from millstream.operators.aggregates.cached_loops import count_entries
-from millstream.operators.aggregates.fold import Fold, Folded, count_one, updates_of
-from millstream.operators.aggregates.windowed import FinalResult, WindowedOperator
-from millstream.operators.batch import Batch, repeated
+from millstream.operators.aggregates.fold import Fold, FoldedChanges, increment, updates_of
+from millstream.operators.aggregates.windowed_aggregation import FinalResult, WindowedOperator
 from millstream.operators.operator import OperatorContext, Output
-from millstream.operators.results import Results
+from millstream.operators.record_batch import Batch, repeated
+from millstream.operators.result_records import ResultRecords
 from millstream.record import UNKNOWN
 from millstream.state.windows.window_cache import WindowCache
 from millstream.state.windows.window_keys import WINDOWS, window_key
 from millstream.state.windows.window_table import WindowTable
-from millstream.windowed import end_of_window, windowed
+from millstream.windowed import fixed_window_end, unchecked_windowed
 
-#: How many windows are remembered. Few are open at a time.
-_REMEMBERED = 10_000
+#: Maximum number of windows with cached key suffixes. Few windows are open at a time.
+_MAX_CACHED_WINDOWS = 10_000
 
 
-class WindowsByStart(Protocol):
-    """Windows of a fixed size, which a record's time alone decides on."""
+class TimeAlignedWindows(Protocol):
+    """Windows of a fixed size, determined by the timestamp of a record alone."""
 
     @property
     def size_ms(self) -> int: ...
@@ -39,41 +39,25 @@ class WindowsByStart(Protocol):
     @property
     def tumbles(self) -> bool:
         """Whether each time lies in exactly one window, which starts at a multiple of the size."""
-        ...
 
     @property
     def step_ms(self) -> int | None:
-        """Times that give the same number when divided by this lie in the same windows."""
-        ...
+        """Times with the same quotient by this number lie in the same windows."""
 
     def starts_at(self, timestamp: int) -> Sequence[int]:
-        """When the windows start that a time lies in, ascending."""
-        ...
+        """Return the start times of the windows that contain a time, ascending."""
 
 
-class Spread(NamedTuple):
-    """Records spread over their windows: parallel lists, one element for each pair of the two.
+class WindowAssignment(NamedTuple):
+    """The windows of records: parallel lists with one element per record and window."""
 
-    Args:
-        indices: of each pair, the index of its record in the batch; None where each has one window.
-        stored_keys: under which key the window is stored.
-    """
-
+    #: The index of each element's record in the batch; None if each record has one window.
     indices: list[int] | None
     stored_keys: list[bytes]
 
 
-class WindowAggregateOperator(WindowedOperator[WindowsByStart]):
-    """Folds the values of each key in each window into one.
-
-    Args:
-        store: the name of the store with the windows.
-        windows: which windows there are.
-        initializer: gives the aggregate that a window starts from.
-        aggregator: (key, value, aggregate) → the next aggregate; None deletes it.
-        emit_final: whether only final results are sent, when their windows are closed.
-        send_old_values: whether somebody downstream must know what a change replaces.
-    """
+class WindowAggregateOperator(WindowedOperator[TimeAlignedWindows]):
+    """Folds the values of each key in each window into one."""
 
     _table: WindowTable
     _cache: WindowCache | None
@@ -81,28 +65,28 @@ class WindowAggregateOperator(WindowedOperator[WindowsByStart]):
     def init(self, context: OperatorContext) -> None:
         super().init(context)
         self._size_ms = self._windows.size_ms
-        self._suffixes = _Suffixes()
-        self._suffixes_at = _SuffixesAt(self._windows, self._suffixes)
+        self._suffixes = _WindowSuffixes()
+        self._suffixes_by_step = _SuffixesByStep(self._windows, self._suffixes)
         self._fold = Fold(
             self._table,
             self._initializer,
             self._aggregator,
-            guarded=context.may_continue,
+            isolate_failures=context.may_continue,
             send_old_values=self._send_old_values,
         )
 
     def update(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
-        spread = self._spread(batch, key_bytes)
-        if not spread.stored_keys:
+        assignment = self._assign_windows(batch, key_bytes)
+        if not assignment.stored_keys:
             return
         if self._cache is not None:
-            self.update_cache(self._cache, batch, spread)
+            self.update_cache(self._cache, batch, assignment)
             return
         folded = self._fold.into_table(
-            batch, spread.stored_keys, spread.indices, partial(self.failed, batch)
+            batch, assignment.stored_keys, assignment.indices, partial(self.failed, batch)
         )
         if not self._emit_final:
-            self._changes(batch, spread, folded).emit(output)
+            self._changes(batch, assignment, folded).emit(output)
 
     def final_results(self, close_time: int) -> Sequence[FinalResult] | None:
         last = close_time - self._size_ms
@@ -114,49 +98,54 @@ class WindowAggregateOperator(WindowedOperator[WindowsByStart]):
             return []
         return [FinalResult(*found) for found in self._table.fetch_all(first, last)]
 
-    # ---- which windows
+    # ---- assignment of windows
 
-    def _spread(self, batch: Batch, key_bytes: Sequence[bytes]) -> Spread:
+    def _assign_windows(self, batch: Batch, key_bytes: Sequence[bytes]) -> WindowAssignment:
         timestamps, size, step = batch.timestamps, self._size_ms, self._windows.step_ms
         earliest, latest = min(timestamps), max(timestamps)
         newest = max(self._stream_time, latest)
         open_from = newest - self._grace_ms - size
         is_open = step is not None and self._windows.starts_at(earliest)[0] > open_from
         if step is None or not (is_open or self._are_in_order(timestamps)):
-            return self._spread_each(batch, key_bytes)
+            return self._assign_windows_one_by_one(batch, key_bytes)
         # No record is late.
         self._stream_time = newest
         if self._windows.tumbles:
-            suffix_of = self._suffixes.ready()
+            suffix_of = self._suffixes.pruned()
             start = earliest - earliest % size
             if latest < start + size:
-                # All in one window: 0.05 us a record, else 0.2 us.
+                # All records in one window: 0.05 us a record, otherwise 0.2 us.
                 suffix = suffix_of[start]
                 stored_keys = [key + suffix for key in key_bytes]
-                return Spread(None, stored_keys)
+                return WindowAssignment(None, stored_keys)
             stored_keys = [
                 key + suffix_of[timestamp - timestamp % size]
                 for key, timestamp in zip(key_bytes, timestamps, strict=True)
             ]
-            return Spread(None, stored_keys)
-        # 0.2 us a window, a fifth of what looking at each takes.
-        suffixes_at = self._suffixes_at.ready()
-        windows = [suffixes_at[timestamp // step] for timestamp in timestamps]
+            return WindowAssignment(None, stored_keys)
+        # 0.2 us a window, a fifth of the time of checking each window.
+        suffixes_by_step = self._suffixes_by_step.pruned()
+        windows = [suffixes_by_step[timestamp // step] for timestamp in timestamps]
         stored_keys = [
             key + suffix
             for key, suffixes in zip(key_bytes, windows, strict=True)
             for suffix in suffixes
         ]
-        return Spread(repeated(range(len(windows)), map(len, windows)), stored_keys)
+        return WindowAssignment(repeated(range(len(windows)), map(len, windows)), stored_keys)
 
     def _are_in_order(self, timestamps: list[int]) -> bool:
-        """Whether stream time is never ahead of a record: then it is not late, without grace too,
-        since its windows have not ended at its own time. 0.02 us a record."""
+        """Return whether stream time is never ahead of a record.
+
+        Then no record is late, even without a grace period, because its windows have not ended at
+        its own timestamp. 0.02 us a record.
+        """
         return timestamps[0] >= self._stream_time and timestamps == sorted(timestamps)
 
-    def _spread_each(self, batch: Batch, key_bytes: Sequence[bytes]) -> Spread:
+    def _assign_windows_one_by_one(
+        self, batch: Batch, key_bytes: Sequence[bytes]
+    ) -> WindowAssignment:
         stream_time, grace, size = self._stream_time, self._grace_ms, self._size_ms
-        starts_at, suffixes = self._windows.starts_at, self._suffixes.ready()
+        starts_at, suffixes = self._windows.starts_at, self._suffixes.pruned()
         indices: list[int] = []
         stored_keys: list[bytes] = []
         late = late_windows = 0
@@ -175,24 +164,25 @@ class WindowAggregateOperator(WindowedOperator[WindowsByStart]):
                 late += 1
         self._stream_time = stream_time
         self.dropped(late, late_windows)
-        return Spread(indices, stored_keys)
+        return WindowAssignment(indices, stored_keys)
 
-    # ---- aggregating
+    # ---- aggregation
 
-    def update_cache(self, cache: WindowCache, batch: Batch, spread: Spread) -> None:
-        """Change the aggregates of the records of a batch in the cache."""
+    def update_cache(self, cache: WindowCache, batch: Batch, assignment: WindowAssignment) -> None:
         self._fold.into_cache(
-            cache, batch, spread.stored_keys, spread.indices, partial(self.failed, batch)
+            cache, batch, assignment.stored_keys, assignment.indices, partial(self.failed, batch)
         )
 
-    def _changes(self, batch: Batch, spread: Spread, folded: Folded) -> Results:
-        positions, indices, size = folded.positions, spread.indices, self._size_ms
-        keys, stored_keys, time_of = batch.keys, spread.stored_keys, WINDOWS.time_of
+    def _changes(
+        self, batch: Batch, assignment: WindowAssignment, folded: FoldedChanges
+    ) -> ResultRecords:
+        positions, indices, size = folded.positions, assignment.indices, self._size_ms
+        keys, stored_keys, time_of = batch.keys, assignment.stored_keys, WINDOWS.time_of
         starts = [time_of(stored_keys[each]) for each in positions]
-        changes = Results(batch)
+        changes = ResultRecords(batch)
         changes.indices = positions if indices is None else [indices[each] for each in positions]
         changes.keys = [
-            windowed(keys[index], start, end_of_window(start, size))
+            unchecked_windowed(keys[index], start, fixed_window_end(start, size))
             for index, start in zip(changes.indices, starts, strict=True)
         ]
         changes.values, changes.timestamps = folded.values, folded.timestamps
@@ -201,55 +191,42 @@ class WindowAggregateOperator(WindowedOperator[WindowsByStart]):
 
 
 class WindowCountOperator(WindowAggregateOperator):
-    """Counts the records of each key in each window.
-
-    Args:
-        store: the name of the store with the counts.
-        windows: which windows there are.
-        emit_final: whether only final results are sent, when their windows are closed.
-        send_old_values: whether somebody downstream must know what a change replaces.
-    """
+    """Counts the records of each key in each window."""
 
     def __init__(
         self,
         store: str,
-        windows: WindowsByStart,
+        windows: TimeAlignedWindows,
         *,
         emit_final: bool = False,
         send_old_values: bool = False,
     ) -> None:
         super().__init__(
-            store,
-            windows,
-            int,
-            count_one,
-            emit_final=emit_final,
-            send_old_values=send_old_values,
+            store, windows, int, increment, emit_final=emit_final, send_old_values=send_old_values
         )
 
-    def update_cache(self, cache: WindowCache, batch: Batch, spread: Spread) -> None:
-        """Count the records of a batch in the cache."""
-        count_entries(cache, updates_of(batch, spread.stored_keys, spread.indices))
+    def update_cache(self, cache: WindowCache, batch: Batch, assignment: WindowAssignment) -> None:
+        count_entries(cache, updates_of(batch, assignment.stored_keys, assignment.indices))
 
 
-class _Suffixes(dict[int, bytes]):
-    """What stored keys have behind the key, by the start of the window: 0.05 us each."""
+class _WindowSuffixes(dict[int, bytes]):
+    """Cached suffixes of stored keys, by the start of the window: 0.05 us each."""
 
     def __missing__(self, start: int) -> bytes:
         suffix = self[start] = window_key(b"", start)
         return suffix
 
-    def ready(self) -> _Suffixes:
-        """Itself, after forgetting what has become too much."""
-        if len(self) > _REMEMBERED:
+    def pruned(self) -> _WindowSuffixes:
+        """Return self, emptied if it has grown too large."""
+        if len(self) > _MAX_CACHED_WINDOWS:
             self.clear()
         return self
 
 
-class _SuffixesAt(dict[int, tuple[bytes, ...]]):
-    """The suffixes of the windows of a time, by the time divided by the step."""
+class _SuffixesByStep(dict[int, tuple[bytes, ...]]):
+    """Cached suffixes of the windows that contain a time, by the time divided by the step."""
 
-    def __init__(self, windows: WindowsByStart, suffixes: _Suffixes) -> None:
+    def __init__(self, windows: TimeAlignedWindows, suffixes: _WindowSuffixes) -> None:
         super().__init__()
         self._windows = windows
         self._suffixes = suffixes
@@ -259,9 +236,9 @@ class _SuffixesAt(dict[int, tuple[bytes, ...]]):
         found = self[number] = tuple(self._suffixes[start] for start in starts)
         return found
 
-    def ready(self) -> _SuffixesAt:
-        """Itself, after forgetting what has become too much."""
-        if len(self) > _REMEMBERED:
+    def pruned(self) -> _SuffixesByStep:
+        """Return self, emptied if it has grown too large."""
+        if len(self) > _MAX_CACHED_WINDOWS:
             self.clear()
-            self._suffixes.ready()
+            self._suffixes.pruned()
         return self

@@ -1,1 +1,1 @@
-"""Joins: of streams, of streams with tables, of tables by their own or by a foreign key."""
+"""Joins of streams, of streams with tables, and of tables by primary or foreign key."""

@@ -1,8 +1,8 @@
-"""The bytes that a foreign-key join writes to its topics and to its store, those of Kafka Streams.
+"""The formats of foreign-key joins in topics and stores, compatible with Kafka Streams.
 
-A **subscription** goes from a row of the left table to the task that owns the row of the right
-table it refers to, and is kept there; a **response** carries the right table's value back. Both
-carry a hash of the left row's value, by which a response is known to be out of date.
+A **subscription** is sent from a row of the left table to the task that owns the referenced row of
+the right table, and is stored there. A **response** returns the right table's value. Both contain a
+hash of the left row's value, which identifies outdated responses.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from millstream.errors import SerializationError
+from millstream.native import compiled
 from millstream.serdes import Serde
-from millstream.serdes._wrapper import WrapperSerde
+from millstream.serdes._serde import WrapperSerde
 
 _HASH_BYTES: Final = 16
-#: Set in the first byte, beside the version, where there is no hash.
+#: Flag in the first byte, in addition to the version, if there is no hash.
 _NO_HASH: Final = 0x80
 _VERSION: Final = 0x7F
 _INT: Final = struct.Struct(">i")
 
-#: Since version 1 a subscription says which partition its row came from (KIP-775).
+#: Since version 1 a subscription contains the partition of its row (KIP-775).
 SUBSCRIPTION_VERSION: Final = 1
 RESPONSE_VERSION: Final = 0
 
 
 class Instruction(IntEnum):
-    """What the owner of the right row shall do with a subscription."""
+    """The action of a right row's owner for a subscription."""
 
     DELETE_QUIETLY = 0
     DELETE_AND_RESPOND = 1
@@ -35,38 +36,28 @@ class Instruction(IntEnum):
     RESPOND_IF_FOUND = 3
 
 
-class Subscription(NamedTuple):
-    """A left row that refers to a right row.
+class ForeignKeySubscription(NamedTuple):
+    """The subscription of a left row to a right row."""
 
-    Args:
-        value_hash: of the left row's value, 16 bytes; None if the row is gone.
-        instruction: what to do.
-        primary_key: the left row's key, serialized.
-        partition: of the left row; None if an older version wrote the subscription.
-    """
-
+    #: The hash of the left row's value, 16 bytes; None if the row is deleted.
     value_hash: bytes | None
     instruction: int
     primary_key: bytes
+    #: The partition of the left row; None if an older version wrote the subscription.
     partition: int | None
 
 
-class Response(NamedTuple):
-    """The value that a left row refers to.
-
-    Args:
-        value_hash: of the left row's value when it asked.
-        value: of the right row; None if there is none.
-        partition: where the response belongs; not written.
-    """
+class ForeignKeyResponse(NamedTuple):
+    """The value of a right row, for a left row that refers to it."""
 
     value_hash: bytes | None
     value: Any
+    #: The destination; not serialized.
     partition: int | None = None
 
 
-class SubscriptionSerde(Serde[Subscription]):
-    """Subscriptions as `version, instruction, hash, primary key, partition`."""
+class ForeignKeySubscriptionSerde(Serde[ForeignKeySubscription]):
+    """Serializes subscriptions as `version, instruction, hash, primary key, partition`."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -77,10 +68,10 @@ class SubscriptionSerde(Serde[Subscription]):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (SubscriptionSerde, ())
+        return (ForeignKeySubscriptionSerde, ())
 
 
-def encode_subscription(topic: str, subscription: Subscription) -> bytes:
+def encode_subscription(topic: str, subscription: ForeignKeySubscription) -> bytes:
     value_hash, instruction, primary_key, partition = subscription
     version = SUBSCRIPTION_VERSION if partition is not None else 0
     head = version | _NO_HASH if value_hash is None else version
@@ -88,7 +79,7 @@ def encode_subscription(topic: str, subscription: Subscription) -> bytes:
     return bytes((head, instruction)) + (value_hash or b"") + primary_key + tail
 
 
-def decode_subscription(topic: str, data: bytes) -> Subscription:
+def decode_subscription(topic: str, data: bytes) -> ForeignKeySubscription:
     head, instruction = data[0], data[1]
     version = head & _VERSION
     if version > SUBSCRIPTION_VERSION:
@@ -96,37 +87,35 @@ def decode_subscription(topic: str, data: bytes) -> Subscription:
     start = 2 if head & _NO_HASH else 2 + _HASH_BYTES
     value_hash = data[2:start] if start > 2 else None
     if version == 0:
-        return Subscription(value_hash, instruction, data[start:], None)
-    return Subscription(value_hash, instruction, data[start:-4], _INT.unpack(data[-4:])[0])
+        return ForeignKeySubscription(value_hash, instruction, data[start:], None)
+    return ForeignKeySubscription(
+        value_hash, instruction, data[start:-4], _INT.unpack(data[-4:])[0]
+    )
 
 
-class ResponseSerde(WrapperSerde[Response]):
-    """Responses as `version, hash, value`.
+class ForeignKeyResponseSerde(WrapperSerde[ForeignKeyResponse]):
+    """Serializes responses as `version, hash, value`.
 
-    Follows Kafka Streams: a value of no bytes at all, such as an empty string, arrives as none.
-
-    Args:
-        inner: the serde of the right table's values; None for the config's default.
+    Follows Kafka Streams: a value without any bytes, such as an empty string, becomes None.
     """
 
     def __init__(self, inner: Serde[Any] | None) -> None:
         super().__init__(inner, self._encode, self._decode, name="foreign-key response")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (ResponseSerde, (self.inner,))
+        return (ForeignKeyResponseSerde, (self.inner,))
 
-    def around(self, inner: Serde[Any]) -> ResponseSerde:
-        """The same around that serde."""
-        return ResponseSerde(inner)
+    def with_inner(self, inner: Serde[Any]) -> ForeignKeyResponseSerde:
+        return ForeignKeyResponseSerde(inner)
 
-    def _encode(self, topic: str, response: Response) -> bytes:
+    def _encode(self, topic: str, response: ForeignKeyResponse) -> bytes:
         assert self.inner is not None
         data = self.inner.serialize(topic, response.value) or b""
         if response.value_hash is None:
             return bytes((RESPONSE_VERSION | _NO_HASH,)) + data
         return bytes((RESPONSE_VERSION,)) + response.value_hash + data
 
-    def _decode(self, topic: str, data: bytes) -> Response:
+    def _decode(self, topic: str, data: bytes) -> ForeignKeyResponse:
         assert self.inner is not None
         head = data[0]
         if head & _VERSION != RESPONSE_VERSION:
@@ -134,21 +123,70 @@ class ResponseSerde(WrapperSerde[Response]):
         start = 1 if head & _NO_HASH else 1 + _HASH_BYTES
         value_hash = data[1:start] if start > 1 else None
         rest = data[start:]
-        return Response(value_hash, self.inner.deserialize(topic, rest) if rest else None)
+        return ForeignKeyResponse(value_hash, self.inner.deserialize(topic, rest) if rest else None)
 
 
 def combined_key(foreign_key: bytes, primary_key: bytes) -> bytes:
-    """The key of a subscription in its store: those of one right row lie side by side."""
+    """The store key of a subscription. Subscriptions of one right row are adjacent."""
     return subscription_prefix(foreign_key) + primary_key
 
 
 def subscription_prefix(foreign_key: bytes) -> bytes:
-    """What the keys of all subscriptions to one right row begin with."""
+    """Return the common prefix of the store keys of all subscriptions to one right row."""
     return _INT.pack(len(foreign_key)) + foreign_key
 
 
 def _unknown_version(what: str, version: int) -> SerializationError:
     return SerializationError(
-        f"A foreign-key {what} was written in version {version}, which is newer than this program "
-        "knows. Upgrade every instance of the application."
+        f"A foreign-key {what} has version {version}, which is newer than this program supports. "
+        "Upgrade all instances of the application."
     )
+
+
+_SEED: Final = 104729
+_MASK: Final = (1 << 64) - 1
+_C1: Final = 0x87C37B91114253D5
+_C2: Final = 0x4CF5AD432745937F
+_BLOCK: Final = 16
+_TWO_LONGS: Final = struct.Struct("<QQ")
+_RESULT: Final = struct.Struct(">QQ")
+
+
+def pure_murmur3_128(data: bytes) -> bytes:
+    """MurmurHash3 (128 bits, x64), as Kafka Streams hashes values: two big-endian longs."""
+    h1 = h2 = _SEED
+    size = len(data)
+    whole = size - size % _BLOCK
+    for k1, k2 in _TWO_LONGS.iter_unpack(data[:whole]):
+        k1 = k1 * _C1 & _MASK
+        h1 ^= (k1 << 31 | k1 >> 33) * _C2 & _MASK
+        h1 = (h1 << 27 | h1 >> 37) + h2 & _MASK
+        h1 = h1 * 5 + 0x52DCE729 & _MASK
+        k2 = k2 * _C2 & _MASK
+        h2 ^= (k2 << 33 | k2 >> 31) * _C1 & _MASK
+        h2 = (h2 << 31 | h2 >> 33) + h1 & _MASK
+        h2 = h2 * 5 + 0x38495AB5 & _MASK
+    if whole < size:
+        k1, k2 = _TWO_LONGS.unpack(bytes(data[whole:]).ljust(_BLOCK, b"\0"))
+        k2 = k2 * _C2 & _MASK
+        h2 ^= (k2 << 33 | k2 >> 31) * _C1 & _MASK
+        k1 = k1 * _C1 & _MASK
+        h1 ^= (k1 << 31 | k1 >> 33) * _C2 & _MASK
+    h1 ^= size
+    h2 ^= size
+    h1 = h1 + h2 & _MASK
+    h2 = h2 + h1 & _MASK
+    h1, h2 = _finished(h1), _finished(h2)
+    h1 = h1 + h2 & _MASK
+    h2 = h2 + h1 & _MASK
+    return _RESULT.pack(h1, h2)
+
+
+def _finished(h: int) -> int:
+    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCD & _MASK
+    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53 & _MASK
+    return h ^ h >> 33
+
+
+#: 0.1 us for 75 bytes with the extension, 4 us without.
+murmur3_128 = compiled(pure_murmur3_128, "murmur3_128")

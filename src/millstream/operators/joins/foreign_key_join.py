@@ -1,28 +1,43 @@
-"""Foreign-key join, the steps at the right table and the last one, back at the left table.
+"""Foreign-key joins: left rows subscribe to the right rows that they refer to.
 
-`foreign_key_send` shows how they hang together.
+    left table ──► SubscriptionSend ──(subscriptions)──► SubscriptionReceive ──► SubscriptionJoin ─┐
+                                                              │ store                              │
+                                       right table ──► ForeignTableJoin ───────────────────────────┤
+    result ◄── ResponseResolver ◄──────────────(responses)─────────────────────────────────────────┘
+
+The topic in between routes a subscription to the task that owns the right row, because the two
+tables are partitioned by different keys (KIP-213).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from millstream.operators.batch import Batch
+from millstream.errors import ConfigError
 from millstream.operators.joins.foreign_key_formats import (
+    ForeignKeyResponse,
+    ForeignKeySubscription,
     Instruction,
-    Response,
-    Subscription,
     combined_key,
     decode_subscription,
     encode_subscription,
+    murmur3_128,
     subscription_prefix,
 )
-from millstream.operators.joins.foreign_key_send import ForeignKeySerdes, OpenedSerdes
 from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.record_batch import Batch
+from millstream.operators.record_filters import latest_changes, with_keys
 from millstream.operators.tables.value_getter import GetterSupplier, ValueGetter
-from millstream.operators.usable import newest_changes, with_keys
-from millstream.state.buffers.subscription_store import SubscriptionTable
+from millstream.serdes import Serde
+from millstream.state.buffers.join_stores import SubscriptionTable
+
+#: A message to the owner of a right row: foreign key, instruction.
+SubscriptionMessage = tuple[Any, int]
+
+#: Equal objects of these types have equal bytes with every serde.
+_PLAIN_TYPES: Final = frozenset((str, bytes, int))
 
 _DELETE_QUIETLY: Final = int(Instruction.DELETE_QUIETLY)
 _DELETE_AND_RESPOND: Final = int(Instruction.DELETE_AND_RESPOND)
@@ -30,23 +45,169 @@ _RESPOND: Final = int(Instruction.RESPOND)
 _RESPOND_IF_FOUND: Final = int(Instruction.RESPOND_IF_FOUND)
 
 
-class SubscriptionReceiveOperator(Operator):
-    """Keeps subscriptions, or forgets them, and hands them on.
+@dataclass(frozen=True)
+class ForeignKeySerdes:
+    """The serdes with which a foreign-key join compares and hashes. A serde of None is the
+    configured default."""
 
-    Args:
-        store: the name of the store of subscriptions.
-        serdes: serialize the foreign keys.
+    #: The undecorated name.
+    subscription_topic: str
+    primary_key: Serde[Any] | None
+    foreign_key: Serde[Any] | None
+    value: Serde[Any] | None
+    #: File and line of the user's program that declared the join.
+    declared_at: str = field(default="", compare=False)
+
+    def resolved(self, context: OperatorContext) -> ResolvedSerdes:
+        """Return the serdes of a task.
+
+        Raises:
+            ConfigError: neither the table nor the configuration has a serde.
+        """
+        return ResolvedSerdes(
+            f"{context.config.application_id}-{self.subscription_topic}",
+            self.primary_key or self._default(context, "key", "left"),
+            self.foreign_key or self._default(context, "key", "right"),
+            self.value or self._default(context, "value", "left"),
+        )
+
+    def _default(self, context: OperatorContext, what: str, side: str) -> Serde[Any]:
+        config = context.config
+        default = config.default_key_serde if what == "key" else config.default_value_serde
+        serde: Serde[Any] | None = default
+        if serde is None:
+            where = f" The join was declared at {self.declared_at}." if self.declared_at else ""
+            raise ConfigError(
+                f"A foreign-key join needs the {what} serde of its {side} table: pass {what}=... "
+                f"where the table is read, or Materialized({what}=...) where it is created, or "
+                f"set default_{what}_serde.{where}",
+                node=context.node,
+            )
+        return serde
+
+
+class ResolvedSerdes:
+    """The serdes of a foreign-key join in a task.
+
+    The serdes get Kafka Streams' pseudo topics, for serdes that name schemas after topics: the data
+    is never an entire key or value of a real topic.
     """
+
+    def __init__(
+        self, topic: str, primary_key: Serde[Any], foreign_key: Serde[Any], value: Serde[Any]
+    ) -> None:
+        self._primary_topic, self._primary_key = f"{topic}-pk", primary_key
+        self._foreign_topic, self._foreign_key = f"{topic}-fk", foreign_key
+        self._value_topic, self._value = f"{topic}-vh", value
+
+    def primary_key_bytes(self, key: Any) -> bytes:
+        return self._primary_key.serialize(self._primary_topic, key) or b""
+
+    def foreign_key_bytes(self, key: Any) -> bytes | None:
+        return self._foreign_key.serialize(self._foreign_topic, key)
+
+    def hash_of(self, value: Any) -> bytes | None:
+        data = self._value.serialize(self._value_topic, value)
+        return None if data is None else murmur3_128(data)
+
+
+class SubscriptionSendOperator(Operator):
+    """Sends subscriptions of left rows to the owners of right rows, and cancels old ones.
+
+    Processes the changes of the left table with the replaced values.
+    """
+
+    def __init__(
+        self,
+        foreign_key: Callable[[Any, Any], Any],
+        serdes: ForeignKeySerdes,
+        *,
+        left_join: bool,
+        versioned: bool,
+    ) -> None:
+        self._foreign_key = foreign_key
+        self._serdes = serdes
+        self._left_join = left_join
+        self._versioned = versioned
+        self._resolved: ResolvedSerdes
+
+    def init(self, context: OperatorContext) -> None:
+        super().init(context)
+        self._resolved = self._serdes.resolved(context)
+
+    def process(self, batch: Batch, output: Output) -> None:
+        if self._versioned:
+            batch = latest_changes(batch, self.context)
+        messages_of = self._left_messages if self._left_join else self._inner_messages
+        # Follows Kafka Streams, except that the partition is that of the task instead of the
+        # record: they are equal, and records of punctuators have none.
+        partition = self.context.task_id.partition
+        resolved = self._resolved
+        counts: list[int] = []
+        keys: list[Any] = []
+        values: list[Any] = []
+        old_values = batch.old_values or [None] * len(batch)
+        for index, (key, new, old) in enumerate(
+            zip(batch.keys, batch.values, old_values, strict=True)
+        ):
+            try:
+                messages = messages_of(key, new, old)
+                if messages:
+                    value_hash = resolved.hash_of(new)
+                    key_bytes = resolved.primary_key_bytes(key)
+            except Exception as error:
+                self.context.failed(batch, index, error)
+                messages = ()
+            counts.append(len(messages))
+            for foreign_key, instruction in messages:
+                keys.append(foreign_key)
+                values.append(ForeignKeySubscription(value_hash, instruction, key_bytes, partition))
+        if keys:
+            output.emit(batch.expand(counts, keys, values))
+
+    def _inner_messages(self, key: Any, new: Any, old: Any) -> tuple[SubscriptionMessage, ...]:
+        before = None if old is None else self._foreign_key(key, old)
+        if new is None:
+            return () if before is None else ((before, _DELETE_AND_RESPOND),)
+        after = self._foreign_key(key, new)
+        if after is None:
+            self.context.dropped(1, "their foreign key is null")
+            return () if before is None else ((before, _DELETE_AND_RESPOND),)
+        if before is None or not self._differ(after, before):
+            return ((after, _RESPOND_IF_FOUND),)
+        return ((before, _DELETE_QUIETLY), (after, _RESPOND))
+
+    def _left_messages(self, key: Any, new: Any, old: Any) -> tuple[SubscriptionMessage, ...]:
+        if old is None and new is None:
+            return ()
+        before = None if old is None else self._foreign_key(key, old)
+        after = None if new is None else self._foreign_key(key, new)
+        if before is not None and self._differ(after, before):
+            # The subscription to the new right row goes to another task, which does not have the
+            # old one.
+            return ((before, _DELETE_QUIETLY), (after, _RESPOND))
+        return ((after, _RESPOND),)
+
+    def _differ(self, after: Any, before: Any) -> bool:
+        kind = type(after)
+        if kind in _PLAIN_TYPES and kind is type(before) and after == before:
+            return False
+        to_bytes = self._resolved.foreign_key_bytes
+        return to_bytes(after) != to_bytes(before)
+
+
+class SubscriptionReceiveOperator(Operator):
+    """Stores or deletes subscriptions, and forwards them."""
 
     def __init__(self, store: str, serdes: ForeignKeySerdes) -> None:
         self._store = store
         self._serdes = serdes
-        self._opened: OpenedSerdes
+        self._resolved: ResolvedSerdes
         self._table: SubscriptionTable
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
-        self._opened = self._serdes.opened(context)
+        self._resolved = self._serdes.resolved(context)
         self._table = context.store(self._store)
 
     def process(self, batch: Batch, output: Output) -> None:
@@ -58,7 +219,7 @@ class SubscriptionReceiveOperator(Operator):
             zip(batch.keys, batch.values, strict=True)
         ):
             if foreign_key is None:
-                # It refers to no row: there is nothing to keep, but a left join has a result.
+                # Without a foreign key there is nothing to store, but a left join has a result.
                 if subscription.instruction == _RESPOND:
                     kept.append(index)
                 else:
@@ -74,28 +235,24 @@ class SubscriptionReceiveOperator(Operator):
             values.append(value)
             kept.append(index)
         if stored:
-            self._keep(batch if len(stored) == len(batch) else batch.take(stored), keys, values)
+            done = batch if len(stored) == len(batch) else batch.take(stored)
+            self._table.put_many(keys, values, done.timestamps, done.all_headers())
         if kept:
             output.emit(batch if len(kept) == len(batch) else batch.take(kept))
 
-    def _encoded(self, foreign_key: Any, subscription: Subscription) -> tuple[bytes, bytes | None]:
-        foreign_bytes = self._opened.foreign_key_bytes(foreign_key) or b""
-        forget = subscription.instruction in (_DELETE_QUIETLY, _DELETE_AND_RESPOND)
+    def _encoded(
+        self, foreign_key: Any, subscription: ForeignKeySubscription
+    ) -> tuple[bytes, bytes | None]:
+        foreign_bytes = self._resolved.foreign_key_bytes(foreign_key) or b""
+        delete = subscription.instruction in (_DELETE_QUIETLY, _DELETE_AND_RESPOND)
         return (
             combined_key(foreign_bytes, subscription.primary_key),
-            None if forget else encode_subscription("", subscription),
+            None if delete else encode_subscription("", subscription),
         )
-
-    def _keep(self, batch: Batch, keys: list[bytes], values: list[bytes | None]) -> None:
-        self._table.put_many(keys, values, batch.timestamps, batch.all_headers())
 
 
 class SubscriptionJoinOperator(Operator):
-    """Answers subscriptions with the right row as it is now.
-
-    Args:
-        right: reads the right table.
-    """
+    """Answers subscriptions with the current right row."""
 
     def __init__(self, right: GetterSupplier) -> None:
         self._supplier = right
@@ -106,7 +263,7 @@ class SubscriptionJoinOperator(Operator):
         self._right = self._supplier.make(context)
 
     def process(self, batch: Batch, output: Output) -> None:
-        answered: list[int] = []
+        responded: list[int] = []
         keys: list[Any] = []
         values: list[Any] = []
         timestamps: list[int] = []
@@ -130,12 +287,14 @@ class SubscriptionJoinOperator(Operator):
                 instruction == _RESPOND_IF_FOUND and found is None
             ):
                 continue
-            answered.append(index)
+            responded.append(index)
             keys.append(subscription.primary_key)
-            values.append(Response(subscription.value_hash, value, subscription.partition))
+            values.append(
+                ForeignKeyResponse(subscription.value_hash, value, subscription.partition)
+            )
             timestamps.append(max(timestamp, found_at))
-        if answered:
-            done = batch.take(answered)
+        if responded:
+            done = batch.take(responded)
             output.emit(done.with_keys(keys).with_changes(values, None, timestamps))
 
     def close(self) -> None:
@@ -143,36 +302,30 @@ class SubscriptionJoinOperator(Operator):
 
 
 class ForeignTableJoinOperator(Operator):
-    """Tells all left rows that refer to a right row when it changes.
-
-    Args:
-        store: the name of the store of subscriptions.
-        serdes: serialize the keys of right rows.
-        versioned: whether the right table is, and so may give changes that are not the newest.
-    """
+    """Sends a changed right row to all left rows that refer to it."""
 
     def __init__(self, store: str, serdes: ForeignKeySerdes, *, versioned: bool) -> None:
         self._store = store
         self._serdes = serdes
         self._versioned = versioned
-        self._opened: OpenedSerdes
+        self._resolved: ResolvedSerdes
         self._table: SubscriptionTable
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
-        self._opened = self._serdes.opened(context)
+        self._resolved = self._serdes.resolved(context)
         self._table = context.store(self._store)
 
     def process(self, batch: Batch, output: Output) -> None:
         batch = with_keys(batch, self.context)
         if self._versioned:
-            batch = newest_changes(batch, self.context)
+            batch = latest_changes(batch, self.context)
         counts: list[int] = []
         keys: list[Any] = []
         values: list[Any] = []
         for index, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True)):
             try:
-                prefix = subscription_prefix(self._opened.foreign_key_bytes(key) or b"")
+                prefix = subscription_prefix(self._resolved.foreign_key_bytes(key) or b"")
                 found = self._table.scan(prefix)
             except Exception as error:
                 self.context.failed(batch, index, error)
@@ -181,20 +334,15 @@ class ForeignTableJoinOperator(Operator):
             for stored_key, data in found:
                 subscription = decode_subscription("", data)
                 keys.append(stored_key[len(prefix) :])
-                values.append(Response(subscription.value_hash, value, subscription.partition))
+                values.append(
+                    ForeignKeyResponse(subscription.value_hash, value, subscription.partition)
+                )
         if keys:
             output.emit(batch.expand(counts, keys, values))
 
 
 class ResponseResolverOperator(Operator):
-    """Joins left rows with what they refer to, unless they have changed since they asked.
-
-    Args:
-        left: reads the left table.
-        serdes: serialize left rows, to hash them.
-        joiner: (left value, right value) → result.
-        left_join: whether left rows without a right row have a result.
-    """
+    """Joins left rows with responses, unless the rows have changed since their subscription."""
 
     def __init__(
         self,
@@ -208,12 +356,12 @@ class ResponseResolverOperator(Operator):
         self._serdes = serdes
         self._joiner = joiner
         self._left_join = left_join
-        self._opened: OpenedSerdes
+        self._resolved: ResolvedSerdes
         self._left: ValueGetter
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
-        self._opened = self._serdes.opened(context)
+        self._resolved = self._serdes.resolved(context)
         self._left = self._supplier.make(context)
 
     def process(self, batch: Batch, output: Output) -> None:
@@ -225,7 +373,7 @@ class ResponseResolverOperator(Operator):
             try:
                 found = self._left.get(key) if rows is None else rows[index]
                 value = None if found is None else found[0]
-                if self._opened.hash_of(value) != response.value_hash:
+                if self._resolved.hash_of(value) != response.value_hash:
                     outdated += 1
                     continue
                 if response.value is None and (found is None or not self._left_join):
@@ -238,7 +386,7 @@ class ResponseResolverOperator(Operator):
             kept.append(index)
             results.append(result)
         if outdated:
-            self.context.dropped(outdated, "the left rows have changed since they asked")
+            self.context.dropped(outdated, "their left rows have changed since the subscription")
         if kept:
             done = batch if len(kept) == len(batch) else batch.take(kept)
             output.emit(done.with_values(results))

@@ -1,8 +1,8 @@
-"""Joins of two streams (Kafka Streams' KStreamKStreamJoin).
+"""Joins of two streams (Kafka Streams' `KStreamKStreamJoin`), or of a stream with itself.
 
-Each record first looks for partners in the window store of the other stream, and then goes into
-that of its own. In a left or outer join a record that finds none is remembered in a store that
-both sides share, until a partner comes or none can come any more.
+Each record first looks for partners in the window store of the other stream, and is then added to
+the window store of its own stream. In left and outer joins, a record without partners is added to a
+store that both sides share, until a partner arrives or can no longer arrive.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from millstream.errors import BatchSerializationError
-from millstream.operators.batch import Batch, has_none
-from millstream.operators.emit_interval import OUTER_JOIN_INTERVAL, emit_interval_ms
 from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.operators.results import Results
-from millstream.operators.usable import INCOMPLETE
+from millstream.operators.record_batch import Batch, has_none
+from millstream.operators.record_filters import INCOMPLETE
+from millstream.operators.result_records import OUTER_JOIN_INTERVAL, ResultRecords, emit_interval_ms
 from millstream.record import UNKNOWN
-from millstream.state.buffers.outer_join_store import OuterJoinStore
+from millstream.state.buffers.join_stores import OuterJoinStore
 from millstream.state.windows.window_table import WindowTable, WindowValue
 from millstream.windowed import MAX_TIME_MS
 
@@ -27,24 +26,19 @@ from millstream.windowed import MAX_TIME_MS
 _Join = Callable[[Any, Any, Any], Any]
 
 
-#: For each reach of a join what a record has found there, or why it could not be read.
-Found = Sequence[list[WindowValue] | Exception]
+#: The partners of a record for each range of a join, or the error of reading them.
+FoundPartners = Sequence[list[WindowValue] | Exception]
 
 
 @dataclass(frozen=True)
 class StreamJoiner:
-    """What the user joins two values with.
-
-    Args:
-        function: (left value, right value) → value, or (key, left value, right value) → value.
-        with_key: which of the two.
-    """
+    """The user's function: (left value, right value) → value, with the key first if `with_key`."""
 
     function: Callable[..., Any]
     with_key: bool
 
-    def seen_from(self, *, left: bool) -> _Join:
-        """The function with the arguments in the order in which one side has them."""
+    def oriented(self, *, left: bool) -> _Join:
+        """The function with its arguments in the order of one side."""
         join = self.function
         if left:
             return join if self.with_key else lambda key, this, other: join(this, other)
@@ -55,109 +49,84 @@ class StreamJoiner:
 
 @dataclass(frozen=True)
 class JoinSide:
-    """What one side of a join must know.
-
-    Args:
-        left: whether it is the left one.
-        own_store: the window store of this side, which another node fills.
-        other_store: the window store of the other side.
-        unjoined_store: what remembers records without a partner; None in an inner join.
-        keeps_unjoined: whether records of this side without a partner have a result.
-        before_ms: how much earlier than a left record its partner may be.
-        after_ms: how much later.
-        grace_ms: how long after the end of its window a record may find a partner.
-    """
+    """The parameters of one side of a join."""
 
     left: bool
     own_store: str
     other_store: str
+    #: The store of records without a partner; None in an inner join.
     unjoined_store: str | None
+    #: Whether records of this side without a partner have a result.
     keeps_unjoined: bool
+    #: How much earlier and later than a left record its partner may be.
     before_ms: int
     after_ms: int
+    #: How long after the end of its window a record may find a partner.
     grace_ms: int
 
 
-class JoinTime:
-    """The time that both sides of a left or outer join share.
-
-    Attributes:
-        stream: the highest time of a record on either side.
-        earliest: no record without a partner is remembered of an earlier time; `MAX_TIME_MS` if
-            none is remembered.
-        next_search_ms: the wall-clock time from which on closed windows are looked for.
-    """
+class JoinTimeTracker:
+    """The time that both sides of a left or outer join share (Kafka Streams' `TimeTracker`)."""
 
     __slots__ = ("__weakref__", "earliest", "next_search_ms", "stream")
 
     def __init__(self) -> None:
+        #: The highest timestamp of a record on either side.
         self.stream = UNKNOWN
+        #: A lower bound of the timestamps of stored records without a partner.
         self.earliest = MAX_TIME_MS
+        #: The wall-clock time of the next search for closed windows.
         self.next_search_ms = 0
 
 
-#: By the store that the two sides share, so that operators of one task find each other's.
-_TIMES: Final[WeakKeyDictionary[OuterJoinStore, JoinTime]] = WeakKeyDictionary()
+#: Keyed by the shared store, so that both operators of a task get the same object.
+_TIME_TRACKERS: Final[WeakKeyDictionary[OuterJoinStore, JoinTimeTracker]] = WeakKeyDictionary()
 
 
 class StreamStreamJoinOperator(Operator):
-    """Joins the records of one side with what is kept of the other side.
-
-    Args:
-        side: which side, and its windows and stores.
-        joiner: the user's.
-
-    Attributes:
-        other_table: where partners are looked for.
-        reaches: how much earlier and later than a record, in milliseconds.
-        needs_partners: whether nothing comes of a record that finds none.
-    """
+    """Joins the records of one side with the stored records of the other side."""
 
     def __init__(self, side: JoinSide, joiner: StreamJoiner) -> None:
         self.side = side
         self.own_store = side.own_store
         self.other_store = side.other_store
+        #: Whether a record without partners has no effect.
         self.needs_partners = side.unjoined_store is None
-        self._join = joiner.seen_from(left=side.left)
+        self._join = joiner.oriented(left=side.left)
         before, after = side.before_ms, side.after_ms
         self._before, self._after = (before, after) if side.left else (after, before)
-        self.reaches = ((self._before, self._after),)
+        #: How much earlier and later than a record its partners may be, in milliseconds.
+        self.time_ranges = ((self._before, self._after),)
         self.other_table: WindowTable
         self._unjoined: OuterJoinStore | None = None
-        self._time: JoinTime
+        self._time: JoinTimeTracker
         self._interval_ms = 0
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
         self.other_table = context.store(self.side.other_store)
         if self.side.unjoined_store is None:
-            self._time = JoinTime()
+            self._time = JoinTimeTracker()
             return
         self._unjoined = unjoined = context.store(self.side.unjoined_store)
-        self._time = _TIMES.setdefault(unjoined, JoinTime())
+        self._time = _TIME_TRACKERS.setdefault(unjoined, JoinTimeTracker())
         self._interval_ms = emit_interval_ms(context.config, OUTER_JOIN_INTERVAL)
 
     def process(self, batch: Batch, output: Output) -> None:
-        results = Results(batch)
+        results = ResultRecords(batch)
         for index, key_bytes in enumerate(encoded_keys(self.other_table, batch)):
             self.join(results, index, key_bytes)
         results.emit(output)
 
     def close(self) -> None:
         if self._unjoined is not None:
-            _TIMES.pop(self._unjoined, None)
+            _TIME_TRACKERS.pop(self._unjoined, None)
 
     def join(
-        self, results: Results, index: int, key_bytes: Any, found: Found | None = None
+        self, results: ResultRecords, index: int, key_bytes: Any, found: FoundPartners | None = None
     ) -> None:
-        """Add what a record is joined to, and what its time gives free.
-
-        Args:
-            results: of the batch where the record is.
-            index: which one it is.
-            key_bytes: its entry in `encoded_keys`.
-            found: its partners; None to look for them.
-        """
+        """Add the results of a record, and of unjoined records with windows that it closes.
+        `key_bytes` is an entry of `encoded_keys`. Without `found`, the partners are looked up."""
         batch = results.batch
         value, timestamp = batch.values[index], batch.timestamps[index]
         time = self._time
@@ -171,23 +140,23 @@ class StreamStreamJoinOperator(Operator):
                     results.add(index, None, self._join(None, value, None), timestamp)
                 return
             if self._unjoined is not None and timestamp == time.stream:
-                self._give_up(results, index, self._unjoined)
+                self._emit_unjoined(results, index, self._unjoined)
             if key_bytes.__class__ is not bytes:
                 raise key_bytes
-            # Follows Kafka Streams: what ends before the epoch ends there.
+            # Follows Kafka Streams: ranges do not end before the epoch.
             last = max(0, timestamp + self._after)
             if found is None:
                 first = timestamp - self._before
                 partners = self.other_table.fetch_between(key_bytes, first, last)
             else:
-                partners = readable(found[0])
+                partners = partners_or_raise(found[0])
             self._join_all(results, index, value, timestamp, partners, last)
         except Exception as error:
             self.context.failed(batch, index, error)
 
     def _join_all(
         self,
-        results: Results,
+        results: ResultRecords,
         index: int,
         value: Any,
         timestamp: int,
@@ -204,19 +173,19 @@ class StreamStreamJoinOperator(Operator):
             return
         time = self._time
         if last < time.stream:
-            # Too late for a partner that is not there yet.
+            # A partner that has not arrived yet would be too late.
             results.add(index, key, join(key, value, None), timestamp)
             return
         if timestamp < time.earliest:
             time.earliest = timestamp
         unjoined.put(timestamp, self.side.left, key, value, record_time=timestamp)
 
-    def _give_up(self, results: Results, index: int, unjoined: OuterJoinStore) -> None:
-        """Join the records with None whose windows have closed before this one's time."""
+    def _emit_unjoined(self, results: ResultRecords, index: int, unjoined: OuterJoinStore) -> None:
+        """Emit the unjoined records of closed windows, joined with None."""
         side, time = self.side, self._time
         reach = self._after + side.grace_ms
         if time.earliest == MAX_TIME_MS:
-            # Follows Kafka Streams, where that sum overflows: an empty store is searched, too,
+            # Follows Kafka Streams, where this sum overflows: an empty store is searched, too,
             # which counts as a search for the interval.
             if reach <= 0:
                 return
@@ -231,8 +200,8 @@ class StreamStreamJoinOperator(Operator):
         open_sides: set[bool] = set()
         done: bytes | None = None
         for entry in unjoined.all():
-            # Follows Kafka Streams: this is the time at which the next search begins to make
-            # sense, even if entries of the other side that are still open were passed by.
+            # Follows Kafka Streams: the next search makes sense from this time on, even if open
+            # entries of the other side were skipped.
             time.earliest = entry.timestamp
             if len(open_sides) == 2:
                 break
@@ -240,14 +209,14 @@ class StreamStreamJoinOperator(Operator):
             if entry.timestamp + lookback + side.grace_ms >= time.stream:
                 open_sides.add(entry.left)
                 if len(open_sides) == 2 and len(unjoined.values(entry)) > 1:
-                    # The search ends with the next value, which is one of the same time.
+                    # The search ends at the next value, which has the same timestamp.
                     break
                 continue
             key = unjoined.key(entry)
             for value in unjoined.values(entry):
                 this, other = (value, None) if entry.left is side.left else (None, value)
                 results.add(index, key, self._join(key, this, other), entry.timestamp)
-                # Forgotten only when the next one is out: follows Kafka Streams, whose join may
+                # Removed only after the next one is emitted. Follows Kafka Streams: its join may
                 # fail in between.
                 if done is not None and done is not entry.stored_key:
                     unjoined.remove(done, record_time=record_time)
@@ -256,15 +225,14 @@ class StreamStreamJoinOperator(Operator):
             unjoined.remove(done, record_time=record_time)
 
 
-def readable(partners: list[WindowValue] | Exception) -> list[WindowValue]:
-    """The partners; raises why they could not be read."""
+def partners_or_raise(partners: list[WindowValue] | Exception) -> list[WindowValue]:
     if isinstance(partners, Exception):
         raise partners
     return partners
 
 
 def encoded_keys(table: WindowTable, batch: Batch) -> Sequence[Any]:
-    """For each record its serialized key; None without a key; the error if it has no bytes."""
+    """Return the serialized key of each record; None without a key; the error if it fails."""
     keys = batch.keys
     try:
         if not has_none(keys):
@@ -275,7 +243,7 @@ def encoded_keys(table: WindowTable, batch: Batch) -> Sequence[Any]:
 
 
 def encoded_values(table: WindowTable, batch: Batch) -> Sequence[Any]:
-    """For each record its serialized value, which may be None; the error if it has no bytes."""
+    """Return the serialized value of each record, which may be None; the error if it fails."""
     try:
         return table.encode_many(batch.values)
     except BatchSerializationError:
@@ -287,3 +255,85 @@ def _encoded(encode_many: Callable[[Sequence[Any]], Sequence[Any]], value: Any) 
         return encode_many((value,))[0]
     except BatchSerializationError as error:
         return error
+
+
+class StreamSelfJoinOperator(Operator):
+    """Joins the records of a stream with those of the same stream, which are in one store.
+
+    The results and their order are those of a join of two equal streams. Follows Kafka Streams'
+    `KStreamKStreamSelfJoin`.
+    """
+
+    needs_partners = False
+
+    def __init__(
+        self, store: str, before_ms: int, after_ms: int, retention_ms: int, joiner: StreamJoiner
+    ) -> None:
+        self.own_store = self.other_store = store
+        self._before = before_ms
+        self._after = after_ms
+        self.time_ranges = ((before_ms, after_ms), (after_ms, before_ms))
+        self._retention_ms = retention_ms
+        self._join = joiner.oriented(left=True)
+        self._stream_time = UNKNOWN
+        self.other_table: WindowTable
+
+    def init(self, context: OperatorContext) -> None:
+        super().init(context)
+        self.other_table = context.store(self.own_store)
+
+    def process(self, batch: Batch, output: Output) -> None:
+        results = ResultRecords(batch)
+        for index, key_bytes in enumerate(encoded_keys(self.other_table, batch)):
+            self.join(results, index, key_bytes)
+        results.emit(output)
+
+    def join(
+        self, results: ResultRecords, index: int, key_bytes: Any, found: FoundPartners | None = None
+    ) -> None:
+        """See `StreamStreamJoinOperator.join`."""
+        batch = results.batch
+        value = batch.values[index]
+        if key_bytes is None or value is None:
+            self.context.dropped(1, INCOMPLETE)
+            return
+        try:
+            self._join_all(results, index, key_bytes, value, found)
+        except Exception as error:
+            self.context.failed(batch, index, error)
+
+    def _join_all(
+        self,
+        results: ResultRecords,
+        index: int,
+        key_bytes: Any,
+        value: Any,
+        found: FoundPartners | None,
+    ) -> None:
+        key, join = results.batch.keys[index], self._join
+        timestamp = results.batch.timestamps[index]
+        with_itself = join(key, value, value)
+        self._stream_time = max(self._stream_time, timestamp)
+        # A record that is too old for the store is not joined with itself either.
+        waits = timestamp >= self._stream_time - self._retention_ms
+        if key_bytes.__class__ is not bytes:
+            raise key_bytes
+        for start, other, _ in self._partners(0, key_bytes, timestamp, found):
+            results.add(index, key, join(key, value, other), max(timestamp, start))
+        for start, other, _ in self._partners(1, key_bytes, timestamp, found):
+            if waits and start > timestamp:
+                results.add(index, key, with_itself, timestamp)
+                waits = False
+            results.add(index, key, join(key, other, value), max(timestamp, start))
+        if waits:
+            results.add(index, key, with_itself, timestamp)
+
+    def _partners(
+        self, reach: int, key_bytes: bytes, timestamp: int, found: FoundPartners | None
+    ) -> list[WindowValue]:
+        if found is not None:
+            return partners_or_raise(found[reach])
+        before, after = self.time_ranges[reach]
+        # Follows Kafka Streams: ranges do not end before the epoch.
+        last = max(0, timestamp + after)
+        return self.other_table.fetch_between(key_bytes, timestamp - before, last)

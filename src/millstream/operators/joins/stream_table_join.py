@@ -1,8 +1,8 @@
 """Joins of a stream with a table (Kafka Streams' `KStreamKTableJoinProcessor`).
 
-Only records of the stream give results: each is joined with the row that its key has now, or, in a
-versioned table, had at the record's time. With a grace period, records of the stream wait in a
-buffer until late changes of the table have had their chance.
+Only records of the stream produce results. Each is joined with the current row of its key or, in a
+versioned table, the row at its timestamp. With a grace period, records of the stream wait in a
+buffer for late changes of the table.
 """
 
 from __future__ import annotations
@@ -10,37 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from millstream.operators.batch import Batch, Order, has_none
-from millstream.operators.calls import call_each
 from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.operators.released import Released
+from millstream.operators.record_batch import Batch, Order, has_none
+from millstream.operators.record_filters import INCOMPLETE
+from millstream.operators.result_records import ReleasedRecords
 from millstream.operators.tables.value_getter import GetterSupplier, ValueGetter
-from millstream.operators.usable import INCOMPLETE
+from millstream.operators.user_calls import call_each
 from millstream.state.buffers.buffer_value import BufferedContext
 from millstream.state.buffers.grace_buffer import GraceBuffer
-from millstream.state.keyvalue.table import TimedValue
+from millstream.state.keyvalue.key_value_table import TimedValue
 
-#: Stands for a row that could not be looked up; compared by identity.
+#: Marks a failed lookup; compared by identity.
 _FAILED: Final[Any] = object()
 
 
-class _RowJoin(Operator):
-    """What joins with all kinds of tables have in common.
+class _TableLookupJoin(Operator):
+    """The base class of joins with all types of tables.
 
-    Args:
-        table: reads the table.
-        joiner: (value, row) → value, or (key, value, row) → value.
-        left: whether records without a row stay, joined with None.
-        with_key: whether the joiner wants to see the key.
+    The joiner is (value, row) → value, or (key, value, row) → value. In a left join, records
+    without a row are joined with None.
     """
 
     def __init__(
-        self,
-        table: GetterSupplier,
-        joiner: Callable[..., Any],
-        *,
-        left: bool,
-        with_key: bool,
+        self, table: GetterSupplier, joiner: Callable[..., Any], *, left: bool, with_key: bool
     ) -> None:
         self._table = table
         self._joiner = joiner
@@ -56,7 +48,7 @@ class _RowJoin(Operator):
         self._getter.close()
 
     def _usable(self, batch: Batch, row_keys: list[Any]) -> tuple[Batch, list[Any]]:
-        """Leave out records without a value, and, unless they stay anyway, those without a key."""
+        """Drop records without a value and, unless it is a left join, records without a key."""
         values = batch.values
         if not has_none(values) and (self._left or not has_none(row_keys)):
             return batch, row_keys
@@ -71,7 +63,6 @@ class _RowJoin(Operator):
         return batch, row_keys
 
     def _join(self, batch: Batch, row_keys: list[Any], output: Output) -> None:
-        """Emit each record with its row, if there is one or none is needed."""
         found = self._rows(batch, row_keys)
         if _FAILED in found:
             keep = [row is not _FAILED for row in found]
@@ -91,7 +82,7 @@ class _RowJoin(Operator):
             output.emit(batch.with_values(values))
 
     def _rows(self, batch: Batch, row_keys: list[Any]) -> list[TimedValue | None]:
-        """The row of each record; `_FAILED` where looking it up failed and that is no end."""
+        """Return the row of each record; `_FAILED` for records that a failed lookup drops."""
         found = self._getter.read_ahead(row_keys)
         return self._rows_one_by_one(batch, row_keys) if found is None else found
 
@@ -112,16 +103,9 @@ class _RowJoin(Operator):
         return getter.get_as_of(key, timestamp) if getter.is_versioned else getter.get(key)
 
 
-class StreamGlobalJoinOperator(_RowJoin):
-    """Joins each record with a row of a global table.
-
-    Args:
-        table: reads the table.
-        joiner: as for all joins.
-        key_selector: (key, value) → the key of the row; None for none.
-        left: whether records without a row stay, joined with None.
-        with_key: whether the joiner wants to see the key.
-    """
+class StreamGlobalJoinOperator(_TableLookupJoin):
+    """Joins each record with a row of a global table, whose key the selector returns (None for no
+    row)."""
 
     def __init__(
         self,
@@ -144,16 +128,8 @@ class StreamGlobalJoinOperator(_RowJoin):
             self._join(batch, row_keys, output)
 
 
-class StreamTableJoinOperator(_RowJoin):
-    """Joins each record with the row of its key.
-
-    Args:
-        table: reads the table.
-        joiner: as for all joins.
-        left: whether records without a row stay, joined with None.
-        with_key: whether the joiner wants to see the key.
-        buffer: the name of the buffer in which records wait; None if they do not.
-    """
+class StreamTableJoinOperator(_TableLookupJoin):
+    """Joins each record with the row of its key. With a grace period, they wait in the buffer."""
 
     def __init__(
         self,
@@ -180,11 +156,11 @@ class StreamTableJoinOperator(_RowJoin):
         if self._buffer is None:
             self._join(batch, keys, output)
         else:
-            self._join_later(self._buffer, batch, output)
+            self._buffer_and_join(self._buffer, batch, output)
 
-    def _join_later(self, buffer: GraceBuffer, batch: Batch, output: Output) -> None:
-        """Buffer the records, and join those whose time has come; late ones do not wait."""
-        released = Released()
+    def _buffer_and_join(self, buffer: GraceBuffer, batch: Batch, output: Output) -> None:
+        """Buffer the records, and join those that are due. Late records do not wait."""
+        released = ReleasedRecords()
         for index, key in enumerate(batch.keys):
             after = None if batch.order is None else batch.order[index]
             value, row = batch.values[index], batch.rows[index]
@@ -195,7 +171,7 @@ class StreamTableJoinOperator(_RowJoin):
                 batch.headers_of(index),
             )
             try:
-                # A record without a key has no row to wait for.
+                # A record without a key has no row.
                 waits = key is not None and buffer.put(
                     key,
                     value,
@@ -219,7 +195,7 @@ class StreamTableJoinOperator(_RowJoin):
         value: Any,
         context: BufferedContext,
         after: Order | None,
-        released: Released,
+        released: ReleasedRecords,
     ) -> None:
         row = self._row(key, context.timestamp)
         if row is None and not self._left:

@@ -1,7 +1,7 @@
-"""Joins of two tables by their keys (Kafka Streams: `KTableKTableInnerJoin` and its kin).
+"""Joins of two tables by their keys (Kafka Streams: `KTableKTableInnerJoin` and similar).
 
-A change of either table is joined with the current value of its key in the other one. Two nodes do
-that, one for each table; a third brings their results together and may keep them in a store.
+A change of either table is joined with the current value of its key in the other table. There is
+one node for each table, and a third node that merges their results and may have a store.
 """
 
 from __future__ import annotations
@@ -9,30 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from millstream.operators.batch import Batch
 from millstream.operators.operator import Operator, OperatorContext, Output
+from millstream.operators.record_batch import Batch
+from millstream.operators.record_filters import latest_changes, with_keys
 from millstream.operators.tables.table_store import TableOperator
 from millstream.operators.tables.value_getter import GetterSupplier, ValueGetter
-from millstream.operators.usable import newest_changes, with_keys
-from millstream.state.keyvalue.table import TimedValue
+from millstream.state.keyvalue.key_value_table import TimedValue
 
-#: What a side does without a partner. `inner`: nothing. `left`: the table whose values are kept
-#: anyway. `right`: the other table of a left join. `outer`: either table of an outer join.
+#: The behavior of a side without a partner. `inner`: no result. `left`: the table whose values are
+#: kept. `right`: the other table of a left join. `outer`: either table of an outer join.
 Side = Literal["inner", "left", "right", "outer"]
 
 
 class TableJoinOperator(Operator):
-    """Joins the changes of one table with the current values of another one.
+    """Joins the changes of one table with the current values of another table.
 
-    The result has the later one of the two times. A change without a key is dropped, and so is one
-    of a versioned table that is not the newest.
-
-    Args:
-        other: reads the other table.
-        joiner: (own value, other value) → value.
-        side: what to do without a partner.
-        send_old_values: whether somebody downstream must know what a change replaces.
-        versioned: whether the own table is versioned.
+    The result has the later of the two timestamps. Changes without a key are dropped, and so are
+    changes of a versioned table that are not the latest.
     """
 
     def __init__(
@@ -47,7 +40,7 @@ class TableJoinOperator(Operator):
         self._other = other
         self._joiner = joiner
         self._needs_other = side in ("inner", "right")
-        # With a partner there is always a result, even of a deletion.
+        # With a partner there is always a result, even for a deletion.
         self._joins_deletions = side in ("right", "outer")
         self._send_old_values = send_old_values
         self._versioned = versioned
@@ -60,7 +53,7 @@ class TableJoinOperator(Operator):
     def process(self, batch: Batch, output: Output) -> None:
         batch = with_keys(batch, self.context)
         if self._versioned:
-            batch = newest_changes(batch, self.context)
+            batch = latest_changes(batch, self.context)
         kept: list[int] = []
         values: list[Any] = []
         old_values: list[Any] = []
@@ -92,7 +85,7 @@ class TableJoinOperator(Operator):
     def _join(
         self, found: TimedValue | None, value: Any, replaced: Any
     ) -> tuple[Any, Any, int] | None:
-        """The new value, the old one, and the time of the partner; None for no result at all."""
+        """Return the new value, the old one, and the partner's timestamp; None for no result."""
         joiner = self._joiner
         if found is None:
             if self._needs_other or (value is None and replaced is None):
@@ -112,15 +105,10 @@ class TableJoinOperator(Operator):
 
 
 class TableJoinMergeOperator(TableOperator):
-    """Brings the results of both sides of a join together.
-
-    Args:
-        store: the name of the store with the results; None for none.
-        send_old_values: whether somebody downstream must know what a change replaces.
-    """
+    """Merges the results of both sides of a join."""
 
     def __init__(self, store: str | None, *, send_old_values: bool = False) -> None:
-        super().__init__(store, send_old_values=send_old_values, knows_old_values=True)
+        super().__init__(store, send_old_values=send_old_values, has_old_values=True)
 
     def process(self, batch: Batch, output: Output) -> None:
-        self.hand_on(batch, output)
+        self.store_and_forward(batch, output)

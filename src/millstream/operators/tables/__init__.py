@@ -1,1 +1,1 @@
-"""Operators of tables: where they begin, what computes rows from rows, what holds changes back."""
+"""Table operators: sources, transformations, stores and suppression."""

@@ -1,4 +1,4 @@
-"""Holding back the changes of a table (Kafka Streams' KTableSuppressProcessorSupplier)."""
+"""Suppression of table changes (Kafka Streams' `KTableSuppressProcessorSupplier`)."""
 
 from __future__ import annotations
 
@@ -7,51 +7,41 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.errors import StreamsError
-from millstream.metrics.names import NODE_GROUP
 from millstream.metrics.registry import RecordingLevel
-from millstream.operators.batch import Batch
+from millstream.metrics.values import NODE_GROUP
 from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.operators.released import Released
+from millstream.operators.record_batch import Batch
+from millstream.operators.result_records import ReleasedRecords
 from millstream.operators.tables.value_getter import GetterSupplier, ValueGetter
 from millstream.record import UNKNOWN
 from millstream.state.buffers.time_ordered_buffer import BufferedChange, TimeOrderedBuffer
-from millstream.state.keyvalue.table import TimedValue
+from millstream.state.keyvalue.key_value_table import TimedValue
 from millstream.windowed import Windowed
 
 
 @dataclass(frozen=True)
 class SuppressLimits:
-    """How long and how much a suppress holds back.
+    """The duration and amount of suppression."""
 
-    Args:
-        wait_ms: how far stream time must be past the time of a change before it goes.
-        by_window: whether that is the end of its window; else it is the time of the first record
-            held back for its key.
-        most_records: how many keys may be held back; None for any number.
-        most_bytes: how many bytes; None for any number.
-        emits_early: whether the oldest changes go when there are too many; else that is an error.
-    """
-
+    #: How far stream time must exceed the time of a change before it is emitted.
     wait_ms: int
+    #: Whether the time of a change is the end of its window; otherwise the timestamp of the first
+    #: suppressed record of its key.
     by_window: bool
-    most_records: int | None
-    most_bytes: int | None
+    max_records: int | None
+    max_bytes: int | None
+    #: Whether the oldest changes are emitted when a limit is exceeded; otherwise that is an error.
     emits_early: bool
 
 
 class TableSuppressOperator(Operator):
-    """Lets go of a change when its time has come.
-
-    Args:
-        store: the buffer.
-        limits: how long and how much it holds back.
-    """
+    """Holds changes back in a buffer, and emits them when they are due."""
 
     def __init__(self, store: str, limits: SuppressLimits) -> None:
         self._store = store
         self._limits = limits
-        self._most_records = sys.maxsize if limits.most_records is None else limits.most_records
-        self._most_bytes = sys.maxsize if limits.most_bytes is None else limits.most_bytes
+        self._max_records = sys.maxsize if limits.max_records is None else limits.max_records
+        self._max_bytes = sys.maxsize if limits.max_bytes is None else limits.max_bytes
         self._stream_time = UNKNOWN
         self._buffer: TimeOrderedBuffer
 
@@ -62,10 +52,10 @@ class TableSuppressOperator(Operator):
         self._emitted = context.metrics.rate_and_total(NODE_GROUP, "suppression-emit", level)
 
     def process(self, batch: Batch, output: Output) -> None:
-        released = Released(with_old_values=True)
+        released = ReleasedRecords(with_old_values=True)
         for index in range(len(batch)):
             try:
-                self._take_in(batch, index)
+                self._buffer_record(batch, index)
                 for change in self._buffer.evict_while(self._is_due):
                     self._release(released, batch, index, change, output)
                 if self._is_full():
@@ -77,7 +67,7 @@ class TableSuppressOperator(Operator):
                 self.context.failed(batch, index, error)
         released.emit(output)
 
-    def _take_in(self, batch: Batch, index: int) -> None:
+    def _buffer_record(self, batch: Batch, index: int) -> None:
         key, timestamp = batch.keys[index], batch.timestamps[index]
         if timestamp > self._stream_time:
             self._stream_time = timestamp
@@ -95,20 +85,20 @@ class TableSuppressOperator(Operator):
 
     def _release(
         self,
-        released: Released,
+        released: ReleasedRecords,
         batch: Batch,
         index: int,
         change: BufferedChange,
         output: Output,
     ) -> None:
-        # A window that has closed without a value was never seen downstream.
+        # Downstream nodes have never seen a window that was closed without a value.
         if change.new_value is None and self._limits.by_window:
             return
         after = None if batch.order is None else batch.order[index]
         self._emitted.record()
         released.add(change.key, change.new_value, change.context, after, change.old_value)
         if output.immediate:
-            # Whoever reads the buffer downstream must do so while the change is still in it.
+            # A node downstream may read the buffer, which must still contain the change.
             released.emit(output)
 
     def _is_due(self) -> bool:
@@ -116,43 +106,36 @@ class TableSuppressOperator(Operator):
 
     def _is_full(self) -> bool:
         buffer = self._buffer
-        return buffer.num_records > self._most_records or buffer.size_bytes > self._most_bytes
+        return buffer.num_records > self._max_records or buffer.size_bytes > self._max_bytes
 
     def _overflow(self) -> StreamsError:
         buffer, limits = self._buffer, self._limits
         return StreamsError(
-            f"The buffer of {self.context.node} is full: it holds {buffer.num_records} records "
-            f"(at most {_shown(limits.most_records)}) and {buffer.size_bytes} bytes (at most "
-            f"{_shown(limits.most_bytes)}), and none of them may be emitted yet. Allow more, or "
-            "let it emit early: BufferConfig.emit_early_when_full().",
+            f"The buffer of {self.context.node} is full: it contains {buffer.num_records} records "
+            f"(at most {_shown(limits.max_records)}) and {buffer.size_bytes} bytes (at most "
+            f"{_shown(limits.max_bytes)}), and none of them may be emitted yet. Raise the limit, "
+            "or allow early emission with BufferConfig.emit_early_when_full().",
             node=self.context.node,
             task_id=self.context.task_id,
         )
 
 
 @dataclass(frozen=True)
-class SuppressedGetter:
-    """Reads a table with changes held back: what downstream has heard of so far.
-
-    Args:
-        store: the buffer.
-        parent: reads the table itself.
-    """
+class SuppressedGetterSupplier:
+    """Reads a suppressed table as its downstream nodes have seen it."""
 
     store: str
     parent: GetterSupplier
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """The buffer, and the stores of the table."""
         return (self.store, *self.parent.stores)
 
     def make(self, context: OperatorContext) -> ValueGetter:
-        """The getter of one task."""
-        return _Held(context.store(self.store), self.parent.make(context))
+        return _SuppressedGetter(context.store(self.store), self.parent.make(context))
 
 
-class _Held(ValueGetter):
+class _SuppressedGetter(ValueGetter):
     def __init__(self, buffer: TimeOrderedBuffer, parent: ValueGetter) -> None:
         self._buffer = buffer
         self._parent = parent
@@ -161,7 +144,7 @@ class _Held(ValueGetter):
         held, value = self._buffer.prior_value(key)
         if not held:
             return self._parent.get(key)
-        # Follows Kafka Streams: when the value was put is not kept.
+        # Follows Kafka Streams: the timestamp of the prior value is not stored.
         return None if value is None else (value, UNKNOWN)
 
     def close(self) -> None:
@@ -172,7 +155,7 @@ def _window_end(key: Any) -> int:
     if isinstance(key, Windowed):
         return key.window.end_ms
     raise TypeError(
-        f"Results of windows have Windowed keys, but this one is {type(key).__name__}: {key!r}."
+        f"Results of windows must have Windowed keys, but got {type(key).__name__}: {key!r}."
     )
 
 

@@ -1,8 +1,8 @@
 """Aggregations of a table by another key (Kafka Streams: `KTableRepartitionMap` and others).
 
-A row that changes leaves its old group and enters its new one. The first node finds both groups
-and sends what changes through a repartition topic; the second one takes the old value out of the
-group's aggregate and puts the new one in.
+A changed row leaves its old group and enters its new one. The first node determines both groups and
+sends the changes through a repartition topic. The second node subtracts the old value from the
+group's aggregate and adds the new one.
 """
 
 from __future__ import annotations
@@ -13,23 +13,20 @@ from typing import Any
 from millstream.errors import StreamsError
 from millstream.operators.aggregates.aggregate import StreamAggregateOperator
 from millstream.operators.aggregates.cached_loops import Aggregator, Initializer
-from millstream.operators.aggregates.fold import Reduced, count_one, nothing
-from millstream.operators.batch import Batch, has_none
+from millstream.operators.aggregates.fold import ReducerAggregator, increment, no_aggregate
 from millstream.operators.operator import Operator, Output
-from millstream.operators.tables.changed import Change
+from millstream.operators.record_batch import Batch, has_none
+from millstream.operators.tables.table_change import Change
 
 
 class TableSelectOperator(Operator):
     """Turns the changes of a table into changes of its groups.
 
-    A row that stays in its group is one change; one that moves leaves the old group first. A row
-    for which the selector returns None, or None as key or value, is in no group. Changes of a
-    versioned table that are not the newest are left out.
+    A row that stays in its group is one change; a row that moves leaves the old group first. A
+    row for which the selector returns None, or None as key or value, is in no group. Changes of
+    a versioned table that are not the latest are dropped.
 
-    Args:
-        selector: (key, value) → (group, value in the group), or None.
-        send_old_values: nothing comes after a grouping; accepted as every table node is asked.
-        versioned: whether the table is versioned.
+    `send_old_values` is unused, because no table node follows a grouping.
     """
 
     def __init__(
@@ -55,7 +52,7 @@ class TableSelectOperator(Operator):
             before = len(keys)
             try:
                 if key is None:
-                    raise StreamsError("A table that is grouped cannot have a row without a key.")
+                    raise StreamsError("A grouped table cannot have a row without a key.")
                 self._add(key, batch.values[index], replaced[index], keys, changes)
             except Exception as error:
                 self.context.failed(batch, index, error)
@@ -64,7 +61,6 @@ class TableSelectOperator(Operator):
             output.emit(batch.expand(counts, keys, changes))
 
     def _add(self, key: Any, new: Any, old: Any, keys: list[Any], changes: list[Any]) -> None:
-        """Add the changes that one change of the table makes."""
         to_group = None if new is None else _checked_pair(self._selector(key, new))
         from_group = None if old is None else _checked_pair(self._selector(key, old))
         if from_group is not None and to_group is not None and from_group[0] == to_group[0]:
@@ -80,7 +76,7 @@ class TableSelectOperator(Operator):
 
 
 def _checked_pair(pair: Any) -> tuple[Any, Any] | None:
-    """A selector's result; None if it is None, or has no key or no value."""
+    """Validate a selector's result. Returns None if it has no key or no value."""
     if pair is None:
         return None
     if not isinstance(pair, tuple) or len(pair) != 2:
@@ -92,15 +88,7 @@ def _checked_pair(pair: Any) -> tuple[Any, Any] | None:
 
 
 class TableAggregateOperator(StreamAggregateOperator):
-    """Folds the rows of each group into one value.
-
-    Args:
-        store: the name of the store with the aggregates.
-        initializer: gives the aggregate that a group starts from.
-        adder: (group, value, aggregate) → the next aggregate; None deletes it.
-        subtractor: (group, value, aggregate) → the aggregate without that value.
-        send_old_values: whether somebody downstream must know what a change replaces.
-    """
+    """Folds the rows of each group into one value."""
 
     def __init__(
         self,
@@ -111,42 +99,30 @@ class TableAggregateOperator(StreamAggregateOperator):
         *,
         send_old_values: bool = False,
     ) -> None:
-        exchange = _Exchange(initializer, adder, subtractor)
-        super().__init__(store, nothing, exchange, send_old_values=send_old_values)
+        exchange = _GroupAggregator(initializer, adder, subtractor)
+        super().__init__(store, no_aggregate, exchange, send_old_values=send_old_values)
 
     def usable(self, batch: Batch) -> Batch:
-        """All of them: a group without a key is an error."""
+        """A group without a key is an error."""
         if not has_none(batch.keys):
             return batch
         keep = [key is not None for key in batch.keys]
         for index, kept in enumerate(keep):
             if not kept:
-                error = StreamsError("A group of a table cannot be without a key.")
+                error = StreamsError("A group of a table must have a key.")
                 self.context.failed(batch, index, error)
         return batch.select(keep)
 
 
 class TableCountOperator(TableAggregateOperator):
-    """Counts the rows of each group.
-
-    Args:
-        store: the name of the store with the counts.
-        send_old_values: whether somebody downstream must know what a change replaces.
-    """
+    """Counts the rows of each group."""
 
     def __init__(self, store: str, *, send_old_values: bool = False) -> None:
-        super().__init__(store, int, count_one, _one_less, send_old_values=send_old_values)
+        super().__init__(store, int, increment, _decrement, send_old_values=send_old_values)
 
 
 class TableReduceOperator(TableAggregateOperator):
-    """Combines the rows of each group by functions of two values.
-
-    Args:
-        store: the name of the store with the results.
-        adder: (result so far, value) → the next result; None deletes it.
-        subtractor: (result so far, value) → the result without that value.
-        send_old_values: whether somebody downstream must know what a change replaces.
-    """
+    """Combines the rows of each group with functions of two values."""
 
     def __init__(
         self,
@@ -157,12 +133,16 @@ class TableReduceOperator(TableAggregateOperator):
         send_old_values: bool = False,
     ) -> None:
         super().__init__(
-            store, nothing, Reduced(adder), Reduced(subtractor), send_old_values=send_old_values
+            store,
+            no_aggregate,
+            ReducerAggregator(adder),
+            ReducerAggregator(subtractor),
+            send_old_values=send_old_values,
         )
 
 
-class _Exchange:
-    """The next aggregate of a group: without the old value of a row, then with the new one."""
+class _GroupAggregator:
+    """The aggregator of a group: subtracts the old value of a row, then adds the new one."""
 
     def __init__(self, initializer: Initializer, adder: Aggregator, subtractor: Aggregator) -> None:
         self._initializer = initializer
@@ -180,5 +160,5 @@ class _Exchange:
         return self._adder(group, new, aggregate)
 
 
-def _one_less(key: Any, value: Any, count: int) -> int:
+def _decrement(key: Any, value: Any, count: int) -> int:
     return count - 1

@@ -1,7 +1,7 @@
-"""Operators from table to table, a change at a time: filter and map_values.
+"""Stateless table operators: filter and map_values.
 
-Each may keep its results in a store of its own. Without one, what a change replaces is computed
-from what the change replaced in the table above (Kafka Streams: `KTableFilter`, `KTableMapValues`).
+Each operator may have a store for its results. Without a store, the old value of a change is
+computed from the old value in the parent table (Kafka Streams' `KTableFilter`, `KTableMapValues`).
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millstream.operators.batch import Batch
-from millstream.operators.calls import call_each
+from millstream.async_checks import checked_effect
 from millstream.operators.operator import Output
+from millstream.operators.record_batch import Batch
 from millstream.operators.tables.table_store import TableOperator
-from millstream.unawaited import checked_effect
+from millstream.operators.user_calls import call_each
 
 
-class _Derived(TableOperator):
-    """A table computed from another one."""
+class _DerivedTableOperator(TableOperator):
+    """An operator that computes a table from its parent table."""
 
     def compute(self, key: Any, value: Any) -> Any:
-        """The value of this table for one of the table above."""
         raise NotImplementedError
 
     def _compute_both(self, key: Any, value: Any, old_value: Any) -> tuple[Any, Any]:
@@ -50,18 +49,11 @@ class _Derived(TableOperator):
             output.emit(batch.with_changes(values, old_values))
 
 
-class TableFilterOperator(_Derived):
-    """Keeps the rows for which the predicate holds; others are deletions.
+class TableFilterOperator(_DerivedTableOperator):
+    """Keeps rows that satisfy the predicate; the others become deletions.
 
-    A deletion of a row that was not there is left out where that is known. Follows Kafka Streams:
-    not below a versioned table, where an older change may come later.
-
-    Args:
-        predicate: (key, value) → whether the row stays; not asked for deletions.
-        negate: whether it stays otherwise.
-        store: the name of the store with the rows; None for none.
-        send_old_values: whether somebody downstream must know what a change replaces.
-        versioned: whether the table above is versioned.
+    If old values are sent, deletions of absent rows are skipped. As in Kafka Streams, this does not
+    apply below a versioned table, where an out-of-order change may follow.
     """
 
     def __init__(
@@ -74,9 +66,7 @@ class TableFilterOperator(_Derived):
         versioned: bool = False,
     ) -> None:
         super().__init__(
-            store,
-            send_old_values=send_old_values,
-            skips_absent=send_old_values and not versioned,
+            store, send_old_values=send_old_values, skips_absent=send_old_values and not versioned
         )
         self._predicate = predicate
         self._negate = negate
@@ -90,15 +80,8 @@ class TableFilterOperator(_Derived):
         return None if held is self._negate else value
 
 
-class TableMapValuesOperator(_Derived):
-    """Replaces each value by the mapper's result; None is a deletion.
-
-    Args:
-        mapper: value → value, or (key, value) → value; not asked for deletions.
-        with_key: whether it wants to see the key.
-        store: the name of the store with the results; None for none.
-        send_old_values: whether somebody downstream must know what a change replaces.
-    """
+class TableMapValuesOperator(_DerivedTableOperator):
+    """Replaces each value with the mapper's result; None deletes the row."""
 
     def __init__(
         self,

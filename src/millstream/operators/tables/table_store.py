@@ -1,9 +1,9 @@
-"""What table operators do with their results: keep them in a store, and hand on the changes.
+"""Storage and forwarding of the results of table operators.
 
-With a record cache, changes go downstream when the cache is flushed, the last one for each key;
-without, every one does, and is logged (Kafka Streams' `TimestampedTupleForwarder`). A versioned
-store is never cached; it may refuse a change that is older than its history, which then goes
-nowhere, and tells of the others whether they are the newest of their keys.
+With a record cache, the last change of each key is emitted when the cache is flushed. Without one,
+every change is emitted and logged (Kafka Streams' `TimestampedTupleForwarder`). A versioned store
+is never cached. It may reject a change that is older than the store's history; a rejected change is
+not emitted. For each accepted change, it determines whether the change is the latest of its key.
 """
 
 from __future__ import annotations
@@ -11,28 +11,24 @@ from __future__ import annotations
 from itertools import compress
 from typing import Any
 
-from millstream.operators.batch import Batch
-from millstream.operators.calls import serialize_each
-from millstream.operators.flushed import emit_flushed
 from millstream.operators.operator import Operator, OperatorContext, Output
-from millstream.operators.tables.stored_versions import StoredVersions
-from millstream.operators.usable import with_key_bytes
+from millstream.operators.record_batch import Batch
+from millstream.operators.record_filters import with_key_bytes, with_keys
+from millstream.operators.result_records import StoredVersions, emit_flushed
+from millstream.operators.user_calls import serialize_each
 from millstream.state.caches.record_cache import RecordCache
-from millstream.state.keyvalue.table import TimestampedTable
-from millstream.state.versioned.table import VersionedTable
+from millstream.state.keyvalue.key_value_table import TimestampedTable
+from millstream.state.versioned.versioned_table import VersionedTable
 
 
 class TableWriter:
     """Writes the results of one operator to its store and emits the changes.
 
     Args:
-        context: of the operator; its stores must be open.
-        store: the name of the store.
-        send_old_values: whether somebody downstream must know what a change replaces.
-        skips_absent: whether a deletion of what is not there is left out; this can be told only
-            with `send_old_values`.
-        knows_old_values: whether the batches come with what they replace, so that it need not be
-            read from the store.
+        skips_absent: whether to skip deletions of absent keys; effective only with
+            `send_old_values`.
+        has_old_values: whether batches include the replaced values, which are then not read from
+            the store.
     """
 
     def __init__(
@@ -42,52 +38,41 @@ class TableWriter:
         *,
         send_old_values: bool,
         skips_absent: bool = False,
-        knows_old_values: bool = False,
+        has_old_values: bool = False,
     ) -> None:
         self._context = context
         self._send_old_values = send_old_values
         self._skips_absent = skips_absent and send_old_values
-        self._knows_old_values = knows_old_values
+        self._has_old_values = has_old_values
         self._table: TimestampedTable | VersionedTable = context.store(store)
-        self._cache: RecordCache | None = self._table.cache
-        if self._cache is not None:
-            self._cache.forwards_changes = True
-            self._cache.sends_old_values = send_old_values
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether changes wait in a cache."""
-        return self._cache is not None
+        self.cache: RecordCache | None = self._table.cache
+        if self.cache is not None:
+            self.cache.forwards_changes = True
+            self.cache.sends_old_values = send_old_values
 
     def write(self, batch: Batch, output: Output) -> None:
-        """Put the values of a batch under its keys, None of which is null.
-
-        Args:
-            batch: the changes; a value of None deletes.
-            output: takes what is to go on.
-        """
+        """Store the values of a batch. Keys must not be None; a value of None deletes its key."""
         table = self._table
         key_bytes, kept = with_key_bytes(batch, table, self._context)
         if not key_bytes:
             return
         if isinstance(table, VersionedTable):
             self._write_versions(table, kept, key_bytes, output)
-        elif self._cache is None:
+        elif self.cache is None:
             self._write_through(table, kept, key_bytes, output)
         else:
-            self._write_cache(table, self._cache, kept, key_bytes)
+            self._write_cache(table, self.cache, kept, key_bytes)
             after = batch.order[-1] if batch.order else ()
-            emit_flushed(self._cache.evict(), output, after)
+            emit_flushed(self.cache.evict(), output, after)
 
     def flush(self) -> None:
-        """Hand on what the cache holds back."""
-        if self._cache is not None:
-            emit_flushed(self._cache.flush(), self._context.output)
+        if self.cache is not None:
+            emit_flushed(self.cache.flush(), self._context.output)
 
     def _write_through(
         self, table: TimestampedTable, batch: Batch, key_bytes: list[bytes], output: Output
     ) -> None:
-        """Every change is stored, logged and forwarded; reads and writes go in one call each."""
+        """Store, log and forward every change, with one read call and one write call."""
         failed, whole = self._context.failed, batch
         encoded, keep = serialize_each(
             table.encode_many, batch.values, lambda index, error: failed(whole, index, error)
@@ -95,7 +80,7 @@ class TableWriter:
         if keep is not None:
             batch, key_bytes = batch.select(keep), list(compress(key_bytes, keep))
         old_values = batch.old_values if self._send_old_values else None
-        if self._send_old_values and not self._knows_old_values:
+        if self._send_old_values and not self._has_old_values:
             old_values = _replaced(table, key_bytes, batch.values)
         if self._skips_absent and old_values is not None:
             changed = [
@@ -109,15 +94,15 @@ class TableWriter:
         if not key_bytes:
             return
         table.write_encoded_many(key_bytes, encoded, batch.timestamps)
-        # What is stored here is the newest, whatever it was above.
-        output.emit(_newest(batch, old_values))
+        # In this table, the changes are the latest, even if they were not in the parent table.
+        output.emit(_as_latest(batch, old_values))
 
     def _write_cache(
         self, table: TimestampedTable, cache: RecordCache, batch: Batch, key_bytes: list[bytes]
     ) -> None:
         if self._context.may_continue:
-            # Where a failing record may be left out, the cache must not hold what no flush can
-            # serialize.
+            # If failing records may be dropped, the cache must not contain values that a flush
+            # cannot serialize.
             failed, whole = self._context.failed, batch
             _, keep = serialize_each(
                 table.encode_many, batch.values, lambda index, error: failed(whole, index, error)
@@ -127,7 +112,7 @@ class TableWriter:
         entries, dirty, seq, skips = cache.entries, cache.dirty, cache.seq, self._skips_absent
         fetch = cache.load if skips else cache.overwrite
         values, timestamps = batch.values, batch.timestamps
-        places, offsets = batch.read_at()
+        places, offsets = batch.input_positions()
         headers = batch.all_headers()
         for index, (key, place, offset) in enumerate(zip(key_bytes, places, offsets, strict=False)):
             entry = entries.get(key)
@@ -158,7 +143,7 @@ class TableWriter:
             value, timestamp = batch.values[index], batch.timestamps[index]
             old = None
             try:
-                if self._knows_old_values:
+                if self._has_old_values:
                     old = None if given is None else given[index]
                 elif self._send_old_values:
                     found = table.get(key)
@@ -174,13 +159,9 @@ class TableWriter:
 
 
 class TableOperator(Operator):
-    """An operator whose results are a table, which may be kept in a store.
+    """An operator that computes a table, which may have a store.
 
-    Args:
-        store: the name of the store; None for none.
-        send_old_values: whether somebody downstream must know what a change replaces.
-        skips_absent: as for `TableWriter`.
-        knows_old_values: as for `TableWriter`.
+    The arguments are those of `TableWriter`.
     """
 
     def __init__(
@@ -189,16 +170,16 @@ class TableOperator(Operator):
         *,
         send_old_values: bool,
         skips_absent: bool = False,
-        knows_old_values: bool = False,
+        has_old_values: bool = False,
     ) -> None:
         self._store = store
         self._send_old_values = send_old_values
         self._skips_absent = skips_absent
-        self._knows_old_values = knows_old_values
+        self._has_old_values = has_old_values
         self._writer: TableWriter | None = None
 
     @property
-    def holds_back_in(self) -> str | None:
+    def cached_store(self) -> str | None:
         return self._store
 
     def init(self, context: OperatorContext) -> None:
@@ -209,11 +190,10 @@ class TableOperator(Operator):
                 self._store,
                 send_old_values=self._send_old_values,
                 skips_absent=self._skips_absent,
-                knows_old_values=self._knows_old_values,
+                has_old_values=self._has_old_values,
             )
 
-    def hand_on(self, batch: Batch, output: Output) -> None:
-        """Keep the changes if there is a store, and let them go downstream."""
+    def store_and_forward(self, batch: Batch, output: Output) -> None:
         if self._writer is not None:
             self._writer.write(batch, output)
         else:
@@ -224,15 +204,14 @@ class TableOperator(Operator):
             self._writer.flush()
 
 
-def _newest(batch: Batch, old_values: list[Any] | None) -> Batch:
-    """The changes of a batch as the newest of their keys."""
+def _as_latest(batch: Batch, old_values: list[Any] | None) -> Batch:
     changed = batch.with_changes(batch.values, old_values)
     changed.is_latest = None
     return changed
 
 
 def _replaced(table: TimestampedTable, key_bytes: list[bytes], values: list[Any]) -> list[Any]:
-    """What each value replaces when all are written one after the other."""
+    """Return the value that each new value replaces, if the values are written in order."""
     distinct = list(dict.fromkeys(key_bytes))
     found = table.read_many(distinct)
     current = {
@@ -243,3 +222,19 @@ def _replaced(table: TimestampedTable, key_bytes: list[bytes], values: list[Any]
         replaced.append(current[key])
         current[key] = value
     return replaced
+
+
+class TableSourceOperator(TableOperator):
+    """Stores each record as the new value of its key (Kafka Streams' `KTableSource`)."""
+
+    def __init__(self, store: str | None, *, send_old_values: bool = False) -> None:
+        super().__init__(store, send_old_values=send_old_values)
+
+    @property
+    def only_updates_cache(self) -> bool:
+        return self._writer is not None and self._writer.cache is not None
+
+    def process(self, batch: Batch, output: Output) -> None:
+        batch = with_keys(batch, self.context)
+        if batch.keys:
+            self.store_and_forward(batch, output)

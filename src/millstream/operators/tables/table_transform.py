@@ -1,4 +1,4 @@
-"""A table's values given by an object of the user's with state (`KTableTransformValues`)."""
+"""Transformation of a table's values by a stateful user object (`KTableTransformValues`)."""
 
 from __future__ import annotations
 
@@ -6,30 +6,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import OperatorContext, Output
-from millstream.operators.process import RecordScope, close_user_code, initialized
+from millstream.operators.process import NodeProcessingContext, close_user_object, init_user_object
+from millstream.operators.record_batch import Batch, Origin
 from millstream.operators.tables.table_store import TableOperator
-from millstream.operators.tables.value_getter import GetterSupplier, ValueGetter
+from millstream.operators.tables.value_getter import DerivedGetterSupplier, ValueGetter
 from millstream.record import UNKNOWN
-from millstream.state.keyvalue.table import TimedValue
+from millstream.state.keyvalue.key_value_table import TimedValue
 
-#: What the user's object may define.
+#: The methods that the user's object may define.
 TRANSFORMER_METHODS: Final = ("init", "transform", "close")
 
-#: A row that is read comes from no record: follows Kafka Streams.
-_NOWHERE: Final = Origin(None, (UNKNOWN,))
+#: Follows Kafka Streams: a row that is read has no input record.
+_NO_ORIGIN: Final = Origin(None, (UNKNOWN,))
 
 
 class TableTransformValuesOperator(TableOperator):
-    """Replaces each value by what the user's object gives; it is asked about deletions, too.
+    """Replaces each value by the result of the user's object, which also gets deletions.
 
-    Without a store it is also asked what a change replaces.
-
-    Args:
-        supplier: gives the object, which has `transform(key, value)`.
-        store: the name of the store with the results; None for none.
-        send_old_values: whether somebody downstream must know what a change replaces.
+    Without a store the object also transforms the replaced values.
     """
 
     def __init__(
@@ -37,18 +32,24 @@ class TableTransformValuesOperator(TableOperator):
     ) -> None:
         super().__init__(store, send_old_values=send_old_values)
         self._supplier = supplier
-        self._scope: RecordScope
+        self._processor_context: NodeProcessingContext
         self._transformer: Any = None
         self._transform: Callable[..., Any]
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
-        self._scope = RecordScope(context)
-        initialized(self._supplier, TRANSFORMER_METHODS, self._scope, context, self._keep)
-        self._transform = self.guard(self._transformer.transform)
+        self._processor_context = NodeProcessingContext(context)
+        init_user_object(
+            self._supplier,
+            TRANSFORMER_METHODS,
+            self._processor_context,
+            context,
+            self._set_transformer,
+        )
+        self._transform = self.make_interruptible(self._transformer.transform)
 
     def process(self, batch: Batch, output: Output) -> None:
-        scope, transform = self._scope, self._transform
+        processor_context, transform = self._processor_context, self._transform
         computes_old = self._send_old_values and self._writer is None
         replaced = batch.old_values or [None] * len(batch)
         kept: list[int] = []
@@ -56,7 +57,7 @@ class TableTransformValuesOperator(TableOperator):
         old_values: list[Any] = []
         try:
             for index, key in enumerate(batch.keys):
-                scope.enter(batch, index)
+                processor_context.enter(batch, index)
                 try:
                     value = transform(key, batch.values[index])
                     old_value = transform(key, replaced[index]) if computes_old else None
@@ -67,51 +68,43 @@ class TableTransformValuesOperator(TableOperator):
                 values.append(value)
                 old_values.append(old_value)
         finally:
-            scope.leave()
+            processor_context.leave()
         if not kept:
             return
         done = batch if len(kept) == len(batch) else batch.take(kept)
-        self.hand_on(done.with_changes(values, old_values if computes_old else None), output)
+        self.store_and_forward(
+            done.with_changes(values, old_values if computes_old else None), output
+        )
 
     def close(self) -> None:
-        close_user_code(self._transformer)
+        close_user_object(self._transformer)
 
-    def _keep(self, transformer: Any) -> None:
+    def _set_transformer(self, transformer: Any) -> None:
         self._transformer = transformer
 
 
 @dataclass(frozen=True)
-class TransformedGetter:
-    """Reads a table of transformed values that has no store, with an object of its own.
+class TransformedGetterSupplier(DerivedGetterSupplier):
+    """Reads a table of transformed values that has no store, with its own user object."""
 
-    Args:
-        parent: reads the table that is transformed.
-        supplier: gives the object.
-    """
-
-    parent: GetterSupplier
     supplier: Callable[[], Any]
 
-    @property
-    def stores(self) -> tuple[str, ...]:
-        """Those of the transformed table."""
-        return self.parent.stores
-
     def make(self, context: OperatorContext) -> ValueGetter:
-        """The getter of one task."""
-        return _Transformed(self.parent.make(context), self.supplier, context)
+        return _TransformedGetter(self.parent.make(context), self.supplier, context)
 
 
-class _Transformed(ValueGetter):
+class _TransformedGetter(ValueGetter):
     def __init__(
         self, parent: ValueGetter, supplier: Callable[[], Any], context: OperatorContext
     ) -> None:
         self.is_versioned = parent.is_versioned
         self._parent = parent
         self._context = context
-        self._scope = RecordScope(context)
+        self._processor_context = NodeProcessingContext(context)
         self._transformer: Any = None
-        initialized(supplier, TRANSFORMER_METHODS, self._scope, context, self._keep)
+        init_user_object(
+            supplier, TRANSFORMER_METHODS, self._processor_context, context, self._set_transformer
+        )
 
     def get(self, key: Any) -> TimedValue | None:
         return self._transformed(key, self._parent.get(key))
@@ -121,19 +114,19 @@ class _Transformed(ValueGetter):
 
     def close(self) -> None:
         self._parent.close()
-        close_user_code(self._transformer)
+        close_user_object(self._transformer)
 
     def _transformed(self, key: Any, found: TimedValue | None) -> TimedValue | None:
         value, timestamp = (None, UNKNOWN) if found is None else found
         current = self._context.task.record
         before = current.timestamp, current.place, current.offset, current.headers
-        self._scope.enter(Batch([key], [value], [timestamp], (0,), _NOWHERE), 0)
+        self._processor_context.enter(Batch([key], [value], [timestamp], (0,), _NO_ORIGIN), 0)
         try:
             transformed = self._transformer.transform(key, value)
         finally:
-            self._scope.leave()
+            self._processor_context.leave()
             current.timestamp, current.place, current.offset, current.headers = before
         return None if transformed is None else (transformed, timestamp)
 
-    def _keep(self, transformer: Any) -> None:
+    def _set_transformer(self, transformer: Any) -> None:
         self._transformer = transformer

@@ -1,4 +1,4 @@
-"""At least once: everything a record caused is written before its offset is."""
+"""At-least-once: everything that a record caused is written before its offset."""
 
 from __future__ import annotations
 
@@ -7,50 +7,42 @@ from typing import Protocol
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import BrokerUnavailableError
-from millstream.kafka.cluster.insisting import in_steps, insist
-from millstream.kafka.member.events import CommitOffset
-from millstream.kafka.protocols import CommitAnswer, Producer
+from millstream.kafka.cluster.retries import retry_until_available, wait_in_steps
+from millstream.kafka.membership.member_events import CommitOffset
+from millstream.kafka.protocols import CommitResponse, Producer
 from millstream.record import TopicPartition
-from millstream.runtime.loop.publication import Confirmation
 
-#: How long one attempt to commit offsets may take.
+#: The timeout of one attempt to commit offsets.
 _COMMIT_TIMEOUT_MS = 15_000
 
 
 class OffsetCommitter(Protocol):
-    """The group member, as far as commits go."""
+    """The methods of the group member that commits need."""
 
     def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None: ...
-
     def begin_commit(
         self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int
-    ) -> CommitAnswer: ...
-
+    ) -> CommitResponse: ...
     def progress(self) -> None:
-        """The processing loop is alive, though it waits (`max.poll.interval.ms`)."""
-        ...
+        """Report that the processing loop is alive while it waits (`max.poll.interval.ms`)."""
 
 
 class AtLeastOnce:
     """Waits until outputs and changelogs are acknowledged, then commits offsets.
 
-    What the cluster does not answer is tried again. `task.timeout.ms` bounds the tries after the
-    first failed one: a single try always has the time that its kind of request needs, so with 0
-    there is one try.
+    Requests without a response are retried. `task.timeout.ms` limits the retries after the first
+    failure; an attempt always has the time that its kind of request needs, so with 0 there is one
+    attempt.
 
     Args:
-        producer: the thread's producer.
-        committer: commits offsets. Told of progress while the cluster does not answer: a thread
-            that waits out an outage is not to lose its tasks for it.
-        clock: for the timeouts.
-        timeout_ms: how long a request that has failed is tried again (`task.timeout.ms`).
-        flush_timeout_ms: how long one flush may take: as long as the producer itself goes on trying
-            to deliver a record.
-        on_delivered: called when everything that was sent is acknowledged.
+        committer: commits offsets. Receives progress reports while the cluster does not respond, so
+            that a thread does not lose its tasks by waiting for the end of an outage.
+        flush_timeout_ms: the timeout of a flush: as long as the producer itself retries a record.
+        on_delivered: called when all sent records are acknowledged.
     """
 
     all_or_nothing = False
-    is_open = False
+    in_transaction = False
 
     def __init__(
         self,
@@ -69,103 +61,77 @@ class AtLeastOnce:
         self._on_delivered = on_delivered
 
     def is_ready(self) -> bool:
-        """Tasks may begin at any time."""
         return True
 
-    def publish(self, offsets: Mapping[TopicPartition, CommitOffset], whole: Deadline) -> None:
-        """Wait for all acknowledgements, then commit; see `Publication`."""
-        self._flush(whole)
-        self.commit(offsets, whole)
+    def publish(self, offsets: Mapping[TopicPartition, CommitOffset], overall: Deadline) -> None:
+        self._flush(overall)
+        self._commit(offsets, overall)
 
-    def publish_soon(
-        self, offsets: Mapping[TopicPartition, CommitOffset], whole: Deadline
-    ) -> Confirmation | None:
-        """Wait for all acknowledgements, then let the offsets be committed."""
-        self._flush(whole)
+    def publish_async(
+        self, offsets: Mapping[TopicPartition, CommitOffset], overall: Deadline
+    ) -> CommitResponse | None:
+        self._flush(overall)
         if not offsets:
             return None
-        return _Offsets(offsets, self._committer.begin_commit(offsets, _COMMIT_TIMEOUT_MS), self)
+        return self._committer.begin_commit(offsets, _COMMIT_TIMEOUT_MS)
 
-    def commit(
+    def await_commit(
         self,
         offsets: Mapping[TopicPartition, CommitOffset],
-        whole: Deadline,
-        begun: CommitAnswer | None = None,
+        response: CommitResponse,
+        overall: Deadline,
     ) -> None:
-        """Have offsets committed, for which all acknowledgements are there.
+        self._commit(offsets, overall, response)
 
-        Args:
-            offsets: what to commit.
-            whole: nothing is tried after it.
-            begun: the first try, if it was made already.
-        """
-        tries = [] if begun is None else [begun]
+    def _commit(
+        self,
+        offsets: Mapping[TopicPartition, CommitOffset],
+        overall: Deadline,
+        first_attempt: CommitResponse | None = None,
+    ) -> None:
+        tries = [] if first_attempt is None else [first_attempt]
 
         def attempt(timeout_ms: int) -> None:
             if tries:
-                # Who answers knows best how long that takes, unless the time is over before.
-                tries.pop().take(timeout_ms if timeout_ms < _COMMIT_TIMEOUT_MS else None)
+                # The pending request has its own timeout, which a shorter deadline overrides.
+                tries.pop().result(timeout_ms if timeout_ms < _COMMIT_TIMEOUT_MS else None)
             else:
                 self._committer.commit(offsets, timeout_ms)
 
-        self._insist("offsets are not committed", attempt, _COMMIT_TIMEOUT_MS, whole)
+        self._retry("offsets are not committed", attempt, _COMMIT_TIMEOUT_MS, overall)
 
-    def settle(self, whole: Deadline) -> None:
-        """Wait for all acknowledgements."""
-        self._flush(whole)
+    def await_delivery(self, overall: Deadline) -> None:
+        self._flush(overall)
 
-    def forget_sent(self) -> None:
-        """Drop what still waits in the producer, since it would come after what the new owners
-        write."""
+    def discard_uncommitted(self) -> None:
+        """Discard the producer's unsent records, which would follow the new owners' writes."""
         self._producer.purge()
 
-    def _flush(self, whole: Deadline) -> None:
-        what = "records that were sent are not acknowledged"
-        self._insist(what, self._flush_in_steps, self._flush_timeout_ms, whole)
+    def _flush(self, overall: Deadline) -> None:
+        what = "sent records are not acknowledged"
+        self._retry(what, self._flush_in_steps, self._flush_timeout_ms, overall)
         self._on_delivered()
 
     def _flush_in_steps(self, timeout_ms: int) -> None:
         deadline = Deadline(self._clock, timeout_ms)
         try:
-            in_steps(self._producer.flush, deadline, self._committer.progress)
+            wait_in_steps(self._producer.flush, deadline, self._committer.progress)
         except BrokerUnavailableError as error:
             raise BrokerUnavailableError(
-                f"What was sent is not acknowledged after {timeout_ms} ms, at last: {error.message}"
+                f"Sent records were not acknowledged within {timeout_ms} ms. Last error: "
+                f"{error.message}"
             ) from error
 
-    def _insist(
-        self, what: str, attempt: Callable[[int], None], most_ms: int, whole: Deadline
+    def _retry(
+        self, what: str, attempt: Callable[[int], None], max_ms: int, overall: Deadline
     ) -> None:
-        insist(
-            lambda: attempt(whole.remaining_ms(most_ms)),
+        retry_until_available(
+            lambda: attempt(overall.remaining_ms(max_ms)),
             what,
             self._timeout_ms,
             self._clock,
             self._committer.progress,
-            # An attempt itself waits for long.
+            # An attempt itself waits long enough.
             pause_ms=0,
-            whole=whole,
+            overall=overall,
         )
-
-
-class _Offsets:
-    """Offsets that the group was sent, with everything acknowledged that they stand for."""
-
-    def __init__(
-        self,
-        offsets: Mapping[TopicPartition, CommitOffset],
-        begun: CommitAnswer,
-        guarantee: AtLeastOnce,
-    ) -> None:
-        self._offsets = offsets
-        self._begun = begun
-        self._guarantee = guarantee
-
-    @property
-    def is_there(self) -> bool:
-        """See `Confirmation`."""
-        return self._begun.is_there
-
-    def take(self, whole: Deadline) -> None:
-        """See `Confirmation`. What the cluster does not answer is tried again here."""
-        self._guarantee.commit(self._offsets, whole, self._begun)

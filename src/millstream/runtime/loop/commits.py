@@ -5,310 +5,368 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from millstream.clock import Clock, Deadline
 from millstream.errors import BrokerUnavailableError, RebalanceInProgressError, StreamsError
-from millstream.kafka.member.events import CommitOffset
-from millstream.kafka.protocols import Producer
+from millstream.kafka.membership.member_events import CommitOffset
+from millstream.kafka.protocols import CommitResponse, Producer
 from millstream.metrics.sensors import Sensor
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.loop.patience import USUAL, Patience, when_closing, when_given_up
-from millstream.runtime.loop.publication import Confirmation, Publication
-from millstream.runtime.states import TaskState
-from millstream.runtime.work import Work, failures_of
-from millstream.subscriptions.properties.properties import Properties
+from millstream.runtime.states.thread_states import TaskState
+from millstream.runtime.task.stream_task import StreamTask
 
 logger = logging.getLogger(__name__)
 
-#: How long it is waited for records in flight before the group is told that the thread lives.
-_STEP_MS: Final = 1_000
-#: The same where there are other tasks to look after.
-_TURN_MS: Final = 20
-#: For how long what was sent is waited for without a look at questions, and how often at most.
-_PAUSE_MS: Final = 2
-_MOST_PAUSES: Final = 500
+#: The interval of progress reports to the group while records in flight are drained.
+_PROGRESS_INTERVAL_MS: Final = 1_000
+#: The interval if several tasks are drained in turn.
+_DRAIN_SLICE_MS: Final = 20
+#: The time slice of a flush between checks for queries, and the maximum number of slices.
+_FLUSH_SLICE_MS: Final = 2
+_MAX_FLUSH_SLICES: Final = 500
 
 
-class UnfinishedError(Exception):
-    """A commit has to wait for what tasks have in flight; they take nothing meanwhile.
+class ProcessingGuarantee(Protocol):
+    """The cluster's part of a processing guarantee.
 
-    Args:
-        tasks: those tasks.
+    `AtLeastOnce` waits for acknowledgements and then commits offsets; `ExactlyOnce` commits both in
+    a transaction.
     """
 
-    def __init__(self, tasks: Collection[Work]) -> None:
+    @property
+    def all_or_nothing(self) -> bool:
+        """Whether sent records can only be discarded for all tasks of a thread together."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether records were sent that only a commit makes visible."""
+
+    def is_ready(self) -> bool:
+        """Return whether tasks may start; performs the required initialization.
+
+        Raises BrokerUnavailableError if the cluster has not responded for too long.
+        """
+
+    def publish(self, offsets: Mapping[TopicPartition, CommitOffset], overall: Deadline) -> None:
+        """Make all sent records durable, then the offsets.
+
+        Args:
+            overall: no attempt starts after this deadline.
+
+        Raises:
+            RebalanceInProgressError: the group accepts no commits now; retry after the rebalance.
+            TaskMigratedError: the sent records are lost: the work must be discarded and repeated.
+            ProductionError: an output could not be written.
+            BrokerUnavailableError: no response in time.
+        """
+
+    def publish_async(
+        self, offsets: Mapping[TopicPartition, CommitOffset], overall: Deadline
+    ) -> CommitResponse | None:
+        """As `publish`, but tasks may continue to process before the group's response. Their stores
+        are not written to disk before `await_commit`.
+
+        Returns the response to the commit for `await_commit`; None if the commit is complete.
+        """
+
+    def await_commit(
+        self,
+        offsets: Mapping[TopicPartition, CommitOffset],
+        response: CommitResponse,
+        overall: Deadline,
+    ) -> None:
+        """Wait for a response of `publish_async`; commit again if there is none in time.
+
+        Raises the errors of `publish`.
+        """
+
+    def await_delivery(self, overall: Deadline) -> None:
+        """Wait until all sent records are in their topics, without a commit."""
+
+    def discard_uncommitted(self) -> None:
+        """Discard the records sent since the last commit."""
+
+
+class DrainTimeouts(NamedTuple):
+    """The timeouts for draining tasks; all in milliseconds."""
+
+    #: For all taken records, including those not started.
+    drain_ms: int
+    #: Afterwards for running calls, while no more are started; None for no limit.
+    running_ms: int | None
+
+
+#: The timeouts of an application: a part of the group's rebalance timeout, and at most half of the
+#: time that a worker has when its machine ends it.
+DEFAULT_TIMEOUTS: Final = DrainTimeouts(5_000, 0)
+
+
+class DrainSettings(Protocol):
+    """The settings of a subscription from which the timeouts follow."""
+
+    @property
+    def group_rebalance_timeout_ms(self) -> int: ...
+    @property
+    def processing_shutdown_timeout_ms(self) -> int: ...
+    @property
+    def processor_termination_timeout_ms(self) -> int | None: ...
+
+
+class TasksInFlightError(Exception):
+    """A commit must wait for records in flight; the tasks take no records meanwhile."""
+
+    def __init__(self, tasks: Collection[StreamTask]) -> None:
         names = ", ".join(str(task.task_id) for task in tasks)
         super().__init__(f"tasks {names} have records in flight")
         self.tasks = tasks
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """A commit that lacks the group's answer to its offsets.
+class _PendingCommit:
+    """A commit with a pending response from the group."""
 
-    Attributes:
-        confirmation: the answer.
-        tasks: what is committed.
-        offsets: of all of them.
-        acked: the changelog offsets that all of it stands for.
-    """
-
-    confirmation: Confirmation
-    tasks: Sequence[Work]
+    response: CommitResponse
+    tasks: Sequence[StreamTask]
     offsets: Mapping[TopicPartition, CommitOffset]
+    #: The acknowledged changelog offsets that belong to the commit.
     acked: Mapping[TopicPartition, int]
 
 
-class Commits:
-    """Commits tasks, all of a thread together.
+class TaskCommitter:
+    """Commits all tasks of a thread together.
 
-    The order is: caches are flushed → outputs, changelogs and offsets are published, in the way of
-    the processing guarantee → stores write their data with the changelog offset that it stands for.
-    A crash anywhere in between loses nothing.
+    The order is: caches are flushed → outputs, changelogs and offsets are published according to
+    the processing guarantee → stores write their data with the corresponding changelog offset. A
+    crash between any two steps loses nothing.
 
-    The stores wait until the group has taken the offsets: a member that it has given up is not to
-    keep state that claims to hold what another one has written to the changelog meanwhile.
+    The stores wait until the group has accepted the offsets: a member that was removed from the
+    group must not keep state that claims to contain what another member has written to the
+    changelog meanwhile.
 
     Args:
-        publication: makes what was sent visible, with its offsets.
-        producer: the thread's producer.
-        clock: for the timeouts.
-        on_wait: called again and again while records in flight are waited for.
-        most_wait_ms: how long the group lets anybody wait who gives tasks up; None for any time.
-        took: told how long commits took, in milliseconds.
+        on_wait: called repeatedly while records in flight are drained.
+        max_wait_ms: how long the group waits for a member that gives tasks up; None for no limit.
+        latency: records the duration of commits, in milliseconds.
     """
 
     def __init__(
         self,
-        publication: Publication,
+        guarantee: ProcessingGuarantee,
         producer: Producer,
         clock: Clock,
         on_wait: Callable[[], None] = lambda: None,
-        most_wait_ms: int | None = None,
-        took: Sensor | None = None,
+        max_wait_ms: int | None = None,
+        latency: Sensor | None = None,
     ) -> None:
-        self._publication = publication
+        self._guarantee = guarantee
         self._producer = producer
         self._clock = clock
         self._on_wait = on_wait
-        self._most_wait_ms = most_wait_ms
-        self._took = took
-        self._begun: _Begun | None = None
-        #: How long tasks that go to others are waited for, and all when the thread closes.
-        self.when_given_up = USUAL
-        self.when_closing = USUAL
-        #: Commits that went through.
+        self._max_drain_ms = max_wait_ms
+        self._latency = latency
+        self._pending: _PendingCommit | None = None
+        #: The timeouts for draining tasks that move to other members, and all tasks when the thread
+        #: closes.
+        self.revocation_timeouts = DEFAULT_TIMEOUTS
+        self.closing_timeouts = DEFAULT_TIMEOUTS
+        #: The number of successful commits.
         self.total = 0
 
     @property
     def all_or_nothing(self) -> bool:
-        """Whether uncommitted work is given up for all tasks, or for none."""
-        return self._publication.all_or_nothing
+        return self._guarantee.all_or_nothing
 
     @property
-    def is_open(self) -> bool:
-        """Whether something was sent that only a commit makes visible, or one is not over."""
-        return self._publication.is_open or self._begun is not None
+    def has_pending_work(self) -> bool:
+        """Whether records were sent that only a commit makes visible, or a commit is pending."""
+        return self._guarantee.in_transaction or self._pending is not None
 
     def is_ready(self) -> bool:
-        """Whether tasks may begin; see `Publication`."""
-        return self._publication.is_ready()
+        return self._guarantee.is_ready()
 
-    def be_patient(self, properties: Properties) -> None:
-        """From now on tasks are waited for as the properties of their subscription say."""
-        self.when_given_up = when_given_up(properties)
-        self.when_closing = when_closing(properties)
+    def set_drain_timeouts(self, settings: DrainSettings) -> None:
+        running_ms = settings.processor_termination_timeout_ms
+        self.revocation_timeouts = DrainTimeouts(settings.group_rebalance_timeout_ms, running_ms)
+        self.closing_timeouts = DrainTimeouts(settings.processing_shutdown_timeout_ms, running_ms)
 
-    def drain(self, tasks: Collection[Work]) -> None:
-        """Wait for what tasks have taken and not finished, before a commit that is their last here.
+    def drain(self, tasks: Collection[StreamTask]) -> None:
+        """Wait until tasks that are given up have finished all taken records, before their last
+        commit here. They start no more calls; the next owners repeat unfinished records.
 
-        What does not come to its end in time is repeated by the next owners.
-
-        Args:
-            tasks: what is given up: it begins nothing any more.
-
-        Raises:
-            StreamsError: user code failed.
+        Raises StreamsError if user code fails, as the other methods that drain.
         """
-        self._drain(tasks, self.when_given_up, self._most_wait_ms)
+        self._drain(tasks, self.revocation_timeouts, self._max_drain_ms)
 
-    def drain_to_close(self, tasks: Collection[Work], within_ms: int | None) -> bool:
-        """The same, when the thread closes; whether all have come to their ends.
+    def drain_to_close(self, tasks: Collection[StreamTask], within_ms: int | None) -> bool:
+        """Drain all tasks when the thread closes; return whether everything has finished.
 
-        Args:
-            tasks: all of them.
-            within_ms: how long closing may take in all; half of it is left for the commit.
-
-        Raises:
-            StreamsError: user code failed.
+        Half of `within_ms`, the total time for closing, is reserved for the commit.
         """
-        return self._drain(tasks, self.when_closing, None if within_ms is None else within_ms // 2)
+        return self._drain(
+            tasks, self.closing_timeouts, None if within_ms is None else within_ms // 2
+        )
 
-    def land(self, tasks: Collection[Work]) -> None:
-        """Wait as long for tasks that stay, and go on after it.
+    def wait_for_in_flight(self, tasks: Collection[StreamTask]) -> None:
+        """Wait for the records in flight of tasks that stay, with the same timeout."""
+        self._wait_for_tasks(tasks, Deadline(self._clock, self.revocation_timeouts.drain_ms))
 
-        Raises:
-            StreamsError: user code failed.
-        """
-        self._finished(tasks, Deadline(self._clock, self.when_given_up.all_ms))
-
-    def _drain(self, tasks: Collection[Work], patience: Patience, most_ms: int | None) -> bool:
+    def _drain(
+        self, tasks: Collection[StreamTask], timeouts: DrainTimeouts, max_ms: int | None
+    ) -> bool:
         started_ms = self._clock.monotonic_ms()
-        whole = Deadline(self._clock, most_ms)
-        left = self._finished(
-            tasks, Deadline(self._clock, whole.remaining_ms(patience.all_ms)), whole
+        overall = Deadline(self._clock, max_ms)
+        left = self._wait_for_tasks(
+            tasks, Deadline(self._clock, overall.remaining_ms(timeouts.drain_ms)), overall
         )
         for task in left:
             task.halt()
-        if left and patience.running_ms != 0:
-            left = self._finished(left, Deadline(self._clock, patience.running_ms), whole)
+        if left and timeouts.running_ms != 0:
+            left = self._wait_for_tasks(left, Deadline(self._clock, timeouts.running_ms), overall)
         for task in left:
             logger.warning(
-                "task %s has records that are not done after %d ms: its next owner repeats them",
+                "task %s has unfinished records after %d ms: the next owner processes them again",
                 task.task_id,
                 self._clock.monotonic_ms() - started_ms,
             )
         return not left
 
-    def _finished(
-        self, tasks: Collection[Work], deadline: Deadline, whole: Deadline | None = None
-    ) -> list[Work]:
-        """Wait for tasks, which finish beside each other; those that have not by then."""
-        left, given_up = list(tasks), []
-        most_ms = _STEP_MS
+    def _wait_for_tasks(
+        self, tasks: Collection[StreamTask], deadline: Deadline, overall: Deadline | None = None
+    ) -> list[StreamTask]:
+        """Wait for tasks, which finish concurrently; return those that did not finish in time."""
+        left, aborted = list(tasks), []
+        max_ms = _PROGRESS_INTERVAL_MS
         while left:
-            step_ms = deadline.remaining_ms(most_ms)
-            if whole is not None:
-                step_ms = whole.remaining_ms(step_ms)
+            step_ms = deadline.remaining_ms(max_ms)
+            if overall is not None:
+                step_ms = overall.remaining_ms(step_ms)
             left = [task for task in left if not self._is_drained(task, step_ms)]
             if not step_ms:
                 break
-            given_up += [task for task in left if not task.may_land]
-            left = [task for task in left if task.may_land]
-            # In turn: what a task has not begun is only begun while it is looked after.
-            most_ms = _STEP_MS if len(left) < 2 else _TURN_MS
+            aborted += [task for task in left if not task.can_finish]
+            left = [task for task in left if task.can_finish]
+            # In turn: a task only starts queued calls while it is drained.
+            max_ms = _PROGRESS_INTERVAL_MS if len(left) < 2 else _DRAIN_SLICE_MS
             self._on_wait()
-        return given_up + left
+        return aborted + left
 
-    def _is_drained(self, task: Work, within_ms: int) -> bool:
-        with failures_of(task):
+    def _is_drained(self, task: StreamTask, within_ms: int) -> bool:
+        with task.located_errors():
             return task.drain(Deadline(self._clock, within_ms))
 
     def commit(
         self,
-        tasks: Collection[Work],
+        tasks: Collection[StreamTask],
         within_ms: int | None = None,
         meanwhile: Callable[[], bool] = lambda: False,
         *,
-        soon: bool = False,
+        asynchronous: bool = False,
     ) -> dict[TopicPartition, CommitOffset]:
-        """Commit those of the tasks that have anything to commit; what was committed.
-
+        """Commit the tasks that have uncommitted work; return the committed offsets.
 
         Args:
-            tasks: what to commit.
-            within_ms: how long all of it may take, tries included; None for no such bound.
-            meanwhile: called now and then between two of its steps; tells whether it wants to be
-                called while what was sent is waited for as well: most of a commit's time.
-            soon: whether the tasks go on before the group has answered, where that may be; `hear`
-                of its answer now and then. With records at a steady pace the answer is the greater
-                part of a commit: 2 to 3 ms, in which none would be taken.
+            within_ms: the total time including retries; None for no limit.
+            meanwhile: called between steps; returns whether to call it during the flush as well,
+                which takes most of the time.
+            asynchronous: whether tasks continue before the group's response, where the guarantee
+                allows that; then call `finish_pending` regularly. At a steady rate of records,
+                waiting for the response is the longest part of a commit: 2 to 3 ms, in which no
+                records would be taken.
 
         Raises:
-            RebalanceInProgressError: the group takes no commits now; try again after it.
+            RebalanceInProgressError: the group accepts no commits now; retry after the rebalance.
             TaskMigratedError: this member is no longer in the group.
             ProductionError: an output could not be written.
-            BrokerUnavailableError: no answer in time.
-            UnfinishedError: try again when that is finished.
+            BrokerUnavailableError: no response in time.
+            TasksInFlightError: retry when the records in flight have finished.
         """
-        whole = Deadline(self._clock, within_ms)
-        self._finish(whole)
+        overall = Deadline(self._clock, within_ms)
+        # The stores of the previous asynchronous commit are written first.
+        self._await_pending(overall)
         began_ms = self._clock.monotonic_ms()
-        needing, offsets = self._prepared(tasks, whole, meanwhile)
-        if not needing and not self.is_open:
+        to_commit, offsets = self._flush_tasks(tasks, overall, meanwhile)
+        if not to_commit and not self.has_pending_work:
             return {}
-        confirmation = None
-        if soon:
-            confirmation = self._publication.publish_soon(offsets, whole)
+        response = None
+        if asynchronous:
+            response = self._guarantee.publish_async(offsets, overall)
         else:
-            self._publication.publish(offsets, whole)
+            self._guarantee.publish(offsets, overall)
         acked = self._producer.acked_offsets()
-        for task in needing:
+        for task in to_commit:
             task.commit_begun()
-        if confirmation is None:
-            self._end(needing, offsets, acked, meanwhile)
+        if response is None:
+            self._write_stores(to_commit, offsets, acked, meanwhile)
         else:
-            self._begun = _Begun(confirmation, needing, offsets, acked)
-        if self._took is not None:
-            self._took.record(self._clock.monotonic_ms() - began_ms)
+            self._pending = _PendingCommit(response, to_commit, offsets, acked)
+        if self._latency is not None:
+            self._latency.record(self._clock.monotonic_ms() - began_ms)
         return offsets
 
-    def hear(self) -> None:
-        """Bring a commit to its end that the group has answered.
+    def finish_pending(self) -> None:
+        """Finish the pending commit if the group's response has arrived.
 
-        Raises:
-            StreamsError: as `commit`. What could not be committed needs it again.
+        Raises the errors of `commit`; the work must be committed again.
         """
-        if self._begun is not None and self._begun.confirmation.is_there:
-            self._finish(Deadline(self._clock, None))
+        if self._pending is not None and self._pending.response.is_done:
+            self._await_pending(Deadline(self._clock, None))
 
-    def _finish(self, whole: Deadline, corrupted: Collection[TaskId] = ()) -> None:
-        """Wait for the answer to the commit before, if it is not there yet."""
-        begun, self._begun = self._begun, None
-        if begun is None:
+    def _await_pending(self, overall: Deadline, corrupted: Collection[TaskId] = ()) -> None:
+        pending, self._pending = self._pending, None
+        if pending is None:
             return
-        # The others were closed, and opened again perhaps.
+        # The other tasks were closed and perhaps reopened.
         running = [
             task
-            for task in begun.tasks
+            for task in pending.tasks
             if task.state is TaskState.RUNNING and task.task_id not in corrupted
         ]
         try:
-            begun.confirmation.take(whole)
+            self._guarantee.await_commit(pending.offsets, pending.response, overall)
         except StreamsError:
             for task in running:
                 task.commit_failed()
             raise
-        self._end(running, begun.offsets, begun.acked)
+        self._write_stores(running, pending.offsets, pending.acked)
 
-    def _prepared(
-        self, tasks: Collection[Work], whole: Deadline, meanwhile: Callable[[], bool]
-    ) -> tuple[list[Work], dict[TopicPartition, CommitOffset]]:
-        """The tasks that need a commit, with all that they hold back handed to the producer, and
-        the offsets to commit."""
-        needing = [task for task in tasks if task.commit_needed]
-        if not needing and not self.is_open:
+    def _flush_tasks(
+        self, tasks: Collection[StreamTask], overall: Deadline, meanwhile: Callable[[], bool]
+    ) -> tuple[list[StreamTask], dict[TopicPartition, CommitOffset]]:
+        """Flush the tasks that need a commit into the producer; return them and their offsets."""
+        to_commit = [task for task in tasks if task.commit_needed]
+        if not to_commit and not self.has_pending_work:
             return [], {}
-        # All are asked before any hands on what its caches hold back: it may take many tries.
-        unfinished = [task for task in needing if not self._may_commit(task)]
+        # Check all tasks before flushing any cache: it may take many attempts.
+        unfinished = [task for task in to_commit if not self._may_commit(task)]
         if unfinished:
-            raise UnfinishedError(unfinished)
-        for task in needing:
-            with failures_of(task):
+            raise TasksInFlightError(unfinished)
+        for task in to_commit:
+            with task.located_errors():
                 task.prepare_commit()
             meanwhile()
-        self._pause(meanwhile)
-        self._wait_for_sent([task for task in needing if task.awaits_sent], whole)
-        # Before they are published: a record that is finished during it may have sent what is not.
+        self._flush_in_slices(meanwhile)
+        self._await_deliveries([task for task in to_commit if task.awaits_delivery], overall)
+        # Determine the offsets before publishing: a record that finishes meanwhile may have sent
+        # unacknowledged records.
         offsets: dict[TopicPartition, CommitOffset] = {}
-        for task in needing:
+        for task in to_commit:
             offsets.update(task.offsets_to_commit())
-        if not offsets and self.is_open:
-            # What a punctuation has sent comes without any, and then nothing would tell the group
-            # who commits: a zombie could. So an offset that is committed goes with it again.
+        if not offsets and self.has_pending_work:
+            # Without offsets, as after a punctuation, the group could not fence a zombie. So a
+            # committed offset is committed again.
             for task in tasks:
                 offsets.update(task.offsets_to_commit())
-        return needing, offsets
+        return to_commit, offsets
 
-    def _end(
+    def _write_stores(
         self,
-        tasks: Sequence[Work],
+        tasks: Sequence[StreamTask],
         offsets: Mapping[TopicPartition, CommitOffset],
         acked: Mapping[TopicPartition, int],
         meanwhile: Callable[[], bool] = lambda: False,
     ) -> None:
-        """The offsets are committed: let stores be written, those of all tasks."""
+        """Write the stores of all tasks, after the offsets were committed."""
         self.total += 1
         failed: StreamsError | None = None
         for task in tasks:
@@ -316,59 +374,65 @@ class Commits:
             try:
                 task.post_commit(offsets, acked)
             except StreamsError as error:
-                # The others have no other commit to be written by.
+                # The other tasks must still write their stores, as there will be no other commit
+                # for them.
                 failed = failed or error
         if failed is not None:
             raise failed
 
-    def _pause(self, meanwhile: Callable[[], bool]) -> None:
-        """While somebody wants to be called, wait for what was sent a little at a time.
+    def _flush_in_slices(self, meanwhile: Callable[[], bool]) -> None:
+        """Flush the producer in slices, so that queries that arrive meanwhile are answered.
 
-        Not for long: it is the publication that knows what to do about brokers that do not answer.
+        Only saves time: `ProcessingGuarantee.publish` contains the required flush, and handles
+        unavailable brokers.
         """
-        for _ in range(_MOST_PAUSES):
+        for _ in range(_MAX_FLUSH_SLICES):
             if not meanwhile():
                 return
             try:
-                self._producer.flush(_PAUSE_MS)
+                self._producer.flush(_FLUSH_SLICE_MS)
                 return
             except BrokerUnavailableError:
-                # Not all of it is there yet.
+                # Not everything is acknowledged yet.
                 continue
 
-    def _wait_for_sent(self, tasks: Collection[Work], whole: Deadline) -> None:
+    def _await_deliveries(self, tasks: Collection[StreamTask], overall: Deadline) -> None:
         if tasks:
-            self._publication.settle(whole)
+            self._guarantee.await_delivery(overall)
         for task in tasks:
-            with failures_of(task):
-                task.sent()
+            with task.located_errors():
+                task.on_delivered()
 
-    def _may_commit(self, task: Work) -> bool:
-        with failures_of(task):
-            return task.may_commit()
+    def _may_commit(self, task: StreamTask) -> bool:
+        with task.located_errors():
+            return task.can_commit()
 
-    def settle(self, tasks: Collection[Work], corrupted: Collection[TaskId] = ()) -> None:
-        """Wait until what tasks have sent is in their topics, as long as a commit would.
+    def await_delivery(
+        self, tasks: Collection[StreamTask], corrupted: Collection[TaskId] = ()
+    ) -> None:
+        """Wait until the sent records of tasks are in their topics, as long as a commit would.
 
-        A task that is restored from its changelog, though it has logged since its last commit, must
-        not take the end of the changelog for an offset before those records.
-
-        Args:
-            tasks: all that run.
-            corrupted: those whose state is thrown away: nothing of a commit is written into it.
+        A task with logged changes since its last commit that is restored from its changelog must
+        not use the end of the changelog as an offset before those records. The pending commit is
+        not written into corrupted tasks, whose state is deleted.
 
         Raises:
             ProductionError: an output could not be written.
-            BrokerUnavailableError: no answer in time.
+            BrokerUnavailableError: no response in time.
         """
         try:
-            self._finish(Deadline(self._clock, None), corrupted)
+            self._await_pending(Deadline(self._clock, None), corrupted)
         except RebalanceInProgressError as error:
-            logger.debug("commit put off: %s", error)
+            logger.debug("commit postponed: %s", error)
         if any(task.commit_needed for task in tasks):
-            self._publication.settle(Deadline(self._clock, None))
+            self._guarantee.await_delivery(Deadline(self._clock, None))
 
-    def forget_sent(self) -> None:
-        """All tasks were closed without a commit: what they sent is sent again by their owners."""
-        self._begun = None
-        self._publication.forget_sent()
+    def discard_uncommitted(self) -> None:
+        """Discard sent records, which the next owners send again. All tasks must be closed."""
+        self._pending = None
+        self._guarantee.discard_uncommitted()
+
+
+def described(offsets: Mapping[TopicPartition, CommitOffset]) -> dict[str, int]:
+    """Return committed offsets for a log line."""
+    return {str(partition): offset.offset for partition, offset in sorted(offsets.items())}

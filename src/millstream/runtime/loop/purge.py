@@ -1,4 +1,4 @@
-"""Deleting what is done with: repartition topics hold records only until they are committed."""
+"""Deletes committed records of repartition topics."""
 
 from __future__ import annotations
 
@@ -10,35 +10,31 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaError, KafkaException
 
 from millstream.clock import Clock
-from millstream.kafka.rights import Needs, missing_right, told
+from millstream.kafka.user_permissions import AccessContext, missing_permission, permission_advice
 from millstream.record import TopicPartition
-from millstream.runtime.work import Work
+from millstream.runtime.task.stream_task import StreamTask
+from millstream.state.directories.state_directory import StateDirectory
 
 logger = logging.getLogger(__name__)
 
 
 class RecordDeletion(Protocol):
-    """The admin client, as far as deleting records goes."""
+    """The admin client's deletion of records."""
 
     def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, Future[Any]]:
         """Delete the records before these offsets, without waiting."""
-        ...
 
 
 class RepartitionPurge:
-    """Every `repartition.purge.interval.ms`, deletes committed records of repartition topics.
+    """Deletes committed records of repartition topics every `repartition.purge.interval.ms`.
 
-    Never waits: while a request is under way none is made, and one that fails is made again at
-    the next turn.
+    Never waits: there is one request at a time, and a failed one is repeated after the interval.
 
     Args:
-        deletion: deletes records.
-        topics: the repartition topics, by their real names.
-        interval_ms: at least this long between two requests.
-        clock: for the interval.
-        user: as whom it is asked; empty if that is not known.
+        topics: the real names of the repartition topics.
+        user: the user that sends the requests; empty if unknown.
     """
 
     def __init__(
@@ -57,43 +53,63 @@ class RepartitionPurge:
         self._last_ms = clock.monotonic_ms()
         self._pending: Mapping[TopicPartition, Future[Any]] = {}
         self._purged: dict[TopicPartition, int] = {}
-        #: The topics of which it was said that nobody may delete their records.
-        self._refused: set[str] = set()
+        #: Topics for which a missing permission was logged.
+        self._denied_topics: set[str] = set()
 
-    def run(self, tasks: Collection[Work]) -> None:
-        """Ask for a deletion if one is due."""
+    def run(self, tasks: Collection[StreamTask]) -> None:
         now_ms = self._clock.monotonic_ms()
         if not self._topics or now_ms - self._last_ms < self._interval_ms:
             return
         if not all(future.done() for future in self._pending.values()):
             return
         self._last_ms = now_ms
-        for place, future in self._pending.items():
+        for partition, future in self._pending.items():
             error = future.exception()
             if error is not None:
-                self._tell(place, error)
-                self._purged.pop(place, None)
+                self._log_failure(partition, error)
+                self._purged.pop(partition, None)
         before = {
-            place: offset
+            partition: offset
             for task in tasks
-            for place, offset in task.committed.items()
-            if place.topic in self._topics and offset > self._purged.get(place, 0)
+            for partition, offset in task.committed.items()
+            if partition.topic in self._topics and offset > self._purged.get(partition, 0)
         }
         if before:
             self._pending = self._deletion.delete_records(before)
             self._purged.update(before)
             logger.debug("deleting records of %d repartition partitions", len(before))
 
-    def _tell(self, place: TopicPartition, error: BaseException) -> None:
+    def _log_failure(self, partition: TopicPartition, error: BaseException) -> None:
         code = error.args[0].code() if isinstance(error, KafkaException) else KafkaError.NO_ERROR
-        right = missing_right(code, place.topic, Needs(self._user, "Delete"))
-        if right is None:
-            logger.warning("records of %s are not deleted yet: %s", place, error)
-        elif place.topic not in self._refused:
-            # Said once: the application works without it, only its topics grow.
-            self._refused.add(place.topic)
+        permission = missing_permission(code, partition.topic, AccessContext(self._user, "Delete"))
+        if permission is None:
+            logger.warning("records of %s are not deleted yet: %s", partition, error)
+        elif partition.topic not in self._denied_topics:
+            # Logged once: the application works without the deletion, but its topics grow.
+            self._denied_topics.add(partition.topic)
             logger.warning(
-                "records of %s that are done with cannot be deleted, so that the topic grows. %s",
-                place.topic,
-                told([right], self._user),
+                "committed records of %s cannot be deleted, so the topic grows. %s",
+                partition.topic,
+                permission_advice([permission], self._user),
             )
+
+
+class StateCleanup:
+    """Deletes directories of tasks that were unused for `state.cleanup.delay.ms`, at that interval.
+
+    An unused directory is kept for a while because its task may return. Much later it would be
+    harmful: by then the changelog has lost the tombstones of keys that were deleted meanwhile.
+    """
+
+    def __init__(self, directory: StateDirectory, unused_for_ms: int, clock: Clock) -> None:
+        self._directory = directory
+        self._unused_for_ms = unused_for_ms
+        self._clock = clock
+        self._last_run_ms = clock.monotonic_ms()
+
+    def run(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._last_run_ms < self._unused_for_ms:
+            return
+        self._last_run_ms = now_ms
+        self._directory.remove_obsolete_tasks(unused_for_ms=self._unused_for_ms, clock=self._clock)

@@ -1,40 +1,37 @@
-"""What the group member reports, turned into tasks owned and given up."""
+"""Applies the events of the group member to the thread's tasks, and rejoins the group."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from millstream.assignment.task_assignment import TaskAssignment
 from millstream.clock import Clock, Deadline
 from millstream.errors import RebalanceInProgressError, TaskCorruptedError, TaskMigratedError
-from millstream.kafka.member.events import Assigned, Joining, Lost, MemberEvent, Revoked
+from millstream.kafka.membership.member_events import Assigned, Joining, Lost, MemberEvent, Revoked
 from millstream.kafka.protocols import Member
-from millstream.runtime.loop.commits import Commits, UnfinishedError
-from millstream.runtime.loop.overdue_commits import UncommittedWork
-from millstream.runtime.ownership.tasks import Tasks
-from millstream.runtime.work import Work
+from millstream.runtime.loop.commits import TaskCommitter, TasksInFlightError, described
+from millstream.runtime.loop.uncommitted_work import UncommittedWork
+from millstream.runtime.retry import Backoff
+from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.task_management.task_manager import TaskManager
 
 logger = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT_MS = 10_000
-#: How often a commit is tried while the group rebalances, and the pause in between.
+#: The number of commit attempts while the group rebalances, and the pause between them.
 _COMMIT_ATTEMPTS = 20
 _COMMIT_PAUSE_MS = 50
+#: The backoff before the group is rejoined, until a commit succeeds.
+_INITIAL_BACKOFF_MS = 100
+_MAX_BACKOFF_MS = 10_000
 
 
 @dataclass(frozen=True)
-class OwnershipChange:
-    """What a rebalance event has done to the thread.
-
-    Args:
-        why: for the log.
-        revoked: partitions were given up.
-        assigned: a rebalance is complete.
-        assignment: what the leader has told, then.
-        lost: they were given up without a commit.
-    """
+class RebalanceResult:
+    """The effect of a member event on the thread's tasks; `lost` ones are not committed."""
 
     why: str
     revoked: bool = False
@@ -43,31 +40,30 @@ class OwnershipChange:
     lost: bool = False
 
 
-class Rebalances:
-    """Follows the group member on behalf of the processing loop.
+class _DelayedRejoin(NamedTuple):
+    due: Deadline
+    generation: int | None
+    why: str
 
-    A revoked task is committed and stopped before the member goes on to the next join, so that no
-    two threads ever work on one task; the assignment that follows says whether its state stays as
-    a standby. A lost task is closed without a commit.
+
+class RebalanceHandler:
+    """Handles the events of the group member for the processing loop.
+
+    A revoked task is committed and suspended before the member rejoins, so two threads never
+    process the same task. The next assignment decides whether its state stays as a standby. A lost
+    task is closed without a commit.
 
     Args:
-        member: the thread's place in the group.
-        tasks: what the thread owns.
-        commits: commits revoked tasks.
-        decode: reads what the leader wrote for this member.
-        clock: for follow-up rebalances that are due at a time.
-        uncommitted: the work since the last commit.
-        static: whether the member has a `group.instance.id`, by which it takes its tasks up again
-            after a restart.
-        shut_down_all: lets what is sent with each join from now on ask that the whole application
-            shuts down.
+        static: whether the member has a `group.instance.id`, with which it keeps its tasks over a
+            restart.
+        shut_down_all: adds a shutdown request to all further joins.
     """
 
     def __init__(
         self,
         member: Member,
-        tasks: Tasks,
-        commits: Commits,
+        tasks: TaskManager,
+        committer: TaskCommitter,
         decode: Callable[[Assigned], TaskAssignment],
         clock: Clock,
         *,
@@ -77,223 +73,205 @@ class Rebalances:
     ) -> None:
         self._member = member
         self._tasks = tasks
-        self._commits = commits
+        self._committer = committer
         self._decode = decode
         self._clock = clock
         self._uncommitted = uncommitted
         self._static = static
-        self._shut_down_all = shut_down_all
-        self._peeked: MemberEvent | None = None
+        self._mark_shutdown_requested = shut_down_all
+        self._next_event: MemberEvent | None = None
         self._follow_up: tuple[int, int] | None = None
-        self._rejoin: tuple[Deadline, int | None, str] | None = None
+        self._rejoin: _DelayedRejoin | None = None
         self._generation: int | None = None
         self._joining = False
 
     @property
-    def forbids_work(self) -> bool:
-        """Whether tasks may not send anything now: it could not be committed before nobody knows
-        when, and a transaction has only so long."""
+    def blocks_processing(self) -> bool:
+        """Whether tasks must not send records: commits might wait longer than a transaction may."""
         return self._joining
 
     @property
-    def under_way(self) -> bool:
+    def is_rebalancing(self) -> bool:
         """Whether the group is rebalancing, as far as the member knows."""
         return self._member.rebalancing
 
     def start(self) -> None:
-        """Join the group."""
         self._member.start()
 
     def progress(self) -> None:
-        """The processing loop is alive (`max.poll.interval.ms`)."""
+        """Report that the processing loop makes progress (`max.poll.interval.ms`)."""
         self._member.progress()
 
     @property
     def rounds(self) -> int:
-        """How often it was told that the processing loop is alive."""
         return self._member.rounds
 
-    def has_news(self, timeout_ms: int = 0) -> bool:
-        """Whether the member has an event for `next_change`; waits for one that long."""
-        if self._peeked is None:
-            self._peeked = self._member.next_event(timeout_ms)
-        return self._peeked is not None
+    def has_event(self, timeout_ms: int = 0) -> bool:
+        """Return whether `handle_next_event` has an event; waits for one."""
+        if self._next_event is None:
+            self._next_event = self._member.next_event(timeout_ms)
+        return self._next_event is not None
 
     def rejoin(self, why: str, after_ms: int = 0) -> None:
-        """Ask for a rebalance, unless the group goes on by itself. Does not wait.
+        """Request a rebalance, unless the group starts one by itself.
 
-        Args:
-            why: for the logs.
-            after_ms: how long to leave the group in peace first; asked in `next_change`.
+        Does not wait: after a delay, `handle_next_event` sends the request.
         """
-        self._rejoin = (Deadline(self._clock, after_ms), self._generation, why)
-        self._ask_again()
+        self._rejoin = _DelayedRejoin(Deadline(self._clock, after_ms), self._generation, why)
+        self._request_due_rejoin()
 
-    def next_change(self) -> OwnershipChange | None:
-        """Act on the next event; None if there is none.
+    def handle_next_event(self) -> RebalanceResult | None:
+        """Handle the next event; return None if there is none.
 
-        Raises:
-            StreamsError: the member failed, or the leader reports an error.
+        Raises StreamsError if the member has failed or the leader reports an error.
         """
-        self._ask_for_follow_up()
-        self._ask_again()
-        self.has_news()
-        event, self._peeked = self._peeked, None
+        self._request_follow_up()
+        self._request_due_rejoin()
+        self.has_event()
+        event, self._next_event = self._next_event, None
         if event is None:
             return None
         if isinstance(event, Joining):
-            return self._join(event)
+            return self._on_joining(event)
         if isinstance(event, Revoked):
-            return self._revoke(event)
+            return self._on_revoked(event)
         if isinstance(event, Lost):
-            return self._lose(event)
+            return self._on_lost(event)
         if isinstance(event, Assigned):
-            return self._assign(event)
+            return self._on_assigned(event)
         raise event.error
 
-    def ask_for_shutdown(self, why: str) -> None:
-        """Ask the group that all instances of the application shut down (KIP-671).
-
-        Args:
-            why: for the logs, the broker's as well.
-        """
-        logger.warning("asks the group that the whole application shuts down: %s", why)
-        self._shut_down_all()
-        # In any case: a join that is on its way may not say it yet.
-        self._member.request_rejoin(f"the application is to shut down: {why}")
+    def request_shutdown(self, why: str) -> None:
+        """Send a request to the group that all instances of the application shut down (KIP-671)."""
+        logger.warning("requesting a shutdown of all instances of the application: %s", why)
+        self._mark_shutdown_requested()
+        # Rejoin even during a rebalance: a join in progress may not contain the request.
+        self._member.request_rejoin(f"shutdown of the application requested: {why}")
 
     def close(self, *, leave_group: bool, for_good: bool = False) -> None:
-        """Leave the group, or just stop being heard from, as static members do unless they go for
-        good."""
+        """Leave the group. Static members only end their heartbeats, unless they leave for good."""
         leave = leave_group and (for_good or not self._static)
         self._member.close(leave_group=leave, timeout_ms=_CLOSE_TIMEOUT_MS)
 
-    def _join(self, event: Joining) -> OwnershipChange:
-        """Commit all that is done; whatever goes wrong, the member must go on."""
+    def _on_joining(self, event: Joining) -> RebalanceResult:
+        """Commit all finished work. The member must continue even if this fails."""
         self._joining = True
         try:
-            # What stays here need not come to its end for it.
+            # Tasks that stay need not be drained.
             self._commit_if_needed()
         finally:
             self._member.acknowledge(event)
-        return OwnershipChange("a rebalance begins")
+        return RebalanceResult("a rebalance has started")
 
-    def _revoke(self, event: Revoked) -> OwnershipChange:
-        """Commit and close what is revoked. Whatever goes wrong, the member must go on."""
-        revoked = self._tasks.owners_of(event.partitions)
+    def _on_revoked(self, event: Revoked) -> RebalanceResult:
+        """Commit and close revoked tasks. The member must continue even if this fails."""
+        revoked = self._tasks.tasks_reading(event.partitions)
         names = [str(task.task_id) for task in revoked]
         try:
-            self._commits.drain(revoked)
+            self._committer.drain(revoked)
             committed = self._commit_if_needed(revoked)
-            # A fenced member or producer has closed all tasks by now.
-            left = [task.task_id for task in self._tasks.owners_of(event.partitions)]
+            # After a fencing error all tasks are closed already.
+            left = [task.task_id for task in self._tasks.tasks_reading(event.partitions)]
             if committed:
                 self._tasks.suspend(left)
             else:
                 self._tasks.close(left, clean=False)
         except TaskCorruptedError:
-            left = [task.task_id for task in self._tasks.owners_of(event.partitions)]
+            left = [task.task_id for task in self._tasks.tasks_reading(event.partitions)]
             self._tasks.close(left, clean=False)
             raise
         finally:
             self._member.acknowledge(event)
-        return OwnershipChange(f"tasks {names} go to other threads", revoked=True)
+        return RebalanceResult(f"tasks {names} move to other threads", revoked=True)
 
-    def _commit_if_needed(self, tasks: Collection[Work] | None = None) -> bool:
-        """Commit before tasks are given up; whether what they did is committed.
+    def _commit_if_needed(self, tasks: Collection[StreamTask] | None = None) -> bool:
+        """Commit before these tasks (by default all) are given up; return whether that worked.
 
-        All tasks are committed, those that stay included: they share one producer.
-
-        Args:
-            tasks: those that are given up; None if all are meant.
+        Commits all tasks, including those that stay, because they share one producer.
         """
         committing = self._tasks.running
         if tasks is None:
             tasks = committing
-        if not self._commits.is_open and not any(task.commit_needed for task in tasks):
+        if not self._committer.has_pending_work and not any(task.commit_needed for task in tasks):
             return True
         drained, began_ms = False, self._clock.monotonic_ms()
         for _ in range(_COMMIT_ATTEMPTS):
             try:
-                offsets = self._commits.commit(committing)
-            except UnfinishedError as error:
+                offsets = self._committer.commit(committing)
+            except TasksInFlightError as error:
                 if not drained:
-                    self._commits.land(error.tasks)
+                    self._committer.wait_for_in_flight(error.tasks)
                     drained = True
-                elif self._commits.all_or_nothing:
+                elif self._committer.all_or_nothing:
                     logger.warning(
-                        "work is given up without a commit: %s after waiting for %d ms.%s",
+                        "giving up work without a commit: %s after waiting for %d ms.%s",
                         error,
                         self._clock.monotonic_ms() - began_ms,
-                        self._uncommitted.described(),
+                        self._uncommitted.describe(),
                     )
-                    self.drop_work()
+                    self.discard_work()
                     return False
                 else:
-                    logger.warning("not committed with the others: %s", error)
+                    logger.warning("committing the other tasks only: %s", error)
                     committing = [task for task in committing if task not in error.tasks]
             except RebalanceInProgressError as error:
-                logger.debug("commit of tasks that are given up is put off: %s", error)
+                logger.debug("retrying the commit of tasks that are given up: %s", error)
                 self._member.progress()
                 self._clock.sleep_ms(_COMMIT_PAUSE_MS)
             except TaskMigratedError as error:
                 logger.warning(
                     "tasks that are given up are not committed: %s%s",
                     error,
-                    self._uncommitted.described(),
+                    self._uncommitted.describe(),
                 )
-                self.drop_work()
+                self.discard_work()
                 return False
             else:
-                shown = {str(place): offset.offset for place, offset in sorted(offsets.items())}
-                logger.info("committed before giving tasks up: %s", shown)
+                logger.info("committed before giving tasks up: %s", described(offsets))
                 return len(committing) == len(self._tasks.running)
         logger.warning(
             "tasks that are given up are not committed: the group kept rebalancing for %d ms.%s",
             self._clock.monotonic_ms() - began_ms,
-            self._uncommitted.described(),
+            self._uncommitted.describe(),
         )
-        if self._commits.all_or_nothing:
-            self.drop_work()
+        if self._committer.all_or_nothing:
+            self.discard_work()
             self.rejoin("its work could not be committed")
         return False
 
-    def give_up(self, tasks: Collection[Work], why: str) -> None:
-        """Commit and close tasks, and have the group give them to somebody again.
-
-        Args:
-            tasks: active ones.
-            why: for the logs.
-        """
-        self._commits.drain(tasks)
+    def release_tasks(self, tasks: Collection[StreamTask], why: str) -> None:
+        """Commit and close tasks, and rejoin so that the group assigns them again."""
+        self._committer.drain(tasks)
         committed = self._commit_if_needed(tasks)
         given_up = {task.task_id for task in tasks}
         left = [task.task_id for task in self._tasks.running if task.task_id in given_up]
         self._tasks.close(left, clean=committed)
         self.rejoin(why)
 
-    def drop_work(self) -> None:
-        """Close the active tasks and forget what they did since the last commit: it is done again.
+    def discard_work(self) -> None:
+        """Close the active tasks and discard their work since the last commit, which is repeated.
 
-        Needed when the group has gone on without this member, or the producer was fenced: a record
-        that any of the tasks sent may be missing. Standbys go on: they depend on neither.
+        Required when the group has continued without this member or the producer was fenced:
+        records that the tasks sent may be missing. Standbys continue: they depend on neither.
         """
-        self._uncommitted.given_up()
+        self._uncommitted.discarded()
         self._tasks.close_active(clean=False)
-        self._commits.forget_sent()
+        self._committer.discard_uncommitted()
 
-    def _lose(self, event: Lost) -> OwnershipChange:
+    def _on_lost(self, event: Lost) -> RebalanceResult:
         self._joining = False
-        names = [str(task.task_id) for task in self._tasks.owners_of(event.partitions)]
+        names = [str(task.task_id) for task in self._tasks.tasks_reading(event.partitions)]
         try:
-            self.drop_work()
+            self.discard_work()
         finally:
             self._member.acknowledge(event)
-        return OwnershipChange(
-            f"tasks {names} were lost: the group went on without us", revoked=True, lost=True
+        return RebalanceResult(
+            f"lost tasks {names}: the group has continued without this member",
+            revoked=True,
+            lost=True,
         )
 
-    def _assign(self, event: Assigned) -> OwnershipChange:
+    def _on_assigned(self, event: Assigned) -> RebalanceResult:
         assignment = self._decode(event)
         self._joining = False
         self._generation = event.generation
@@ -304,21 +282,55 @@ class Rebalances:
         due_ms = assignment.next_rebalance_ms
         self._follow_up = None if due_ms is None else (due_ms, event.generation)
         why = f"generation {event.generation}: tasks {names}"
-        return OwnershipChange(why, assigned=True, assignment=assignment)
+        return RebalanceResult(why, assigned=True, assignment=assignment)
 
-    def _ask_again(self) -> None:
-        if self._rejoin is not None and self._rejoin[0].passed:
-            (_, generation, why), self._rejoin = self._rejoin, None
-            # The member ignores it if the group has gone on since.
-            self._member.request_rejoin(why, generation=generation)
+    def _request_due_rejoin(self) -> None:
+        if self._rejoin is not None and self._rejoin.due.passed:
+            rejoin, self._rejoin = self._rejoin, None
+            # The member ignores the request if there was a rebalance since.
+            self._member.request_rejoin(rejoin.why, generation=rejoin.generation)
 
-    def _ask_for_follow_up(self) -> None:
-        if self._follow_up is None or self.under_way:
+    def _request_follow_up(self) -> None:
+        if self._follow_up is None or self.is_rebalancing:
             return
         due_ms, generation = self._follow_up
         if due_ms <= self._clock.now_ms():
             self._follow_up = None
-            # Not if the group has gone on since: that rebalance was the follow-up.
+            # Ignored if there was a rebalance since: that was the follow-up.
             self._member.request_rejoin(
-                "the leader asked for a follow-up rebalance", generation=generation
+                "the leader requested a follow-up rebalance", generation=generation
             )
+
+
+class GroupRejoin:
+    """Discards uncommittable work and rejoins the group with backoff.
+
+    The loop does not wait meanwhile: it continues as a thread without active tasks.
+    """
+
+    def __init__(
+        self,
+        rebalances: RebalanceHandler,
+        committer: TaskCommitter,
+        uncommitted: UncommittedWork,
+        clock: Clock,
+    ) -> None:
+        self._rebalances = rebalances
+        self._committer = committer
+        self._uncommitted = uncommitted
+        self._backoff = Backoff(clock, initial_ms=_INITIAL_BACKOFF_MS, max_ms=_MAX_BACKOFF_MS)
+        self._commits_before = 0
+
+    def rejoin_after(self, error: TaskMigratedError) -> None:
+        if self._committer.total > self._commits_before:
+            self._backoff.reset()
+        self._commits_before = self._committer.total
+        pause_ms = self._backoff.next_pause_ms()
+        logger.warning(
+            "giving up all active tasks without a commit and rejoining the group in %d ms: %s%s",
+            pause_ms,
+            error,
+            self._uncommitted.describe(),
+        )
+        self._rebalances.discard_work()
+        self._rebalances.rejoin("its work could not be committed", pause_ms)

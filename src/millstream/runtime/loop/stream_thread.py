@@ -1,12 +1,13 @@
-"""The stream thread: the loop that polls, processes and commits, until told to stop."""
+"""The stream thread: the loop that polls, processes and commits until it closes."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from millstream.clock import Clock
+from millstream.clock import Clock, Waker
 from millstream.errors import (
     OffsetOutOfRangeError,
     RebalanceInProgressError,
@@ -18,88 +19,62 @@ from millstream.errors import (
 )
 from millstream.kafka.protocols import Consumer, Producer
 from millstream.record import TaskId
-from millstream.runtime.control import (
-    AskForShutdown,
-    AskMetrics,
+from millstream.runtime.loop.commits import TaskCommitter, TasksInFlightError
+from millstream.runtime.loop.purge import RepartitionPurge, StateCleanup
+from millstream.runtime.loop.rebalances import GroupRejoin, RebalanceHandler
+from millstream.runtime.loop.record_poller import RecordPoller
+from millstream.runtime.loop.reports import ThreadReporter
+from millstream.runtime.loop.thread_closer import ShutdownRequester, ThreadCloser
+from millstream.runtime.loop.thread_meters import OWN_GROUP, ThreadMeters, input_lags
+from millstream.runtime.loop.thread_settings import ThreadSettings
+from millstream.runtime.loop.uncommitted_work import UncommittedWork
+from millstream.runtime.queries.pending_queries import BatchLimiter, PendingQueries
+from millstream.runtime.queries.store_queries import StoreQueries
+from millstream.runtime.stack_inspection import raised_by_user_code
+from millstream.runtime.states.thread_states import THREAD_STATES, StateMachine, ThreadState
+from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.task.time_limits import TimeLimits
+from millstream.runtime.task_management.global_store_updater import (
+    GlobalStoreUpdater,
+    NoGlobalStores,
+)
+from millstream.runtime.task_management.global_stores import GLOBAL_TASK
+from millstream.runtime.task_management.start_offsets import TopicIncarnations
+from millstream.runtime.task_management.task_manager import TaskManager
+from millstream.runtime.thread_control import (
     ChangeProperties,
     Close,
     Control,
+    GetMetrics,
+    HostsChanged,
     MemoryShare,
     Pause,
+    RequestShutdown,
     ResizeMemory,
     Resume,
     StateChanged,
     ThreadFailed,
     ThreadOutcome,
 )
-from millstream.runtime.loop.closing import Closing
-from millstream.runtime.loop.commits import Commits, UnfinishedError
-from millstream.runtime.loop.input_lags import input_lags
-from millstream.runtime.loop.joining_anew import JoiningAnew
-from millstream.runtime.loop.last_words import LastWords
-from millstream.runtime.loop.overdue_commits import UncommittedWork
-from millstream.runtime.loop.polls import Polls
-from millstream.runtime.loop.purge import RepartitionPurge
-from millstream.runtime.loop.rebalances import Rebalances
-from millstream.runtime.loop.reports import Reports
-from millstream.runtime.loop.thread_meters import OWN_GROUP, ThreadMeters
-from millstream.runtime.loop.thread_settings import ThreadSettings
-from millstream.runtime.ownership.cleanup import StateCleanup
-from millstream.runtime.ownership.global_stores import GLOBAL_TASK
-from millstream.runtime.ownership.global_updates import GlobalUpdates, NoGlobalUpdates
-from millstream.runtime.ownership.tasks import Tasks
-from millstream.runtime.ownership.topic_incarnations import TopicIncarnations
-from millstream.runtime.queries.pace import Pace
-from millstream.runtime.queries.store_queries import StoreQueries
-from millstream.runtime.queries.waiting import WaitingQuestions
-from millstream.runtime.state_machine import StateMachine
-from millstream.runtime.states import THREAD_STATES, ThreadState
-from millstream.runtime.task.time_limits import TimeLimits
-from millstream.runtime.whereabouts import raised_by_user_code
-from millstream.runtime.work import Work
-from millstream.subscriptions.properties.properties import Properties
-from millstream.subscriptions.share import SubscriptionShare
-from millstream.waker import Waker
+from millstream.subscriptions.thread_state import SubscriptionThreadState
 
 logger = logging.getLogger(__name__)
 
-#: How long running tasks wait for those that restore to get records, and all while somebody asks.
-_RESTORE_WAIT_MS, _ASKED_WAIT_MS = 10, 2
-#: How the two share the thread: for how long there is restored, then processed, in each round.
+#: How long running tasks wait for records: while other tasks restore, and while there are queries.
+_RESTORE_WAIT_MS, _QUERY_WAIT_MS = 10, 2
+#: How restoring and processing share the thread: the time of each per round.
 _RESTORE_MS, _PROCESS_WHILE_RESTORING_MS = 100, 100
-#: How often a batch is looked at before it is given up.
-_LOOKS_PER_BUDGET = 5
-_DEFECT = " This is probably a defect of Millstream; its log has the whole story."
+#: The number of checks before a batch exceeds its time budget.
+_CHECKS_PER_BUDGET = 5
+_DEFECT = " This is probably a bug in Millstream; see the log of the thread for details."
 
 
 class StreamThread:
-    """Owns tasks and takes them round and round: poll, process, commit.
+    """Owns tasks and runs the processing loop: poll, process, commit.
 
-    In this design it is a process of its own, a Spark task; all its clients belong to it alone.
-    Everything happens on the calling thread, but for the group member, which lives on its own.
-
-    Args:
-        settings: intervals and bounds.
-        control: the connection to the driver.
-        rebalances: the group member's events, turned into tasks.
-        tasks: what it owns.
-        limits: how long user code may take.
-        commits: commits them.
-        uncommitted: measures the work since the last commit.
-        consumer: the main consumer.
-        producer: the producer.
-        global_updates: keep the global stores equal to their topics.
-        incarnations: tell which topics were deleted and created again.
-        meters: measure what it does.
-        share: what the partitions of a subscription have in common.
-        purge: deletes repartition records that are done with.
-        cleanup: deletes state of tasks that moved away.
-        queries: answers what is asked of its stores.
-        resize_memory: sets what the stores of the tasks may use.
-        close_others: closes further clients that belong to the thread.
-        clock: time.
-        waker: woken by commands and by the group's news, and by whatever else the thread is to see
-            at once; ends its waits.
+    A stream thread runs in a process of its own, as a Spark task, and owns all its clients.
+    Everything happens on the calling thread, except for the group member, which has its own thread.
+    The waker ends the loop's waits for commands, member events and other urgent events.
     """
 
     def __init__(
@@ -107,17 +82,17 @@ class StreamThread:
         settings: ThreadSettings,
         control: Control,
         *,
-        rebalances: Rebalances,
-        tasks: Tasks,
+        rebalances: RebalanceHandler,
+        tasks: TaskManager,
         limits: TimeLimits,
-        commits: Commits,
+        committer: TaskCommitter,
         uncommitted: UncommittedWork,
         consumer: Consumer,
         producer: Producer,
-        global_updates: GlobalUpdates | NoGlobalUpdates,
+        global_updates: GlobalStoreUpdater | NoGlobalStores,
         incarnations: TopicIncarnations,
         meters: ThreadMeters,
-        share: SubscriptionShare,
+        share: SubscriptionThreadState,
         purge: RepartitionPurge,
         cleanup: StateCleanup,
         queries: StoreQueries,
@@ -131,18 +106,18 @@ class StreamThread:
         self._rebalances = rebalances
         self._tasks = tasks
         self._limits = limits
-        self._commits = commits
+        self._committer = committer
         self._consumer = consumer
-        self._polls = Polls(consumer, producer, tasks, rebalances, settings, clock)
-        self._global = global_updates
+        self._poller = RecordPoller(consumer, producer, tasks, rebalances, settings, clock)
+        self._global_stores = global_updates
         self._incarnations = incarnations
         self._meters = meters
         self._share = share
         self._purge = purge
         self._cleanup = cleanup
         self._queries = queries
-        self._pace = Pace(settings.max_batch_records, clock)
-        self._questions = WaitingQuestions(queries.answer, control, clock, self._pace)
+        self._batch_limiter = BatchLimiter(settings.max_batch_records, clock)
+        self._pending_queries = PendingQueries(queries.answer, control, clock, self._batch_limiter)
         self._resize_memory = resize_memory
         self._clock = clock
         self._waker = waker
@@ -150,75 +125,74 @@ class StreamThread:
             settings.name, ThreadState.CREATED, THREAD_STATES, clock, self._on_state
         )
         self._stopping = self._paused = False
-        self._why_stopping = "told to close"
-        # What asks that all shut down does not go on, not even with what made it ask.
-        self._asks_for_shutdown = False
+        self._stop_reason = "close requested"
+        # Then nothing more is processed, including the record that caused the request.
+        self._shutdown_requested = False
         self._last_commit_ms = 0
-        # A task asks for a commit while it works, so only one that did is asked whether it does.
-        self._commit_wanted = False
-        self._reports = Reports(settings, control, clock, meters, self._measure, self._totals)
-        self._closing = Closing(
+        # Tasks request commits while they process: only those that have processed are checked.
+        self._commit_requested = False
+        self._reporter = ThreadReporter(settings, control, clock, meters, self._refresh_meters)
+        self._closer = ThreadCloser(
             tasks,
-            commits,
+            committer,
             rebalances,
             producer,
             [queries.close, consumer.close, global_updates.close, *close_others],
-            LastWords(control, rebalances, clock),
+            ShutdownRequester(control, rebalances, clock),
             self._as_streams_error,
             clock,
         )
         self._uncommitted = uncommitted
-        self._joining_anew = JoiningAnew(rebalances, commits, uncommitted, clock)
-        self._turn, self._processed_total = TaskId(-1, -1), 0
+        self._group_rejoin = GroupRejoin(rebalances, committer, uncommitted, clock)
+        self._last_processed, self._processed_total = TaskId(-1, -1), 0
         meters.scope.gauge(OWN_GROUP, "state-rebuilt-total", lambda: tasks.rebuilt_total)
         meters.scope.gauge(OWN_GROUP, "uncommitted-ms", lambda: self._uncommitted.uncommitted_ms)
 
     @property
     def state(self) -> ThreadState:
-        """Where the thread is."""
         return self._machine.state
 
     @property
     def rounds(self) -> int:
-        """How often it has told that it goes on; for whoever watches it from another thread."""
+        """The number of progress reports of the loop, for a watchdog on another thread."""
         return self._rebalances.rounds
 
-    def look(self) -> None:
-        """Stop a batch that has taken too long. Called now and then from another thread."""
-        self._limits.look()
+    def check_batch_time(self) -> None:
+        """Stop a batch that has exceeded its time. Called periodically from another thread."""
+        self._limits.check_timer()
 
     @property
-    def look_ms(self) -> int:
-        """How often to call `look`, in milliseconds."""
-        return max(1, self._limits.budget_ms // _LOOKS_PER_BUDGET)
+    def check_interval_ms(self) -> int:
+        """The interval for calls of `check_batch_time`, in milliseconds."""
+        return max(1, self._limits.budget_ms // _CHECKS_PER_BUDGET)
 
     @property
     def overdue_ms(self) -> int:
-        """For how long records have been processed without a commit, once that is too long."""
+        """How long records were processed without a commit, once that is too long; else 0."""
         return self._uncommitted.overdue_ms(self._settings.commit_interval_ms)
 
     def run(self) -> ThreadOutcome:
-        """Run until told to stop, or until something fails. Closes everything it was given."""
+        """Run until the thread fails or closes on request, and close everything that it owns."""
         error: StreamsError | None = None
         self._last_commit_ms = self._clock.monotonic_ms()
-        self._reports.begin()
+        self._reporter.begin()
         try:
-            self._machine.transition_to(ThreadState.STARTING, "told to start")
+            self._machine.transition_to(ThreadState.STARTING, "start requested")
             self._rebalances.start()
             while not self._stopping:
                 self._run_once_or_recover()
         except BaseException as failure:
-            # User code may raise SystemExit, too: everything must be closed all the same.
+            # User code may raise SystemExit. Everything must be closed nevertheless.
             error = self._as_streams_error(failure)
-            # The driver is told, whose log or exception has it.
+            # The driver logs or raises the error.
             logger.info("stopping: %s", error)
-            # At once, so that the driver decides before other threads take over what this one
-            # could not do: closing may take long.
+            # Report before closing, which may take long: the driver must decide before other
+            # threads take over the failed work.
             self._control.report(ThreadFailed(error))
-            self._why_stopping = "failed"
+            self._stop_reason = "failed"
         close_error = self._close(clean=error is None)
         return ThreadOutcome(
-            error, self._machine.story, close_error, has_drained=self._closing.has_drained
+            error, self._machine.history, close_error, has_drained=self._closer.has_drained
         )
 
     def _run_once_or_recover(self) -> None:
@@ -228,305 +202,302 @@ class StreamThread:
             except TaskCorruptedError as error:
                 self._rebuild(error)
         except TaskMigratedError as error:
-            self._joining_anew.because_of(error)
+            self._group_rejoin.rejoin_after(error)
 
     def _rebuild(self, error: TaskCorruptedError) -> None:
         if GLOBAL_TASK in error.task_ids:
             self._rebuild_global_stores(error)
             return
         logger.warning("rebuilding the state of tasks: %s", error)
-        self._commits.settle(self._tasks.running, error.task_ids)
+        self._committer.await_delivery(self._tasks.running, error.task_ids)
         running = {task.task_id for task in self._tasks.running}
         idle = {task.task_id for task in self._tasks.all} - running
         self._tasks.revive(error)
-        if self._commits.all_or_nothing and not error.task_ids <= idle:
-            # What such a task has sent must not be committed, and the others' is sent with it.
-            self._rebalances.drop_work()
-            self._rebalances.rejoin("the state of a task is rebuilt")
+        if self._committer.all_or_nothing and not error.task_ids <= idle:
+            # The records of a corrupted task must not be committed, and all tasks share the
+            # transaction.
+            self._rebalances.discard_work()
+            self._rebalances.rejoin("rebuilding the state of a task")
 
     def _rebuild_global_stores(self, error: TaskCorruptedError) -> None:
-        """Throw them away and read their topics again, before any task goes on."""
+        """Delete the global stores and read their topics again, before any task continues."""
         logger.warning("rebuilding the global stores: %s", error)
         if self._tasks.running:
-            # They have the stores in their hands.
-            self._rebalances.drop_work()
-            self._rebalances.rejoin("its global stores are read again")
-        self._global.rebuild(error)
+            # The tasks use the stores.
+            self._rebalances.discard_work()
+            self._rebalances.rejoin("rebuilding the global stores")
+        self._global_stores.rebuild(error)
 
     def _run_once(self) -> None:
         self._waker.clear()
-        self._meters.round_begins()
+        self._meters.begin_round()
         self._rebalances.progress()
-        self._obey()
-        self._follow_rebalances()
-        self._answer()
-        if self._paused or self._asks_for_shutdown:
-            # Wait for the group member, which may have news at any moment.
-            self._rebalances.has_news(self._settings.poll_ms)
-            self._global.step(0)
-            # What was processed before is not held back.
+        self._handle_commands()
+        self._handle_rebalances()
+        self._answer_queries()
+        if self._paused or self._shutdown_requested:
+            # Wait for the group member, which may have an event at any time.
+            self._rebalances.has_event(self._settings.poll_ms)
+            self._global_stores.step(0)
+            # Commit the work that was finished before.
             self._commit_if_due()
         else:
             self._fetch()
-            # After the poll: what was written some time before a polled record is seen with it.
-            self._global.step(self._global_wait_ms())
+            # After the poll: global records written some time before a polled record must be
+            # visible to it.
+            self._global_stores.step(
+                _RESTORE_WAIT_MS if self._tasks.is_restoring else self._settings.poll_ms
+            )
             self._process()
-        self._start_anew_on_other_topics()
+        outdated = self._incarnations.outdated(self._tasks.running)
+        if outdated:
+            self._restart_tasks(outdated, "their input topics were deleted and recreated")
         self._purge.run(self._tasks.running)
         self._cleanup.run()
-        self._queries.tidy()
-        self._uncommitted.committed(self._commits.total)
-        self._reports.tell_if_due(self._tasks)
+        self._queries.close_idle_cursors()
+        self._uncommitted.committed(self._committer.total)
+        self._reporter.report_if_due(self._tasks, self._processed_total, self._committer.total)
 
     def _fetch(self) -> None:
-        """Restore and poll. Waits for records at one place at most, and only if there are none."""
-        # While the global stores catch up, their records are what is waited for.
-        timeout_ms = 0 if self._global.is_reading else self._wait_ms()
+        """Restore and poll. Waits in at most one place, and only if there are no records."""
+        # While the global stores catch up, wait for their records instead.
+        timeout_ms = 0 if self._global_stores.is_reading else self._wait_ms()
         running = bool(self._tasks.running)
-        if not self._commits.is_ready():
-            # Neither offsets nor changelogs are to be read yet.
-            self._rebalances.has_news(min(timeout_ms, _RESTORE_WAIT_MS))
+        if not self._committer.is_ready():
+            # Neither offsets nor changelogs may be read yet.
+            self._rebalances.has_event(min(timeout_ms, _RESTORE_WAIT_MS))
         elif not self._tasks.all_running:
             restoring = self._tasks.is_restoring
-            # Both wait for records here: the running tasks get a look in between.
-            most_ms = _RESTORE_WAIT_MS if running else self._settings.poll_ms
-            self._advance(min(timeout_ms, most_ms) if restoring else 0, _RESTORE_MS)
+            # Restoring and running tasks share this wait, so that neither blocks the other for
+            # long.
+            max_ms = _RESTORE_WAIT_MS if running else self._settings.poll_ms
+            self._advance(min(timeout_ms, max_ms) if restoring else 0, _RESTORE_MS)
             if restoring:
                 timeout_ms = 0
         elif self._tasks.standby:
             self._advance(0, 0)
         self._announce_running()
         if not running:
-            self._rebalances.has_news(timeout_ms)
+            self._rebalances.has_event(timeout_ms)
             return
         try:
             began_ms = self._clock.monotonic_ms()
-            records = self._polls.poll(timeout_ms)
-            self._meters.polled(records, began_ms)
-            self._tasks.add_records(records)
+            records = self._poller.poll(timeout_ms)
+            self._meters.record_poll(records, began_ms)
+            self._tasks.inputs.add_records(records)
         except OffsetOutOfRangeError as error:
-            self._tasks.reset_position(error)
+            self._tasks.inputs.reset_position(error.offsets)
         except UnknownTopicError as error:
             active = self._tasks.running
             readers = [t for t in active if error.topic in {p.topic for p in t.partitions}]
             if not readers:
                 raise
-            # Whether that is an error, or one topic less that matches a pattern, the leader says.
-            self._start_anew(readers, error.message)
+            # The leader decides whether the topic is missing or a pattern matches one topic less.
+            self._restart_tasks(readers, error.message)
 
     def _advance(self, timeout_ms: int, restore_ms: int) -> None:
-        """Bring tasks that do not process one step further."""
+        """Advance the tasks that are not running yet, and the standbys."""
         restoring, began_ms = self._tasks.is_restoring, self._clock.monotonic_ms()
         self._tasks.advance(timeout_ms, restore_ms)
-        self._meters.advanced(began_ms, standby=not restoring)
+        self._meters.record_restoring(began_ms, standby=not restoring)
 
-    def _start_anew_on_other_topics(self) -> None:
-        """Let tasks begin again whose topics are not those any more that they began to read."""
-        outdated = self._incarnations.outdated(self._tasks.running)
-        if outdated:
-            self._start_anew(outdated, "topics that they read were deleted and created again")
-
-    def _start_anew(self, tasks: Sequence[Work], why: str) -> None:
-        logger.warning("tasks %s start anew: %s", [str(task.task_id) for task in tasks], why)
-        self._rebalances.give_up(tasks, why)
-
-    def _global_wait_ms(self) -> int:
-        return _RESTORE_WAIT_MS if self._tasks.is_restoring else self._settings.poll_ms
+    def _restart_tasks(self, tasks: Sequence[StreamTask], why: str) -> None:
+        logger.warning("restarting tasks %s: %s", [str(task.task_id) for task in tasks], why)
+        self._rebalances.release_tasks(tasks, why)
 
     def _wait_ms(self) -> int:
-        """How long to wait for records: not at all with some at hand, nor past what is due next."""
-        most = _ASKED_WAIT_MS if self._pace.is_asked else self._settings.poll_ms
-        if self._rebalances.forbids_work:
-            return most
-        if self._tasks.processable(self._settings.max_task_idle_ms):
+        """Return how long to wait for records: 0 with buffered ones; until an action is due."""
+        has_query = self._batch_limiter.has_recent_query
+        max_wait_ms = _QUERY_WAIT_MS if has_query else self._settings.poll_ms
+        if self._rebalances.blocks_processing:
+            return max_wait_ms
+        if self._tasks.inputs.processable(self._settings.max_task_idle_ms):
             return 0
         punctuation_ms = self._tasks.next_wall_clock_ms()
         if punctuation_ms is not None:
-            most = max(0, min(most, punctuation_ms - self._clock.now_ms()))
-        if self._rebalances.under_way or not any(t.commit_needed for t in self._tasks.running):
-            return most
+            max_wait_ms = max(0, min(max_wait_ms, punctuation_ms - self._clock.now_ms()))
+        if self._rebalances.is_rebalancing or not any(t.commit_needed for t in self._tasks.running):
+            return max_wait_ms
         due_ms = self._last_commit_ms + self._settings.commit_interval_ms
-        return max(0, min(most, due_ms - self._clock.monotonic_ms()))
+        return max(0, min(max_wait_ms, due_ms - self._clock.monotonic_ms()))
 
     def _process(self) -> None:
-        """Let the tasks take batches in turn until nothing waits, or it is time to look around."""
+        """Process batches of tasks in turn until no records are left or another action is due."""
         settings = self._settings
-        if self._rebalances.forbids_work:
+        if self._rebalances.blocks_processing:
             return
         self._punctuate()
-        most_ms = settings.poll_pause_ms
+        max_ms = settings.poll_pause_ms
         if not self._tasks.all_running:
-            most_ms = min(most_ms, _PROCESS_WHILE_RESTORING_MS)
+            max_ms = min(max_ms, _PROCESS_WHILE_RESTORING_MS)
         started_ms = self._clock.monotonic_ms()
-        while tasks := self._tasks.processable(settings.max_task_idle_ms):
+        while tasks := self._tasks.inputs.processable(settings.max_task_idle_ms):
             for task in self._in_turn(tasks):
                 began_ms = self._clock.monotonic_ms()
                 self._uncommitted.batch_began(began_ms)
-                count = self._tasks.step(task, self._pace.limit)
+                count = self._tasks.step(task, self._batch_limiter.limit)
                 self._processed_total += count
                 self._uncommitted.batch_ended(count, settings.commit_interval_ms)
-                self._pace.took(count, self._clock.monotonic_ms() - began_ms)
+                self._batch_limiter.record_batch(count, self._clock.monotonic_ms() - began_ms)
                 self._meters.processed(task, count, began_ms)
-                self._turn = task.task_id
-                self._commit_wanted = self._commit_wanted or task.commit_requested
+                self._last_processed = task.task_id
+                self._commit_requested = self._commit_requested or task.commit_requested
                 self._punctuate()
                 self._rebalances.progress()
                 self._commit_if_due()
-                self._uncommitted.committed(self._commits.total)
-                late = self._clock.monotonic_ms() - started_ms > most_ms
-                if late or self._is_called() or self._rebalances.has_news():
+                self._uncommitted.committed(self._committer.total)
+                late = self._clock.monotonic_ms() - started_ms > max_ms
+                if late or self._is_interrupted() or self._rebalances.has_event():
                     return
         self._commit_if_due()
 
-    def _is_called(self) -> bool:
-        """Whether somebody wants more than an answer."""
-        self._questions.attend()
+    def _is_interrupted(self) -> bool:
+        """Return whether an event requires more than answering queries."""
+        self._pending_queries.process_io()
         if not self._waker.is_set:
             return False
         self._waker.clear()
-        self._obey()
-        # With news a task that seems to be active here may be so elsewhere by now.
-        if not self._rebalances.has_news():
-            self._answer()
-        return self._stopping or self._paused or self._asks_for_shutdown
+        self._handle_commands()
+        # With a pending event, a task that is active here may already be active elsewhere.
+        if not self._rebalances.has_event():
+            self._answer_queries()
+        return self._stopping or self._paused or self._shutdown_requested
 
     def _punctuate(self) -> None:
         if self._tasks.punctuate():
-            self._ask_all_for_commits()
+            self._check_commit_requests()
 
-    def _ask_all_for_commits(self) -> None:
+    def _check_commit_requests(self) -> None:
         if any(task.commit_requested for task in self._tasks.running):
-            self._commit_wanted = True
+            self._commit_requested = True
 
-    def _in_turn(self, tasks: Sequence[Work]) -> list[Work]:
-        """The tasks, those first that come after the last one which had its turn."""
-        last = self._turn
+    def _in_turn(self, tasks: Sequence[StreamTask]) -> list[StreamTask]:
+        """Return the tasks in round-robin order, starting after the last processed one."""
+        last = self._last_processed
         return sorted(tasks, key=lambda task: (task.task_id <= last, task.task_id))
 
     def _commit_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()
         due_ms = self._last_commit_ms + self._settings.commit_interval_ms
         try:
-            self._commits.hear()
-            # A group that rebalances takes no commits; what is due is made up for right after.
-            if (now_ms < due_ms and not self._commit_wanted) or self._rebalances.under_way:
+            self._committer.finish_pending()
+            # A rebalancing group accepts no commits; a due commit follows immediately after the
+            # rebalance.
+            if (now_ms < due_ms and not self._commit_requested) or self._rebalances.is_rebalancing:
                 return
             self._last_commit_ms = now_ms
-            self._tasks.pass_over_ends()
-            self._commits.commit(self._tasks.running, meanwhile=self._answer_meanwhile, soon=True)
-            self._commit_wanted = False
-        except UnfinishedError as error:
-            logger.debug("commit put off: %s", error)
-            self._commit_wanted = True
+            self._tasks.inputs.skip_to_ends()
+            self._committer.commit(
+                self._tasks.running, meanwhile=self._answer_during_commit, asynchronous=True
+            )
+            self._commit_requested = False
+        except TasksInFlightError as error:
+            logger.debug("commit postponed: %s", error)
+            self._commit_requested = True
         except RebalanceInProgressError as error:
-            logger.debug("commit put off: %s", error)
-            # What was flushed for it has let tasks work.
-            self._ask_all_for_commits()
+            logger.debug("commit postponed: %s", error)
+            # The flush before the commit has let tasks process.
+            self._check_commit_requests()
 
-    def _follow_rebalances(self) -> None:
+    def _handle_rebalances(self) -> None:
         began_ms = self._clock.monotonic_ms()
-        while (change := self._rebalances.next_change()) is not None:
-            self._meters.changed(change, began_ms)
-            if change.revoked and self._machine.may_become(ThreadState.PARTITIONS_REVOKED):
+        while (change := self._rebalances.handle_next_event()) is not None:
+            self._meters.record_rebalance(change, began_ms)
+            if change.revoked and self._machine.can_transition_to(ThreadState.PARTITIONS_REVOKED):
                 self._machine.transition_to(ThreadState.PARTITIONS_REVOKED, change.why)
             elif change.assigned:
                 self._machine.transition_to(ThreadState.PARTITIONS_ASSIGNED, change.why)
-            self._reports.tell_tasks(self._tasks)
-            if change.assignment is not None:
-                self._reports.tell_hosts(change.assignment)
+            self._reporter.report_tasks(self._tasks)
+            if (assignment := change.assignment) is not None:
+                hosts = assignment.partitions_by_host, assignment.standby_partitions_by_host
+                self._control.report(HostsChanged(*hosts))
             began_ms = self._clock.monotonic_ms()
 
     def _announce_running(self) -> None:
-        ready = self._tasks.all_running and self._global.caught_up
+        ready = self._tasks.all_running and self._global_stores.caught_up
         if self.state is ThreadState.PARTITIONS_ASSIGNED and ready:
             self._machine.transition_to(
                 ThreadState.RUNNING, f"{len(self._tasks)} tasks are running"
             )
-            self._reports.tell_tasks(self._tasks)
+            self._reporter.report_tasks(self._tasks)
 
-    def _obey(self) -> None:
+    def _handle_commands(self) -> None:
         if self._control.lost:
             self._stopping = True
-            self._why_stopping = f"the driver is lost: {self._control.lost_reason}"
-            self._closing.hurry()
-            logger.error("closing, since %s", self._why_stopping)
-        for asked in self._questions.commands():
-            match asked.command:
+            self._stop_reason = f"the driver is lost: {self._control.lost_reason}"
+            self._closer.limit_commit_time()
+            logger.error("closing because %s", self._stop_reason)
+        for received in self._pending_queries.commands():
+            match received.command:
                 case Close() as close:
                     self._stopping = True
-                    self._closing.obey(close)
+                    self._closer.configure(close)
                 case Pause():
                     self._paused = self._meters.paused = True
                     logger.info("paused")
                 case Resume():
                     self._paused = self._meters.paused = False
-                    self._tasks.look_anew()
+                    self._tasks.inputs.refetch()
                     logger.info("resumed")
                 case ResizeMemory(share):
                     self._resize_memory(share)
-                    # Tasks above a smaller share take no records before a commit.
-                    self._ask_all_for_commits()
+                    # Tasks that exceed a smaller share take no records before a commit.
+                    self._check_commit_requests()
                     logger.info(
-                        "from now on the record caches may use %d bytes, and uncommitted writes %d",
+                        "new memory limits: %d bytes of record caches, %d of uncommitted writes",
                         *share,
                     )
                 case ChangeProperties(given):
-                    self._follow(Properties(**given))
-                case AskForShutdown(why):
-                    self._asks_for_shutdown = True
-                    self._rebalances.ask_for_shutdown(why)
-                case AskMetrics():
-                    self._control.reply(asked, self._reports.all_metrics())
+                    self._apply_properties(given)
+                case RequestShutdown(why):
+                    self._shutdown_requested = True
+                    self._rebalances.request_shutdown(why)
+                case GetMetrics():
+                    self._control.reply(received, self._reporter.all_metrics())
                 case unknown:
-                    error = StreamsError(f"A stream thread does not know the command {unknown!r}.")
-                    self._control.reply(asked, error)
+                    error = StreamsError(f"Unknown command for a stream thread: {unknown!r}.")
+                    self._control.reply(received, error)
 
-    def _answer(self) -> None:
-        self._questions.answer_some()
-        if self._questions.are_left:
-            # So that nothing is waited for before they have their turn.
+    def _answer_queries(self) -> None:
+        self._pending_queries.answer_some()
+        if self._pending_queries.has_pending:
+            # Do not wait before the remaining queries are answered.
             self._waker.wake()
 
-    def _answer_meanwhile(self) -> bool:
-        """Answer in the middle of a commit, which changes nothing that a store has; whether one may
-        ask again before it is over."""
-        self._questions.attend()
-        if self._waker.is_set and not self._rebalances.has_news():
-            # It stays set: other commands are obeyed after the commit.
-            self._questions.hear()
-            self._questions.answer_some()
-        return self._pace.is_asked
+    def _answer_during_commit(self) -> bool:
+        """Answer queries during a commit, which does not change the stores; return whether more
+        may arrive before its end."""
+        self._pending_queries.process_io()
+        if self._waker.is_set and not self._rebalances.has_event():
+            # The waker stays set: other commands are handled after the commit.
+            self._pending_queries.receive()
+            self._pending_queries.answer_some()
+        return self._batch_limiter.has_recent_query
 
-    def _follow(self, properties: Properties) -> None:
+    def _apply_properties(self, given: Mapping[str, Any]) -> None:
+        properties = self._share.update(given)
         self._settings = replace(self._settings, commit_interval_ms=properties.commit_interval_ms)
-        self._share.change(properties)
-        self._commits.be_patient(properties)
-        logger.info("its properties are %r from now on", properties)
+        self._committer.set_drain_timeouts(properties)
+        logger.info("the properties changed to %r", properties)
 
     def _close(self, *, clean: bool) -> StreamsError | None:
-        """Give everything up in an orderly way; the first error on the way, if any."""
-        self._machine.transition_to(ThreadState.PENDING_SHUTDOWN, self._why_stopping)
-        self._questions.end(self._settings.name)
-        failure = self._closing.close(clean=clean)
-        though = "" if failure is None else f", though: {failure}"
-        self._machine.transition_to(ThreadState.DEAD, f"closed{though}")
+        self._machine.transition_to(ThreadState.PENDING_SHUTDOWN, self._stop_reason)
+        self._pending_queries.end(self._settings.name)
+        failure = self._closer.close(clean=clean)
+        suffix = "" if failure is None else f" with an error: {failure}"
+        self._machine.transition_to(ThreadState.DEAD, f"closed{suffix}")
         return failure
 
-    def _measure(self) -> None:
-        """Let the meters take in what they are not told all the time."""
+    def _refresh_meters(self) -> None:
         tasks = self._tasks
-        self._meters.tasks_are(tasks.all)
+        self._meters.set_tasks(tasks.all)
         counted = self._share.all_metrics(task.committed for task in tasks.running)
-        self._meters.subscription_is(counted)
-        self._meters.lags_are(input_lags(self._consumer, tasks.running))
-
-    def _totals(self) -> tuple[int, int, list[str]]:
-        ids = [str(task.task_id) for task in self._tasks.all]
-        return self._processed_total, self._commits.total, ids
+        self._meters.set_subscription_metrics(counted)
+        self._meters.set_lags(input_lags(self._consumer, tasks.running))
 
     def _on_state(self, new: ThreadState, old: ThreadState, why: str) -> None:
         logger.info("%s to %s (%s)", old.name, new.name, why)
-        self._meters.state_is(new)
+        self._meters.set_state(new)
         self._control.report(StateChanged(new, why))
 
     def _as_streams_error(self, error: BaseException) -> StreamsError:

@@ -1,4 +1,4 @@
-"""A stream thread's answers to queries of its stores."""
+"""Executes state store queries on a stream thread."""
 
 from __future__ import annotations
 
@@ -10,51 +10,44 @@ from msgspec.structs import replace
 
 from millstream.clock import Clock
 from millstream.errors import StreamsError, as_streams_error
-from millstream.query.requests.answers import FailureReason
-from millstream.query.requests.position import Position
-from millstream.runtime.queries.cursors import PAGE_MS, Cursors
-from millstream.runtime.queries.questions import (
-    AskNextPage,
-    AskOffsets,
-    AskStore,
+from millstream.runtime.queries.open_cursors import PAGE_TIME_MS, OpenCursors
+from millstream.runtime.queries.query_messages import (
     CloseCursor,
+    FetchNextPage,
+    GetStoreOffsets,
     Page,
+    QueryStore,
     StoreOffset,
-    StoreQuestion,
-    TaskAnswer,
-    ThreadAnswer,
+    StoreRequest,
+    TaskQueryResult,
+    ThreadQueryResult,
 )
-from millstream.runtime.queries.reach import NO_UPSTREAM, Upstream, reached
-from millstream.runtime.states import TaskState
+from millstream.runtime.queries.store_positions import NO_UPSTREAM, Upstream, store_position
+from millstream.runtime.states.thread_states import TaskState
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.state.opening.open_store import OpenStore
-from millstream.state.queries.answers import (
+from millstream.state.queries.requests.position import Position
+from millstream.state.queries.requests.query_results import FailureReason
+from millstream.state.queries.store_reads import (
     NO_POSITION,
-    StoreAnswer,
-    failed,
+    StoreReadResult,
+    read_failure,
     read_store,
-    unknown_query,
+    unknown_query_message,
 )
 
-#: The role of what answers for a global store, which no task has.
+#: The role of a global store, which belongs to no task.
 GLOBAL: Final = "GLOBAL"
-#: In these states the stores of a task are open, and nobody writes to them out of turn.
+#: In these states the stores of a task are open and can be read between batches.
 _READABLE: Final = frozenset({TaskState.RUNNING, TaskState.RESTORING, TaskState.STANDBY})
 
-#: How many bytes of keys and values one answer has, and those of each task at least.
-_MOST_BYTES: Final = 1 << 20
-_LEAST_BYTES: Final = 4 << 10
+#: The maximum size of a result, in bytes of keys and values, and the minimum share of each task.
+_MAX_BYTES: Final = 1 << 20
+_MIN_BYTES_PER_TASK: Final = 4 << 10
 
 
 class StoreQueries:
-    """Answers what a thread is asked of its stores, between two batches.
-
-    Args:
-        upstream: what lies in front of each store, by sub-topology.
-        tasks: the tasks of now.
-        global_store: finds an open global store; None if there is none of that name.
-        clock: time, for what is fetched page by page.
-    """
+    """Executes the queries of a thread's stores, between two batches."""
 
     def __init__(
         self,
@@ -66,130 +59,127 @@ class StoreQueries:
         self._upstream = upstream
         self._tasks = tasks
         self._global_store = global_store
-        self._cursors = Cursors(clock)
+        self._cursors = OpenCursors(clock)
 
-    def answer(self, question: StoreQuestion[Any]) -> Any:
-        """The answer, or the error that there was instead of one."""
-        # Errors of storages are the caller's: 0.15 us a task.
+    def answer(self, request: StoreRequest[Any]) -> Any:
+        """Return the reply to a request, or the error."""
+        # Storage errors of a query must only affect its caller. This costs 0.15 us per task.
         failures = [task.stores.failures for task in self._tasks()]
         unfailed = [each for each in failures if each.first is None]
         try:
-            match question:
-                case AskStore():
-                    return ThreadAnswer(tuple(self._ask(question)))
-                case AskNextPage(cursor, page_number, page_bytes):
+            match request:
+                case QueryStore():
+                    return ThreadQueryResult(tuple(self._query_store(request)))
+                case FetchNextPage(cursor, page_number, page_bytes):
                     return self._cursors.next_page(cursor, page_number, page_bytes)
                 case CloseCursor(cursor):
                     self._cursors.close(cursor)
                     return None
-                case AskOffsets():
+                case GetStoreOffsets():
                     return tuple(self._offsets())
                 case unknown:
-                    return StreamsError(f"A stream thread does not know the query {unknown!r}.")
+                    return StreamsError(f"Unknown query for a stream thread: {unknown!r}.")
         except Exception as error:
-            # Whatever it is, it is the asker's: the thread goes on.
+            # The error belongs to the requester. The thread continues.
             return as_streams_error("Answering a query", error)
         finally:
             for each in unfailed:
-                each.forget()
+                each.reset()
 
-    def tidy(self) -> None:
-        """Let go of what nobody wants any more."""
-        if not self._cursors.are_none:
-            self._cursors.drop_idle()
+    def close_idle_cursors(self) -> None:
+        if not self._cursors.is_empty:
+            self._cursors.close_idle()
 
     def close(self) -> None:
-        """Let go of everything that holds stores."""
         self._cursors.close_all()
 
-    def _ask(self, question: AskStore) -> Iterator[TaskAnswer]:
-        shared = self._global_store(question.store)
+    def _query_store(self, request: QueryStore) -> Iterator[TaskQueryResult]:
+        shared = self._global_store(request.store)
         if shared is not None:
-            yield self._answer(question, shared, partition=-1, role=GLOBAL, known=None)
+            yield self._read(request, shared, partition=-1, role=GLOBAL, known=None)
             return
-        having = list(self._having(question))
-        # All of them are one answer, which the driver has to take and the thread to work out.
+        having = list(self._matching_tasks(request))
+        # The tasks share the size and the time of one result.
         share = max(1, len(having))
-        most = max(_LEAST_BYTES, _MOST_BYTES // share)
-        if question.page_bytes > most:
-            question = replace(question, page_bytes=most)
+        max_bytes = max(_MIN_BYTES_PER_TASK, _MAX_BYTES // share)
+        if request.page_bytes > max_bytes:
+            request = replace(request, page_bytes=max_bytes)
         for task, opened in having:
             partition = task.task_id.partition
             role = task.state.name
-            if question.active_only and task.state is not TaskState.RUNNING:
-                yield TaskAnswer(
+            if request.active_only and task.state is not TaskState.RUNNING:
+                yield TaskQueryResult(
                     partition,
                     role,
                     reason=FailureReason.NOT_ACTIVE,
                     message=(
-                        f"An active, running task was asked for, and {task.task_id} is "
-                        f"{role.lower()} here. Ask again when the rebalance is over."
+                        f"The query requires an active, running task, but {task.task_id} is "
+                        f"{role.lower()} here. Repeat the query after the rebalance."
                     ),
                 )
                 continue
-            yield self._answer(
-                question,
+            yield self._read(
+                request,
                 opened,
                 partition=partition,
                 role=role,
-                known=self._known(question, task),
-                page_ms=PAGE_MS / share,
+                known=self._position(request, task),
+                page_ms=PAGE_TIME_MS / share,
             )
 
-    def _known(self, question: AskStore, task: StreamTask) -> Position | None:
-        """How far a store is, by what its task has read; None if nobody wants to know."""
-        if not question.with_position and not question.bound:
+    def _position(self, request: QueryStore, task: StreamTask) -> Position | None:
+        """Return a store's position according to its task's input, if requested."""
+        if not request.with_position and not request.bound:
             return None
         upstreams = self._upstream.get(task.task_id.subtopology, {})
-        past_cache = question.read is not None and question.read.past_cache
-        upstream = upstreams.get(question.store, NO_UPSTREAM)
-        return reached(task, upstream, question.store, past_cache=past_cache)
+        skip_cache = request.read is not None and request.read.skip_cache
+        upstream = upstreams.get(request.store, NO_UPSTREAM)
+        return store_position(task, upstream, request.store, skip_cache=skip_cache)
 
-    def _having(self, question: AskStore) -> Iterator[tuple[StreamTask, OpenStore]]:
-        """The tasks that are asked, with their stores."""
+    def _matching_tasks(self, request: QueryStore) -> Iterator[tuple[StreamTask, OpenStore]]:
         for task in self._tasks():
-            if question.partitions is None or task.task_id.partition in question.partitions:
-                opened = task.stores.find(question.store)
+            if request.partitions is None or task.task_id.partition in request.partitions:
+                opened = task.stores.find(request.store)
                 if opened is not None and task.state in _READABLE:
                     yield task, opened
 
-    def _answer(
+    def _read(
         self,
-        question: AskStore,
+        request: QueryStore,
         opened: OpenStore,
         *,
         partition: int,
         role: str,
         known: Position | None,
-        page_ms: float = PAGE_MS,
-    ) -> TaskAnswer:
+        page_ms: float = PAGE_TIME_MS,
+    ) -> TaskQueryResult:
         started = time.perf_counter_ns()
-        if question.read is None:
-            answer = StoreAnswer(
+        if request.read is None:
+            answer = StoreReadResult(
                 known or NO_POSITION,
                 reason=FailureReason.UNKNOWN_QUERY_TYPE,
-                message=unknown_query(question.store, question.query),
+                message=unknown_query_message(request.store, request.query),
             )
         else:
             answer = read_store(
-                question.store,
+                request.store,
                 opened,
-                question.read,
-                bound=Position(question.bound) if question.bound else NO_POSITION,
+                request.read,
+                bound=Position(request.bound) if request.bound else NO_POSITION,
                 partition=partition,
                 reached=known,
-                with_position=question.with_position,
+                with_position=request.with_position,
             )
         page: Page = ()
         cursor: str | None = None
         if answer.pairs is not None:
             try:
                 page, cursor = self._cursors.begin(
-                    opened, answer.pairs, question.page_bytes, page_ms
+                    opened, answer.pairs, request.page_bytes, page_ms
                 )
             except StreamsError as error:
-                answer = failed(answer.position, error)
-        return TaskAnswer(
+                answer = read_failure(answer.position, error)
+        return TaskQueryResult(
             partition,
             role,
             page,
@@ -205,7 +195,7 @@ class StoreQueries:
         for task in self._tasks():
             if task.state not in _READABLE:
                 continue
-            for place, restorer in task.stores.restorers().items():
-                following = 0 if restorer.reached is None else restorer.reached + 1
+            for partition, restorer in task.stores.restorers().items():
+                next_offset = 0 if restorer.reached is None else restorer.reached + 1
                 running = task.state is TaskState.RUNNING
-                yield StoreOffset(restorer.store_name, place, None if running else following)
+                yield StoreOffset(restorer.store_name, partition, None if running else next_offset)

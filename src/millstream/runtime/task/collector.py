@@ -1,58 +1,51 @@
-"""The way from tasks to Kafka: outputs and changelogs through the thread's one producer."""
+"""Output of tasks to Kafka: sinks and changelogs write through the thread's producer."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from millstream.clock import Clock
 from millstream.errors import BrokerUnavailableError, StreamsError, UnknownTopicError
-from millstream.kafka.cluster.insisting import insist
-from millstream.kafka.data.producer_errors import Changelog
+from millstream.kafka.clients.producer_errors import Changelog
+from millstream.kafka.cluster.retries import retry_until_available
 from millstream.kafka.protocols import Admin, Producer
 from millstream.record import Headers, TaskId
 
 logger = logging.getLogger(__name__)
 
 _METADATA_TIMEOUT_MS = 10_000
-_SETTLE_TIMEOUT_MS = 3_000
+_DELIVERY_TIMEOUT_MS = 3_000
 
 
-class KafkaCollector:
-    """Hands serialized records to the producer, in the order in which tasks give them.
+class KafkaRecordCollector:
+    """Passes serialized records to the producer, in the order in which tasks send them.
 
     Args:
-        producer: the thread's producer.
-        admin: asked for partition counts.
-        clock: says when they are asked for again, and dates changes that have no time of their own.
-        max_age_ms: how long an answer counts (`metadata.max.age.ms` of the producer).
-        timeout_ms: how long a first answer is waited for (`task.timeout.ms`).
+        max_age_ms: how long a partition count is valid (`metadata.max.age.ms` of the producer).
+        timeout_ms: how long to wait for a topic's first partition count (`task.timeout.ms`).
     """
 
     def __init__(
-        self,
-        producer: Producer,
-        admin: Admin,
-        clock: Clock,
-        max_age_ms: int,
-        timeout_ms: int,
+        self, producer: Producer, admin: Admin, clock: Clock, max_age_ms: int, timeout_ms: int
     ) -> None:
         self._producer = producer
         self._admin = admin
         self._clock = clock
         self._max_age_ms = max_age_ms
         self._timeout_ms = timeout_ms
-        #: Of each topic its partition count, and when to ask again.
+        #: Partition count and expiry time of each topic.
         self._counts: dict[str, tuple[int, int]] = {}
         self.send_many = producer.send_many
-        self.send_watched = producer.send_watched
+        self.send_with_handler = producer.send_with_handler
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has.
+        """Return the number of partitions of a topic.
 
         Raises:
-            UnknownTopicError: it does not exist.
-            BrokerUnavailableError: nobody answered, now or earlier, for the whole timeout.
+            UnknownTopicError: the topic does not exist.
+            BrokerUnavailableError: no broker has answered within the timeout.
         """
         known = self._counts.get(topic)
         now_ms = self._clock.monotonic_ms()
@@ -62,21 +55,21 @@ class KafkaCollector:
         if topic not in found:
             raise UnknownTopicError(
                 f"Topic '{topic}' does not exist, so no partition can be chosen for its "
-                "records. Create the topic; only internal topics are created by themselves.",
+                "records. Create the topic; only internal topics are created automatically.",
                 topic=topic,
             )
         self._counts[topic] = (found[topic], now_ms + self._max_age_ms)
         return found[topic]
 
-    def settle(self) -> None:
-        """Wait a moment for what was sent, before a failure drops what has not arrived."""
+    def await_deliveries(self) -> None:
+        """Wait briefly for sent records, before a failure drops those that have not arrived."""
         try:
-            self._producer.flush(_SETTLE_TIMEOUT_MS)
+            self._producer.flush(_DELIVERY_TIMEOUT_MS)
         except StreamsError as error:
-            logger.warning("not everything that was sent before a failure arrives: %s", error)
+            logger.warning("some records sent before a failure were not delivered: %s", error)
 
     def _first_count(self, topic: str) -> Mapping[str, int]:
-        return insist(
+        return retry_until_available(
             lambda: self._admin.partition_counts([topic], _METADATA_TIMEOUT_MS),
             f"{topic} cannot be written to",
             self._timeout_ms,
@@ -88,32 +81,25 @@ class KafkaCollector:
         try:
             return self._admin.partition_counts([topic], _METADATA_TIMEOUT_MS)
         except BrokerUnavailableError as error:
-            # Partitions are only ever added: the old ones are there still.
-            logger.info("the partitions of %s are not looked up anew: %s", topic, error)
+            # Partitions are never removed, so the old count is safe.
+            logger.info("could not refresh the partition count of %s: %s", topic, error)
             return {topic: known}
 
     def changelog_writer(self, task_id: TaskId, topics: Mapping[str, str]) -> TaskChangelogs:
-        """Where a task's stores log their changes.
-
-        Args:
-            task_id: whose partition number is that of its changelogs.
-            topics: the real name of the changelog of each store that is logged.
-        """
+        """Return the writer for a task's changelogs, whose full names are given by store."""
         for store, topic in topics.items():
             self._producer.track(topic, Changelog(store, task_id.subtopology))
         return TaskChangelogs(self._producer, task_id.partition, topics, self._clock)
 
 
+@dataclass(frozen=True)
 class TaskChangelogs:
-    """The changelog partitions of one task."""
+    """Writes to the changelog partitions of one task."""
 
-    def __init__(
-        self, producer: Producer, partition: int, topics: Mapping[str, str], clock: Clock
-    ) -> None:
-        self._producer = producer
-        self._partition = partition
-        self._topics = topics
-        self._clock = clock
+    producer: Producer
+    partition: int
+    topics: Mapping[str, str]
+    clock: Clock
 
     def log_many(
         self,
@@ -123,9 +109,8 @@ class TaskChangelogs:
         timestamps: Sequence[int] | None,
         headers: Sequence[Headers] | None = None,
     ) -> None:
-        """Send the changes of a store, in order."""
-        topic = self._topics.get(store_name)
+        topic = self.topics.get(store_name)
         if topic is not None:
             if timestamps is None:
-                timestamps = [self._clock.now_ms()] * len(keys)
-            self._producer.send_many(topic, self._partition, keys, values, timestamps, headers)
+                timestamps = [self.clock.now_ms()] * len(keys)
+            self.producer.send_many(topic, self.partition, keys, values, timestamps, headers)

@@ -1,8 +1,9 @@
-"""What is kept beside a committed offset: the partition's time, as Kafka Streams encodes it.
+"""Metadata of committed offsets: partition time and processor metadata, as in Kafka Streams.
 
-Base64 of: one byte version (2), the partition time (int64) and, if there is any processor metadata,
-the number of its entries (int32), and each as length-prefixed UTF-8 key and int64 value. Class:
-`TopicPartitionMetadata`. A Java application reads what we write, and the reverse.
+The format is Base64 of a version byte (2), the partition time (int64) and, if there is processor
+metadata, the number of entries (int32) followed by each entry as a length-prefixed UTF-8 key and an
+int64 value. It is the format of Kafka Streams' `TopicPartitionMetadata`, so Java and Python
+applications can read each other's metadata.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ _VERSION = 2
 _HEAD = struct.Struct(">bq")
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
-#: Where the id of the topic is among the values of processors, of which none has such a name.
+#: Prefix of the entry for the topic id in the processor metadata. No processor uses this prefix.
 _TOPIC_ID = "topic-id:"
 
 
 @dataclass(frozen=True)
 class CommitMetadata:
-    """The time of a partition, and what processors asked to remember.
+    """The metadata that is committed with the offset of a partition.
 
     Args:
-        partition_time: the highest time read from the partition, -1 if unknown.
-        processors: values by name, for example the last window close that was emitted.
-        topic_ids: the id of the topic that the offset is of; none if unknown. Kafka Streams takes
-            them for values of a processor, and writes back those of all topics of a task.
+        partition_time: the highest timestamp read from the partition, -1 if unknown.
+        processors: values by name, for example the close time of the last emitted window.
+        topic_ids: the id of the topic that the offset belongs to; empty if unknown. There may be
+            several, because Kafka Streams treats topic ids as processor metadata and writes the
+            ids of all topics of a task.
     """
 
     partition_time: int = -1
@@ -40,7 +42,7 @@ class CommitMetadata:
     topic_ids: frozenset[str] = frozenset()
 
     def encode(self) -> str:
-        """The text that goes into the committed offset's metadata."""
+        """Return the metadata string of the committed offset."""
         parts = [_HEAD.pack(_VERSION, self.partition_time)]
         values = {
             **self.processors,
@@ -55,17 +57,17 @@ class CommitMetadata:
 
     @classmethod
     def decode(cls, text: str | None) -> CommitMetadata:
-        """Read committed metadata; what is empty, unreadable or of a later version is unknown."""
+        """Parse committed metadata. Return defaults if empty, invalid or of a newer version."""
         if not text:
             return cls()
         try:
-            # confluent-kafka puts a zero byte behind the metadata of a transaction's offsets.
+            # confluent-kafka appends a zero byte to the metadata of transactional offsets.
             data = base64.b64decode(text.rstrip("\0"), validate=True)
             version, partition_time = _HEAD.unpack_from(data)
             if version == 1:
                 return cls(partition_time)
             if version != _VERSION:
-                raise ValueError(f"version {version}")
+                raise ValueError(f"unknown version {version}")
             values = _decode_processors(data)
             topic_ids = [name for name in values if name.startswith(_TOPIC_ID)]
             return cls(
@@ -74,22 +76,22 @@ class CommitMetadata:
                 frozenset(name.removeprefix(_TOPIC_ID) for name in topic_ids),
             )
         except (binascii.Error, struct.error, ValueError) as error:
-            logger.warning("committed metadata %r is not readable (%s): ignored", text, error)
+            logger.warning("ignoring invalid committed metadata %r (%s)", text, error)
             return cls()
 
 
 def _decode_processors(data: bytes) -> dict[str, int]:
-    place = _HEAD.size
-    if len(data) == place:
+    position = _HEAD.size
+    if len(data) == position:
         return {}
-    (count,) = _INT.unpack_from(data, place)
-    place += _INT.size
+    (count,) = _INT.unpack_from(data, position)
+    position += _INT.size
     processors: dict[str, int] = {}
     for _ in range(count):
-        (length,) = _INT.unpack_from(data, place)
-        place += _INT.size
-        name = data[place : place + length].decode()
-        place += length
-        (processors[name],) = _LONG.unpack_from(data, place)
-        place += _LONG.size
+        (length,) = _INT.unpack_from(data, position)
+        position += _INT.size
+        name = data[position : position + length].decode()
+        position += length
+        (processors[name],) = _LONG.unpack_from(data, position)
+        position += _LONG.size
     return processors

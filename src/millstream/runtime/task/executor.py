@@ -1,9 +1,9 @@
-"""A batch goes through a sub-topology, one operator at a time.
+"""Processing of a batch by a sub-topology, one operator at a time.
 
-The results are those of Kafka Streams, which takes one record at a time, depth-first: each store
-sees the same operations in the same order, each topic gets the same records in the same order.
-How that is kept up is told in `steps` (who works on single records) and in
-`millstream.operators.batch` (how meeting paths are interleaved).
+The results are those of Kafka Streams, which processes one record at a time, depth-first: each
+store sees the same operations in the same order, and each topic gets the same records in the same
+order. `steps` describes which nodes process single records, and `millstream.operators.record_batch`
+how paths that meet again are interleaved.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from collections.abc import Callable, Mapping, Sequence
 
 from millstream.clock import Clock, SystemClock
 from millstream.errors import text_of
-from millstream.operators.apart.apart_operator import ApartOperator
-from millstream.operators.apart.equipment import Equipment
-from millstream.operators.batch import Batch, Order, merge_batches
-from millstream.operators.interruption import UserCalls
-from millstream.operators.operator import Operator, OperatorContext, Output, Team
+from millstream.operators.concurrent.concurrent_operator import ConcurrentOperator
+from millstream.operators.concurrent.runner_context import RunnerContext
+from millstream.operators.operator import Operator, OperatorContext, OperatorGroup, Output
+from millstream.operators.record_batch import Batch, Order, merge_batches
+from millstream.operators.user_calls import UserCalls
 from millstream.runtime.task.compile_operator import (
     compile_operator,
-    with_guarded_calls,
-    with_guarded_choices,
+    with_interruptible_functions,
+    with_interruptible_sink,
 )
-from millstream.runtime.task.node_meters import NodeMeter
-from millstream.runtime.task.sinks import Sink, SinkMeeting
+from millstream.runtime.task.sinks import Sink, SinkBuffer
 from millstream.runtime.task.steps import (
     children_of,
     independent_nodes,
-    meeting_sinks,
     needs_order,
     plan_steps,
+    sinks_sharing_topics,
 )
+from millstream.runtime.task.task_meters import NodeMeter
 from millstream.topology.physical.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
 logger = logging.getLogger(__name__)
 
-#: Makes what an operator may ask of the engine, from the node and its output.
+#: Creates the context of an operator from its node and output.
 ContextFactory = Callable[[ProcessorNode, Output], OperatorContext]
-SinkFactory = Callable[[SinkNode, "SinkMeeting | None"], Sink]
+SinkFactory = Callable[[SinkNode, "SinkBuffer | None"], Sink]
 
 
 class _Source(Operator):
@@ -46,8 +46,8 @@ class _Source(Operator):
         output.emit(batch)
 
 
-class Station:
-    """A node at work: its operator, the batches waiting for it, and its output."""
+class RuntimeNode:
+    """A node at run time: its operator, the batches waiting for it, and its output."""
 
     __slots__ = ("inbox", "meter", "name", "operator", "output")
 
@@ -55,29 +55,28 @@ class Station:
         self.name = name
         self.operator = operator
         self.inbox: list[Batch] = []
-        self.output: _StationOutput
-        #: None if nothing is measured here.
+        self.output: _RuntimeNodeOutput
+        #: None disables measuring.
         self.meter: NodeMeter | None = None
 
     def take_inbox(self) -> Batch:
-        """What waits, as one batch; something must."""
+        """Return the waiting batches as one batch. There must be at least one."""
         batches, self.inbox = self.inbox, []
         return merge_batches(batches)
 
     def work(self, batch: Batch) -> None:
-        """Let the operator work on a batch."""
         self.operator.process(batch, self.output)
         if self.meter is not None:
-            self.meter.passed(batch.timestamps)
+            self.meter.record_processed(batch.timestamps)
 
 
-class _StationOutput:
+class _RuntimeNodeOutput:
     """The edges from a node to its children."""
 
     __slots__ = (
-        "_any_inside",
+        "_any_in_step",
         "_children",
-        "_inside",
+        "_in_step",
         "_only",
         "_positions",
         "children",
@@ -87,7 +86,7 @@ class _StationOutput:
 
     def __init__(
         self,
-        children: Sequence[Station],
+        children: Sequence[RuntimeNode],
         same_step: frozenset[str],
         *,
         independent: bool,
@@ -95,68 +94,60 @@ class _StationOutput:
     ) -> None:
         self._children = children
         self._only = children[0] if len(children) == 1 else None
-        self._inside = [child.name in same_step for child in children]
-        self._any_inside = any(self._inside)
-        self.immediate = self._any_inside and not independent
+        self._in_step = [child.name in same_step for child in children]
+        self._any_in_step = any(self._in_step)
+        self.immediate = self._any_in_step and not independent
         self.children = [child.name for child in children]
         self._positions = {name: position for position, name in enumerate(self.children)}
         self.ordered = ordered
 
     @property
     def may_wait(self) -> bool:
-        """Whether anything that the node has emitted may wait somewhere."""
-        return self._any_inside or any(child.inbox for child in self._children)
+        """Whether records that the node has emitted may be waiting at a node."""
+        return self._any_in_step or any(child.inbox for child in self._children)
 
     def emit(self, batch: Batch) -> None:
         if not batch.keys:
             return
         if self.immediate:
-            # Children that share a store with this node: the next record must not come before
-            # everything that this one causes is done.
+            # Some children share a store with this node: everything that a record causes must be
+            # done before the next record.
             for index in range(len(batch)):
                 one = batch if len(batch) == 1 else batch.take([index])
                 for position in range(len(self._children)):
-                    self._hand(position, one)
-        elif self._only is not None and not self._any_inside:
+                    self._deliver(position, one)
+        elif self._only is not None and not self._any_in_step:
             self._only.inbox.append(batch)
         else:
             for position in range(len(self._children)):
-                self._hand(position, batch)
+                self._deliver(position, batch)
 
     def emit_to(self, child: str, batch: Batch) -> None:
         if not batch.keys:
             return
         position = self._positions[child]
-        if self.immediate and self._inside[position]:
+        if self.immediate and self._in_step[position]:
             for index in range(len(batch)):
-                self._hand(position, batch if len(batch) == 1 else batch.take([index]))
+                self._deliver(position, batch if len(batch) == 1 else batch.take([index]))
         else:
-            self._hand(position, batch)
+            self._deliver(position, batch)
 
-    def _hand(self, position: int, batch: Batch) -> None:
+    def _deliver(self, position: int, batch: Batch) -> None:
         child = self._children[position]
         if self.ordered and self._only is None and batch.order is not None:
             batch = batch.with_order([(*place, position) for place in batch.order])
-        if self._inside[position]:
+        if self._in_step[position]:
             child.work(batch)
         else:
             child.inbox.append(batch)
 
 
 class Executor:
-    """The nodes of one sub-topology in one task.
+    """Runs the nodes of one sub-topology in one task, on its stream thread.
 
     Args:
         nodes: the nodes, in the order in which they were added to the topology.
-        make_context: gives each operator its context.
-        make_sink: gives each sink node its sink.
         order_across_topics: whether outputs must be in depth-first order across topics, too.
-        equipment: for operators whose work goes on beside the loop, if there are any.
-
-    Attributes:
-        ordered: whether records must come with their place in depth-first order.
-
-    Not thread-safe: it belongs to the stream thread of its task.
     """
 
     def __init__(
@@ -166,153 +157,147 @@ class Executor:
         make_sink: SinkFactory,
         *,
         order_across_topics: bool = False,
-        equipment: Equipment | None = None,
+        runner_context: RunnerContext | None = None,
     ) -> None:
+        #: Whether batches must carry depth-first positions.
         self.ordered = order_across_topics or needs_order(nodes)
-        self._meeting = SinkMeeting(order_across_topics)
+        self._sink_buffer = SinkBuffer(order_across_topics)
         if order_across_topics:
-            self._meeting_sinks = frozenset(n.name for n in nodes if isinstance(n, SinkNode))
+            self._buffered_sinks = frozenset(n.name for n in nodes if isinstance(n, SinkNode))
         else:
-            self._meeting_sinks = meeting_sinks(nodes)
+            self._buffered_sinks = sinks_sharing_topics(nodes)
         #: The user functions of all nodes.
         self.calls = UserCalls()
-        #: The nodes at work, and after `run`, `flush` and `punctuate` those that took longest.
+        #: The running nodes. After `run`, `flush` and `punctuate`, the nodes that took longest.
         self.busiest = ""
         self._longest_ms = 0
-        #: Measures which nodes are busiest.
+        #: Measures the busiest nodes.
         self.clock: Clock = SystemClock()
         self._nodes = nodes
         self._make_context = make_context
-        self._stations = self._make_stations(nodes, make_sink)
+        self._runtime_nodes = self._make_runtime_nodes(nodes, make_sink)
         steps = plan_steps(nodes)
         self._connect(children_of(nodes), steps, independent_nodes(nodes, steps))
-        self._steps = [[self._stations[name] for name in step] for step in steps]
-        self._step_names = [", ".join(station.name for station in step) for step in self._steps]
-        self._teams = [_team(step) for step in self._steps]
-        self._holding_back = self._find_holding_back()
-        self._equipment = equipment
+        self._steps = [[self._runtime_nodes[name] for name in step] for step in steps]
+        self._step_names = [
+            ", ".join(runtime_node.name for runtime_node in step) for step in self._steps
+        ]
+        self._groups = [_group_of(step) for step in self._steps]
+        self._cached_operators = self._find_cached_operators()
+        self._runner_context = runner_context
         self._source_meters: dict[str, NodeMeter] = {}
         self._meters: list[NodeMeter] = []
-        self._apart = [
-            (station.operator, station.output)
-            for station in self._stations.values()
-            if isinstance(station.operator, ApartOperator)
+        self._concurrent = [
+            (runtime_node.operator, runtime_node.output)
+            for runtime_node in self._runtime_nodes.values()
+            if isinstance(runtime_node.operator, ConcurrentOperator)
         ]
 
     def init(self) -> None:
         """Start the operators, in topology order. Their stores must be open and restored."""
         for node in self._nodes:
             if isinstance(node, ProcessorNode):
-                station = self._stations[node.name]
-                operator = station.operator
+                runtime_node = self._runtime_nodes[node.name]
+                operator = runtime_node.operator
                 assert isinstance(operator, Operator)
-                if isinstance(operator, ApartOperator):
-                    assert self._equipment is not None, f"node {node.name} lacks its equipment"
-                    operator.equip(self._equipment)
-                operator.init(self._make_context(node, station.output))
+                if isinstance(operator, ConcurrentOperator):
+                    assert self._runner_context is not None, f"node {node.name} lacks its equipment"
+                    operator.set_runner_context(self._runner_context)
+                operator.init(self._make_context(node, runtime_node.output))
 
     def measure(self, meters: Mapping[str, NodeMeter]) -> None:
-        """Let nodes be measured.
-
-        Args:
-            meters: by the names of nodes.
-        """
         sources = {node.name for node in self._nodes if isinstance(node, SourceNode)}
         self._source_meters = {name: meters[name] for name in sources & meters.keys()}
         self._meters = [meter for name, meter in meters.items() if name not in sources]
         for name in meters.keys() - sources:
-            self._stations[name].meter = meters[name]
+            self._runtime_nodes[name].meter = meters[name]
 
     def run(self, batches: Sequence[tuple[str, Batch]]) -> None:
-        """Work on one task batch: what each source node has read, from one origin."""
+        """Process one task batch: one batch per source node, all from the same origin."""
         self._longest_ms = 0
         for source, batch in batches:
             meter = self._source_meters.get(source)
             if meter is not None:
-                meter.entered(batch)
-            self._stations[source].inbox.append(batch)
+                meter.record_emitted(batch)
+            self._runtime_nodes[source].inbox.append(batch)
         self._run_steps()
 
     def flush(self, store: str) -> None:
-        """Let the nodes hand on what the cache of a store holds back, each with its effects."""
-        for operator, output in self._holding_back.get(store, ()):
+        """Emit the results that the cache of a store holds back, and process them."""
+        for operator, output in self._cached_operators.get(store, ()):
             self._longest_ms = 0
             operator.flush()
             if output.may_wait:
                 self._run_steps()
 
     def punctuate(self, callback: Callable[[int], None], time_ms: int) -> None:
-        """Call a node's punctuator, and work on what it forwards."""
+        """Call a punctuator, and process the records that it forwards."""
         self._longest_ms = 0
         callback(time_ms)
         self._run_steps()
 
     @property
-    def room(self) -> int | None:
-        """How many records may be taken before something in flight is finished; None for any."""
-        return min((operator.room for operator, _ in self._apart), default=None)
+    def remaining_capacity(self) -> int | None:
+        """How many more records the concurrent operators accept; None for any number."""
+        return min((operator.remaining_capacity for operator, _ in self._concurrent), default=None)
 
     @property
-    def most_pending(self) -> int | None:
-        """How many records of a partition may be in flight, or done behind one that is; None for
-        any number."""
-        return min((operator.most_pending for operator, _ in self._apart), default=None)
+    def max_pending(self) -> int | None:
+        """The maximum number of uncommittable records of a partition; None for any number."""
+        return min((operator.max_pending for operator, _ in self._concurrent), default=None)
 
     @property
     def in_flight(self) -> int:
-        """How many records are worked on beside the loop."""
-        return sum(operator.in_flight for operator, _ in self._apart)
+        """The number of records in flight in concurrent operators."""
+        return sum(operator.in_flight for operator, _ in self._concurrent)
 
     @property
-    def has_landed(self) -> bool:
+    def has_completions(self) -> bool:
         """Whether `release` may have something to do."""
-        return any(operator.has_landed for operator, _ in self._apart)
+        return any(operator.has_completions for operator, _ in self._concurrent)
 
     def release(self) -> Sequence[Batch]:
-        """Work on what has come of records in flight; those that are not in flight any more."""
+        """Process the results of completed records. Returns the records no longer in flight."""
         done: list[Batch] = []
-        for operator, output in self._apart:
+        for operator, output in self._concurrent:
             batches = operator.release(output)
-            # What it writes of a record may come before the record is done.
+            # An operator may emit results before the record is done.
             if batches or output.may_wait:
                 self._run_steps()
             done += batches
         return done
 
     @property
-    def awaits_sent(self) -> bool:
-        """Whether records wait for what they have sent to arrive."""
-        return any(operator.awaits_sent for operator, _ in self._apart)
+    def awaits_delivery(self) -> bool:
+        """Whether records are waiting for the delivery of their outputs."""
+        return any(operator.awaits_delivery for operator, _ in self._concurrent)
 
-    def sent(self) -> None:
-        """Everything that was sent has arrived, or was refused."""
-        for operator, _ in self._apart:
-            operator.sent()
+    def on_delivered(self) -> None:
+        """Report that all sent records were delivered or rejected."""
+        for operator, _ in self._concurrent:
+            operator.on_delivered()
 
     def halt(self) -> None:
-        """Begin nothing more of what is in flight."""
-        for operator, _ in self._apart:
+        """Stop starting calls for the records in flight."""
+        for operator, _ in self._concurrent:
             operator.halt()
 
     @property
-    def may_land(self) -> bool:
-        """Whether anything in flight may still come to its end: after `halt` only what runs."""
-        return any(operator.may_land for operator, _ in self._apart)
+    def can_finish(self) -> bool:
+        """Whether any record in flight may still complete; after `halt` only running calls do."""
+        return any(operator.can_finish for operator, _ in self._concurrent)
 
     def close(self) -> None:
-        """Close the operators, in topology order.
-
-        Every one is closed; the first error is raised at the end.
-        """
+        """Close all operators, in topology order; the first error is raised at the end."""
         failure: BaseException | None = None
         for node in self._nodes:
             if isinstance(node, ProcessorNode):
-                operator = self._stations[node.name].operator
+                operator = self._runtime_nodes[node.name].operator
                 assert isinstance(operator, Operator)
                 try:
                     operator.close()
                 except BaseException as error:
-                    # SystemExit as well: the other nodes hold resources of their own.
+                    # Also SystemExit: the other nodes hold resources, too.
                     logger.warning("node %s did not close: %s", node.name, text_of(error))
                     failure = failure or error
         if failure is not None:
@@ -320,136 +305,134 @@ class Executor:
 
     def _run_steps(self) -> None:
         clock, longest_ms, busiest = self.clock, self._longest_ms, self.busiest
-        for step, team, names in zip(self._steps, self._teams, self._step_names, strict=True):
-            if not any(station.inbox for station in step):
+        for step, group, names in zip(self._steps, self._groups, self._step_names, strict=True):
+            if not any(runtime_node.inbox for runtime_node in step):
                 continue
             began_ms = clock.monotonic_ms()
             self.busiest = names
-            if team is not None:
-                _run_team(step, team)
+            if group is not None:
+                _run_group(step, group)
             elif len(step) == 1:
                 step[0].work(step[0].take_inbox())
-            elif _only_fill_caches(step):
-                _fill_caches(step)
+            elif _only_update_caches(step):
+                _update_caches(step)
             else:
                 _run_record_by_record(step)
             took_ms = clock.monotonic_ms() - began_ms
             if took_ms >= longest_ms:
                 longest_ms, busiest = took_ms, self.busiest
         self._longest_ms, self.busiest = longest_ms, busiest
-        if self._meeting_sinks:
-            self._meeting.send()
+        if self._buffered_sinks:
+            self._sink_buffer.send()
         for meter in self._meters:
-            meter.settle()
+            meter.flush()
 
-    def _make_stations(
+    def _make_runtime_nodes(
         self, nodes: Sequence[Node], make_sink: SinkFactory
-    ) -> Mapping[str, Station]:
-        stations: dict[str, Station] = {}
+    ) -> Mapping[str, RuntimeNode]:
+        runtime_nodes: dict[str, RuntimeNode] = {}
         for node in nodes:
             operator: Operator | Sink
             if isinstance(node, SourceNode):
                 operator = _Source()
             elif isinstance(node, ProcessorNode):
-                operator = compile_operator(with_guarded_calls(node.operation, self.calls))
-                operator.guard = self.calls.add
+                operator = compile_operator(
+                    with_interruptible_functions(node.operation, self.calls)
+                )
+                operator.make_interruptible = self.calls.add
             else:
-                meets = node.name in self._meeting_sinks
-                sink = with_guarded_choices(node, self.calls)
-                operator = make_sink(sink, self._meeting if meets else None)
-            stations[node.name] = Station(node.name, operator)
-        return stations
+                is_buffered = node.name in self._buffered_sinks
+                sink = with_interruptible_sink(node, self.calls)
+                operator = make_sink(sink, self._sink_buffer if is_buffered else None)
+            runtime_nodes[node.name] = RuntimeNode(node.name, operator)
+        return runtime_nodes
 
-    def _find_holding_back(self) -> Mapping[str, list[tuple[Operator, _StationOutput]]]:
-        """By store: the operators that hold results back in its cache, in topology order."""
-        found: dict[str, list[tuple[Operator, _StationOutput]]] = {}
+    def _find_cached_operators(self) -> Mapping[str, list[tuple[Operator, _RuntimeNodeOutput]]]:
+        """Return the operators with results in the cache of each store, in topology order."""
+        found: dict[str, list[tuple[Operator, _RuntimeNodeOutput]]] = {}
         for node in self._nodes:
-            station = self._stations[node.name]
-            operator = station.operator
-            if isinstance(operator, Operator) and operator.holds_back_in is not None:
-                found.setdefault(operator.holds_back_in, []).append((operator, station.output))
+            runtime_node = self._runtime_nodes[node.name]
+            operator = runtime_node.operator
+            if isinstance(operator, Operator) and operator.cached_store is not None:
+                found.setdefault(operator.cached_store, []).append((operator, runtime_node.output))
         return found
 
     def _connect(
-        self,
-        children: Mapping[str, list[str]],
-        steps: list[list[str]],
-        independent: frozenset[str],
+        self, children: Mapping[str, list[str]], steps: list[list[str]], independent: frozenset[str]
     ) -> None:
         for step in steps:
             same_step = frozenset(step) if len(step) > 1 else frozenset()
             for name in step:
-                followers = [self._stations[child] for child in children[name]]
-                self._stations[name].output = _StationOutput(
-                    followers,
-                    same_step,
-                    independent=name in independent,
-                    ordered=self.ordered,
+                followers = [self._runtime_nodes[child] for child in children[name]]
+                self._runtime_nodes[name].output = _RuntimeNodeOutput(
+                    followers, same_step, independent=name in independent, ordered=self.ordered
                 )
 
 
-def _team(step: list[Station]) -> Team | None:
+def _group_of(step: list[RuntimeNode]) -> OperatorGroup | None:
     members = {s.name: s.operator for s in step if isinstance(s.operator, Operator)}
-    teams = (operator.team(members) for operator in members.values())
-    return next((team for team in teams if team is not None), None) if len(step) > 1 else None
+    groups = (operator.group(members) for operator in members.values())
+    return next((group for group in groups if group is not None), None) if len(step) > 1 else None
 
 
-def _run_team(step: list[Station], team: Team) -> None:
+def _run_group(step: list[RuntimeNode], group: OperatorGroup) -> None:
     waiting: dict[str, Batch] = {}
-    for station in step:
-        if station.inbox:
-            waiting[station.name] = station.take_inbox()
+    for runtime_node in step:
+        if runtime_node.inbox:
+            waiting[runtime_node.name] = runtime_node.take_inbox()
     if waiting:
-        team.run(waiting, {station.name: station.output for station in step})
-    for station in step:
-        if station.meter is not None and station.name in waiting:
-            station.meter.passed(waiting[station.name].timestamps)
+        group.run(waiting, {runtime_node.name: runtime_node.output for runtime_node in step})
+    for runtime_node in step:
+        if runtime_node.meter is not None and runtime_node.name in waiting:
+            runtime_node.meter.record_processed(waiting[runtime_node.name].timestamps)
 
 
-def _only_fill_caches(step: list[Station]) -> bool:
-    """Whether whatever waits at the nodes of a step just changes the caches of different stores.
+def _only_update_caches(step: list[RuntimeNode]) -> bool:
+    """Return whether the waiting records only change the caches of different stores.
 
-    Nobody sees then who did so first: tables that are cached are joined when they are flushed. Half
-    the time of such a join, where records of two topics alternate.
+    Then the order among the nodes is not observable: cached tables are joined when they are
+    flushed. Saves half of the time of such a join where records of two topics alternate.
     """
     stores: set[str | None] = set()
-    for station in step:
-        if station.inbox:
-            operator = station.operator
-            if not (isinstance(operator, Operator) and operator.only_fills_cache):
+    for runtime_node in step:
+        if runtime_node.inbox:
+            operator = runtime_node.operator
+            if not (isinstance(operator, Operator) and operator.only_updates_cache):
                 return False
-            if operator.holds_back_in in stores:
+            if operator.cached_store in stores:
                 return False
-            stores.add(operator.holds_back_in)
+            stores.add(operator.cached_store)
     return True
 
 
-def _fill_caches(step: list[Station]) -> None:
-    """Let the nodes of a step take all that waits, one after the other.
+def _update_caches(step: list[RuntimeNode]) -> None:
+    """Let each node of a step process all its waiting records, one node after the other.
 
-    What a cache gives up meanwhile has seen all that was done before, and goes on in that order:
-    not by the records after which it was given up, or an older result would come last.
+    Evicted entries have seen all changes made before, and are emitted in the order of eviction.
+    Ordered by the records that evicted them, an older result could come last.
     """
-    waiting = [(station, station.take_inbox()) for station in step if station.inbox]
+    waiting = [
+        (runtime_node, runtime_node.take_inbox()) for runtime_node in step if runtime_node.inbox
+    ]
     last = max((batch.order[-1] for _, batch in waiting if batch.order), default=None)
-    for turn, (station, batch) in enumerate(waiting):
+    for turn, (runtime_node, batch) in enumerate(waiting):
         if last is not None:
             batch = batch.with_order([(*last, turn)] * len(batch))
-        station.work(batch)
+        runtime_node.work(batch)
 
 
-def _run_record_by_record(step: list[Station]) -> None:
-    """Work on what waits at the nodes of a step, in depth-first order.
+def _run_record_by_record(step: list[RuntimeNode]) -> None:
+    """Process the records waiting at the nodes of a step, in depth-first order.
 
-    A node takes one record at a time, since the next one may wait at another node and must see
-    what this one leaves in a store. Where the next ones wait at the same node, and none of its
-    children is in the step or it is independent of them (`steps.independent_nodes`), nobody could
-    tell the difference: it takes them together. Subscriptions of a foreign-key join take a quarter
-    of the time so.
+    A node processes one record at a time, because the next record may wait at another node and must
+    see this record's writes to a store. If the next records wait at the same node, and it has no
+    children in the step or is independent of them (`steps.independent_nodes`), the difference is
+    not observable and the node processes them together. Subscriptions of a foreign-key join take a
+    quarter of the time with this.
     """
     waiting: list[tuple[Order, int, Batch, int]] = []
-    for position, station in enumerate(step):
-        batches, station.inbox = station.inbox, []
+    for position, runtime_node in enumerate(step):
+        batches, runtime_node.inbox = runtime_node.inbox, []
         for batch in batches:
             order = batch.order
             assert order is not None, "a step of several nodes needs records in order"
@@ -458,9 +441,9 @@ def _run_record_by_record(step: list[Station]) -> None:
     done, size = 0, len(waiting)
     while done < size:
         _, position, batch, index = waiting[done]
-        station = step[position]
+        runtime_node = step[position]
         start, done = done, done + 1
-        if not station.output.immediate:
+        if not runtime_node.output.immediate:
             while done < size and waiting[done][2] is batch:
                 done += 1
         if done - start == len(batch):
@@ -469,4 +452,4 @@ def _run_record_by_record(step: list[Station]) -> None:
             run = batch.take([index])
         else:
             run = batch.take([entry[3] for entry in waiting[start:done]])
-        station.work(run)
+        runtime_node.work(run)

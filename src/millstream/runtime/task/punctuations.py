@@ -1,4 +1,4 @@
-"""The calls that the processors of one task have asked for, by time (`PunctuationQueue`)."""
+"""The punctuation schedules of a task (Kafka Streams' `PunctuationQueue`)."""
 
 from __future__ import annotations
 
@@ -10,36 +10,34 @@ from millstream.clock import Clock, Deadline
 from millstream.java_priority_queue import JavaPriorityQueue
 from millstream.processor.punctuation import PunctuationType
 
-#: Calls a punctuator with the time, and works on what it forwards.
+#: Calls a punctuator with the time, and processes the records that it forwards.
 Run = Callable[[Callable[[int], None], int], None]
 
 
-class Agenda:
-    """When the tasks of one thread want to be looked at for calls by time.
+class EarliestPunctuation:
+    """The earliest time at which a task of the thread may have a punctuation due.
 
-    Never later than any of their calls is due, perhaps earlier: who looks says when to look next.
-    So with many tasks nobody has to ask all of them all the time.
-
-    Attributes:
-        due_ms: by wall clock; None for not at all.
+    Never later than the next punctuation, possibly earlier: each check sets the next time. So the
+    loop does not have to check every task in every round.
     """
 
     def __init__(self) -> None:
+        #: Wall-clock time of the next check; None for never.
         self.due_ms: int | None = None
 
-    def by(self, due_ms: int | None) -> None:
-        """Look by then, or earlier."""
+    def include(self, due_ms: int | None) -> None:
+        """Check at this time at the latest."""
         if due_ms is not None and (self.due_ms is None or due_ms < self.due_ms):
             self.due_ms = due_ms
 
 
-#: As a time by which to look: the next time anybody asks.
-AT_ONCE: Final = 0
+#: Due time for a check in the next round.
+IMMEDIATELY: Final = 0
 
 
 @dataclass(eq=False, slots=True)
 class Schedule:
-    """One schedule: whom to call, when next, and how often. Its owner can cancel it."""
+    """A scheduled punctuator with its next time and interval. Its owner can cancel it."""
 
     callback: Callable[[int], None]
     interval_ms: int
@@ -47,11 +45,11 @@ class Schedule:
     cancelled: bool = False
 
     def cancel(self) -> None:
-        """Call no more."""
+        """Stop the calls."""
         self.cancelled = True
 
-    def called_at(self, now_ms: int) -> None:
-        """Find the next time. What has been missed meanwhile is left out."""
+    def advance(self, now_ms: int) -> None:
+        """Compute the next time. Missed calls are skipped."""
         self.next_ms += self.interval_ms
         if now_ms >= self.next_ms:
             missed = (now_ms - self.next_ms) // self.interval_ms
@@ -59,24 +57,20 @@ class Schedule:
 
 
 class Punctuations:
-    """The schedules of a task: a queue by stream time and one by wall clock.
+    """The schedules of a task: one queue by stream time and one by wall clock.
 
-    Among schedules that are due at once, Java's priority queue decides whose turn it is.
-
-    Args:
-        clock: tells wall-clock time.
-        told: how many milliseconds each call took; None if nobody measures.
+    Among schedules that are due at the same time, Java's priority queue determines the order.
     """
 
-    def __init__(self, clock: Clock, told: Callable[[int], None] | None = None) -> None:
-        self._told = told
+    def __init__(self, clock: Clock, record_ms: Callable[[int], None] | None = None) -> None:
+        self._record_ms = record_ms
         self._clock = clock
         self._queues = {kind: _queue() for kind in PunctuationType}
-        self._agenda = Agenda()
+        self._earliest_punctuation = EarliestPunctuation()
 
-    def note_in(self, agenda: Agenda) -> None:
-        """Note in this agenda what is scheduled from now on."""
-        self._agenda = agenda
+    def report_to(self, earliest_punctuation: EarliestPunctuation) -> None:
+        """Report the due times of future schedules to `earliest_punctuation`."""
+        self._earliest_punctuation = earliest_punctuation
 
     def schedule(
         self,
@@ -88,13 +82,8 @@ class Punctuations:
     ) -> Schedule:
         """Add a schedule.
 
-        Args:
-            callback: whom to call.
-            interval_ms: how often.
-            kind: by which clock.
-            start_ms: when first. By default with the first record by stream time, and one interval
-                from now by wall clock.
-            stream_time_ms: the present stream time.
+        The first call defaults to the first record for stream time, and to one interval from now
+        for the wall clock.
         """
         by_stream = kind is PunctuationType.STREAM_TIME
         now_ms = stream_time_ms if by_stream else self._clock.now_ms()
@@ -104,27 +93,23 @@ class Punctuations:
             start_ms += ((now_ms - start_ms) // interval_ms + 1) * interval_ms
         schedule = Schedule(callback, interval_ms, start_ms)
         self._queues[kind].offer(schedule)
-        # Stream time may be past it already, and then there is no batch that ends there.
-        self._agenda.by(AT_ONCE if by_stream else start_ms)
+        # Stream time may already be past the start, and then no batch ends there.
+        self._earliest_punctuation.include(IMMEDIATELY if by_stream else start_ms)
         return schedule
 
     def next_ms(self, kind: PunctuationType) -> int | None:
-        """When the next call is due; None if there is none."""
+        """Return the time of the next call; None if there is none."""
         queue = self._queues[kind]
-        # One that was cancelled stays till its time: taking it out would change whose turn it is
-        # among those that are due at once.
+        # A cancelled schedule stays queued until its time: removing it would change the order of
+        # schedules that are due at the same time.
         return queue.peek().next_ms if len(queue) else None
 
     def run_due(
         self, kind: PunctuationType, now_ms: int, run: Run, deadline: Deadline | None = None
     ) -> bool:
-        """Make the calls that are due, each schedule's once; whether there were any.
+        """Make the calls that are due, one per schedule. Returns whether there were any.
 
-        Args:
-            kind: by which clock.
-            now_ms: its time, which the punctuators are told.
-            run: makes a call.
-            deadline: the rest of the calls stay due after it. One is made in any case.
+        After the deadline, but at least one call, the remaining calls stay due.
         """
         queue = self._queues[kind]
         called = False
@@ -134,11 +119,11 @@ class Punctuations:
                 continue
             began_ms = self._clock.monotonic_ms()
             run(schedule.callback, now_ms)
-            if self._told is not None:
-                self._told(self._clock.monotonic_ms() - began_ms)
+            if self._record_ms is not None:
+                self._record_ms(self._clock.monotonic_ms() - began_ms)
             called = True
             if not schedule.cancelled:
-                schedule.called_at(now_ms)
+                schedule.advance(now_ms)
                 queue.offer(schedule)
             if deadline is not None and deadline.passed:
                 break

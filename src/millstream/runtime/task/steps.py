@@ -1,9 +1,9 @@
-"""The order in which the nodes of a sub-topology work on a batch.
+"""The order in which the nodes of a sub-topology process a batch.
 
-A **step** is what runs at once. Usually it is one node, which takes its whole batch. Nodes that
-share a store must see each other's writes record by record, and so must whatever lies on a path
-between them: together they form one step, through which records go one by one, depth-first, but
-for those that a node may take together (`independent_nodes`).
+A **step** is a group of nodes that runs at once. Most steps are single nodes, which process the
+whole batch. Nodes that share a store must see each other's writes record by record, and so must all
+nodes on a path between them. They form one step, through which records go one by one, depth-first,
+except for nodes that may process several records together (`independent_nodes`).
 """
 
 from __future__ import annotations
@@ -15,21 +15,25 @@ from itertools import pairwise
 from millstream.topology.physical.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
 
+def parents_of(node: Node) -> Sequence[str]:
+    """Return the names of a node's parents; none for a source."""
+    return () if isinstance(node, SourceNode) else node.parents
+
+
 def children_of(nodes: Sequence[Node]) -> dict[str, list[str]]:
-    """The children of each node, in the order in which they were attached."""
+    """Return the children of each node, in the order in which they were attached."""
     children: dict[str, list[str]] = {node.name: [] for node in nodes}
     for node in nodes:
-        if not isinstance(node, SourceNode):
-            for parent in node.parents:
-                children[parent].append(node.name)
+        for parent in parents_of(node):
+            children[parent].append(node.name)
     return children
 
 
 def plan_steps(nodes: Sequence[Node]) -> list[list[str]]:
-    """The steps in an order in which each comes after all that feed it.
+    """Return the steps in topological order.
 
-    Two nodes belong to one step if each can be reached from the other, where sharing a store
-    counts as an edge in both directions. So a step is a strongly connected component of that graph.
+    Two nodes belong to one step if each can be reached from the other, where sharing a store counts
+    as an edge in both directions. So a step is a strongly connected component of that graph.
     """
     edges = children_of(nodes)
     sharers: dict[str, list[str]] = defaultdict(list)
@@ -49,11 +53,12 @@ def plan_steps(nodes: Sequence[Node]) -> list[list[str]]:
 
 
 def independent_nodes(nodes: Sequence[Node], steps: Sequence[Sequence[str]]) -> frozenset[str]:
-    """The nodes that may take many records before those of their step that follow them take any.
+    """Return the nodes that may process many records before the nodes downstream in their step run.
 
-    That is where the next record at such a node finds the same, whether or not what came of the one
-    before has gone on: no two of the node and those that follow it in its step share a store. What
-    follows must get its records in the same order, too, so that only one way leads to each.
+    These are nodes where the next record sees the same state whether or not the results of the
+    previous record have been forwarded: no two nodes among the node and its descendants in the step
+    share a store. The descendants must also get their records in the same order, so only one path
+    may lead to each.
     """
     children = children_of(nodes)
     stores = {node.name: node.stores for node in nodes if isinstance(node, ProcessorNode)}
@@ -78,16 +83,16 @@ def _is_independent(
 
 
 def needs_order(nodes: Sequence[Node]) -> bool:
-    """Whether records must carry their place in depth-first order: do paths meet again anywhere?"""
+    """Return whether records must carry their depth-first position, because paths meet again."""
     if any(len(step) > 1 for step in plan_steps(nodes)):
         return True
-    if any(not isinstance(node, SourceNode) and len(node.parents) > 1 for node in nodes):
+    if any(len(parents_of(node)) > 1 for node in nodes):
         return True
-    return bool(meeting_sinks(nodes))
+    return bool(sinks_sharing_topics(nodes))
 
 
-def meeting_sinks(nodes: Sequence[Node]) -> frozenset[str]:
-    """The sinks which write a topic that another sink may write too."""
+def sinks_sharing_topics(nodes: Sequence[Node]) -> frozenset[str]:
+    """Return the sinks that may write to the same topic as another sink."""
     sinks = [node for node in nodes if isinstance(node, SinkNode)]
     if len(sinks) > 1 and any(not isinstance(sink.topic, str) for sink in sinks):
         return frozenset(sink.name for sink in sinks)
@@ -96,7 +101,7 @@ def meeting_sinks(nodes: Sequence[Node]) -> frozenset[str]:
 
 
 def _components(names: Sequence[str], edges: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """Tarjan's strongly connected components, each before those that lead to it."""
+    """Return the strongly connected components in reverse topological order (Tarjan)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -126,15 +131,8 @@ def _components(names: Sequence[str], edges: Mapping[str, Sequence[str]]) -> lis
                     parent = work[-1][0]
                     low[parent] = min(low[parent], low[name])
                 if low[name] == index[name]:
-                    components.append(_unwind(stack, on_stack, name))
+                    component = stack[stack.index(name) :]
+                    del stack[-len(component) :]
+                    on_stack.difference_update(component)
+                    components.append(component)
     return components
-
-
-def _unwind(stack: list[str], on_stack: set[str], root: str) -> list[str]:
-    component: list[str] = []
-    while True:
-        name = stack.pop()
-        on_stack.discard(name)
-        component.append(name)
-        if name == root:
-            return component

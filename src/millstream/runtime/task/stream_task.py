@@ -1,62 +1,54 @@
-"""One task: a sub-topology at work on one partition number of its input topics."""
+"""A stream task: a sub-topology that processes one partition number of its input topics."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
 from millstream.clock import Clock, Deadline
-from millstream.errors import StreamsError, TaskMigratedError
-from millstream.kafka.member.events import CommitOffset
-from millstream.operators.batch import Batch
-from millstream.operators.interruption import BatchInterruptedError
+from millstream.errors import StreamsError, TaskMigratedError, summary_of
+from millstream.kafka.membership.member_events import CommitOffset
+from millstream.operators.record_batch import Batch
+from millstream.operators.user_calls import BatchInterruptedError
 from millstream.processor.punctuation import PunctuationType
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.state_machine import StateMachine
-from millstream.runtime.states import TASK_STATES, TaskState
+from millstream.runtime.states.thread_states import TASK_STATES, StateMachine, TaskState
 from millstream.runtime.task.commit_metadata import CommitMetadata
-from millstream.runtime.task.old_records import OldRecords
-from millstream.runtime.task.placed_error import placed
-from millstream.runtime.task.processing import Processing
-from millstream.runtime.task.punctuations import AT_ONCE, Agenda
+from millstream.runtime.task.punctuations import IMMEDIATELY, EarliestPunctuation
 from millstream.runtime.task.queues.partition_group import TaskBatch
 from millstream.runtime.task.queues.raw_records import RawRecords
+from millstream.runtime.task.retention_check import RetentionCheck
 from millstream.runtime.task.task_meters import TaskMeters
+from millstream.runtime.task.task_processing import TaskProcessing
 from millstream.runtime.task.time_limits import TimeLimits
 from millstream.state.task_stores import TaskStores
 
 logger = logging.getLogger(__name__)
 
-#: How often caches are flushed for one commit until none has changes. Nodes that write only to
-#: stores of their own need as many times as stores lie one below the other.
-_MOST_FLUSHES = 100
-#: How long a wait for the end of any call is at most.
-_LANDING_MS = 100
+#: Maximum number of flush rounds for one commit until no cache has changes. Nodes that write only
+#: to their own stores need as many rounds as there are stores on a path.
+_MAX_FLUSHES = 100
+#: Maximum duration of a single wait for completions.
+_COMPLETION_WAIT_MS = 100
 
 
 class StreamTask:
-    """Reads its partitions, runs its nodes, knows what it has to commit. It is `Work`.
+    """Reads its partitions, runs its nodes and tracks the offsets to commit.
 
-    The task does not commit by itself: its thread commits all tasks together, since they share one
-    producer. The order is `prepare_commit`, the producer's flush, `offsets_to_commit`, the commit,
-    `post_commit` (design section 2).
+    The task does not commit by itself: its thread commits all tasks together, because they share
+    one producer. The order is `drain` if the task is given up, `prepare_commit`, the producer's
+    flush, `offsets_to_commit`, the commit, `commit_begun`, and after a successful commit
+    `post_commit`. Records may be taken between the last two.
 
-    Between being active and being a standby it may go to and fro any number of times: its stores
-    stay open, and each time it starts it gets new operators, processors and queues.
+    A task may switch between active and standby any number of times. Its stores stay open, and each
+    time it starts it gets new operators, processors and queues.
 
     Invariant: an offset is committed only after everything that its record caused was written.
 
     Args:
-        task_id: the task.
-        partitions: its input partitions.
-        stores: its stores, not yet open.
-        make_processing: makes what it needs to process, each time it starts.
-        declared_at: file and line of the user's program that declared a node, for errors.
-        clock: dates changes of state.
-        meters: measure it.
-        limits: how long its user code may take.
-        old_records: warns of records that changelogs cannot keep; None without a broker.
+        declared_at: returns file and line of the user's program that declared a node, for errors.
+        retention_check: warns about records that changelogs do not retain; None without a broker.
     """
 
     def __init__(
@@ -65,89 +57,84 @@ class StreamTask:
         partitions: frozenset[TopicPartition],
         *,
         stores: TaskStores,
-        make_processing: Callable[[], Processing],
+        make_processing: Callable[[], TaskProcessing],
         declared_at: Callable[[str | None], str | None],
         clock: Clock,
         meters: TaskMeters,
         limits: TimeLimits,
-        old_records: OldRecords | None = None,
+        retention_check: RetentionCheck | None = None,
     ) -> None:
         self.task_id = task_id
         self.partitions = partitions
         self.stores = stores
         self.meters = meters
         self.commit_needed = False
-        #: Up to where each input partition is committed, by this task or by who had it before.
+        #: The committed offset of each input partition, committed by this task or its previous
+        #: owner.
         self.committed: dict[TopicPartition, int] = {}
-        #: The ids of its topics when it began to read them, as far as they were known.
+        #: The ids of its topics at the start, if available.
         self.topic_ids: Mapping[str, str] = {}
         #: Records processed since the task was created.
         self.processed_total = 0
         self._make_processing = make_processing
         self._declared_at = declared_at
         self._clock = clock
-        self._processing: Processing | None = None
-        self._agenda = Agenda()
+        self._processing: TaskProcessing | None = None
+        self._earliest_punctuation = EarliestPunctuation()
         self._limits = limits
-        self._old_records = old_records
+        self._retention_check = retention_check
         self._pace = limits.pace_of(task_id)
-        # Records taken since the caches were flushed.
+        # Records taken since the last flush of the caches.
         self._unflushed = 0
-        # Whether there was no time for all calls that were due by stream time.
-        self._calls_left = False
-        self._warned_of_circle = False
-        # Whether the loop has found that records may be taken.
-        self._may_take = True
-        # Whether a commit waits for what is in flight.
-        self._is_landing = False
+        # Whether punctuations by stream time are left over because the time of a step was over.
+        self._punctuations_due = False
+        self._warned_about_cycle = False
+        # Whether the last check allowed taking records.
+        self._can_take = True
+        # Whether a commit is waiting for the records in flight.
+        self._is_draining = False
         self._state = StateMachine(
             f"Task {task_id}", TaskState.CREATED, TASK_STATES, clock, self._log_state
         )
 
     @property
     def state(self) -> TaskState:
-        """Where the task is."""
         return self._state.state
 
     @property
     def buffered(self) -> int:
-        """How many records wait."""
         return 0 if self._processing is None else self._processing.group.size
 
-    def waiting_in(self, place: TopicPartition) -> int:
-        """How many records of one partition wait."""
+    def buffered_in(self, place: TopicPartition) -> int:
         return self.processing.group.queues[place].size
 
     @property
-    def processing(self) -> Processing:
-        """What it processes with; there only is such while it runs."""
+    def processing(self) -> TaskProcessing:
+        """The parts that process. Only available while the task runs."""
         assert self._processing is not None, f"task {self.task_id} is {self.state.name}"
         return self._processing
 
-    # --- what it is ----------------------------------------------------------------------------
+    # --- lifecycle -----------------------------------------------------------------------------
 
     def open_stores(self, *, standby: bool = False) -> None:
         """Lock the task's directory and open its stores.
 
-        Args:
-            standby: whether it is to follow its changelogs, and not to process.
-
         Raises:
             LockError: another process holds the directory; try again later.
-            TaskCorruptedError: what is on disk cannot be trusted.
+            TaskCorruptedError: the state on disk is unusable.
         """
         self.stores.open()
         state = TaskState.STANDBY if standby else TaskState.RESTORING
         self._state.transition_to(state, "stores are open")
 
     def activate(self) -> None:
-        """Let a standby or a suspended task restore the rest, to process then."""
+        """Let a standby or suspended task restore the missing state, to run after that."""
         if self.state is TaskState.SUSPENDED:
             self.stores.recycle()
         self._state.transition_to(TaskState.RESTORING, "now active")
 
-    def stand_by(self) -> None:
-        """Let a suspended task follow its changelogs, with the stores it has open."""
+    def convert_to_standby(self) -> None:
+        """Let a suspended task follow its changelogs, with its open stores."""
         self.stores.recycle()
         self._state.transition_to(TaskState.STANDBY, "now a standby")
 
@@ -156,50 +143,45 @@ class StreamTask:
         committed: Mapping[TopicPartition, CommitOffset | None],
         topic_ids: Mapping[str, str] | None = None,
     ) -> None:
-        """Begin to process: stores are restored, committed offsets are known.
-
-        Args:
-            committed: of each input partition where the group stands.
-            topic_ids: the id of each topic, as far as the brokers tell.
+        """Start processing. The stores must be restored. Old brokers have no topic ids.
 
         Raises:
-            Exception: a storage or a changelog has failed, and init() has hidden the error.
+            Exception: a storage or changelog has failed, and init() has hidden the error.
         """
         topics = {place.topic for place in self.partitions}
         self.topic_ids = {t: each for t, each in (topic_ids or {}).items() if t in topics}
-        at_work = self._make_processing()
-        at_work.punctuations.note_in(self._agenda)
-        group = at_work.group
+        processing = self._make_processing()
+        processing.punctuations.report_to(self._earliest_punctuation)
+        group = processing.group
         for place, queue in group.queues.items():
             offset = committed.get(place)
             if offset is not None:
                 queue.committed_offset = self.committed[place] = offset.offset
                 metadata = CommitMetadata.decode(offset.metadata)
                 queue.partition_time = metadata.partition_time
-                queue.pending.begin_at(metadata.partition_time)
+                queue.pending.start_at(metadata.partition_time)
                 group.stream_time = max(group.stream_time, metadata.partition_time)
-                at_work.remember(metadata.processors)
-        at_work.executor.init()
-        self._processing = at_work
-        self._unflushed, self._calls_left = 0, False
+                processing.restore_processor_metadata(metadata.processors)
+        processing.executor.init()
+        self._processing = processing
+        self._unflushed, self._punctuations_due = 0, False
         self._limits.running += 1
-        if self._old_records is not None:
-            self._old_records.begin(self.stores)
+        if self._retention_check is not None:
+            self._retention_check.begin(self.stores)
         self._state.transition_to(TaskState.RUNNING, "restored")
-        # Of what processors did in init().
+        # For writes by processors in init().
         self.stores.after_work()
 
     def suspend(self) -> None:
-        """Stop what it does, with the stores left open. Everything must have been committed."""
+        """Stop processing, and keep the stores open. All work must be committed."""
         self._state.transition_to(TaskState.SUSPENDED, "revoked")
         self._stop()
 
     def close(self, *, clean: bool) -> None:
-        """Give the task up. Uncommitted work must have been committed before, or it is lost.
+        """Close the task. Uncommitted work is lost.
 
-        Args:
-            clean: whether the state on disk stands for what was committed; if not, what was not
-                committed is dropped and comes back from the changelog.
+        If not clean, the state on disk does not match the committed offsets: uncommitted state is
+        dropped and restored from the changelog.
         """
         if self.state is TaskState.CLOSED:
             return
@@ -210,200 +192,194 @@ class StreamTask:
                 closing.callback(self.stores.close, clean=clean)
                 self._stop()
         finally:
-            # Whatever could not be closed: the task can be opened again.
+            # Even if closing failed: the task can be opened again.
             self._state.transition_to(TaskState.CLOSED, "given up")
 
     def revive(self) -> None:
-        """Let a closed task begin anew."""
         self._state.transition_to(TaskState.CREATED, "revived")
 
     def _stop(self) -> None:
-        at_work, self._processing = self._processing, None
+        processing, self._processing = self._processing, None
         if self.commit_needed:
-            self._limits.given_up(self._pace)
-        self.commit_needed = self._is_landing = False
+            self._limits.on_work_dropped(self._pace)
+        self.commit_needed = self._is_draining = False
         self.committed = {}
-        if at_work is not None:
+        if processing is not None:
             self._limits.running -= 1
-            at_work.executor.close()
+            processing.executor.close()
 
-    # --- what it does --------------------------------------------------------------------------
+    # --- processing ----------------------------------------------------------------------------
 
     def add_records(self, place: TopicPartition, records: RawRecords) -> None:
-        """Queue the records of a poll."""
         self.processing.group.queues[place].add(records)
 
-    def pass_over(self, place: TopicPartition, offset: int) -> None:
-        """Nothing that could be taken is left before an offset of a partition."""
-        if self.processing.group.queues[place].pass_over(offset):
+    def skip_to(self, place: TopicPartition, offset: int) -> None:
+        """Advance a partition to an offset that only transaction markers or gaps precede."""
+        if self.processing.group.queues[place].skip_to(offset):
             self.commit_needed = True
 
     def is_processable(self, at_end: Callable[[TopicPartition], bool], max_idle_ms: int) -> bool:
-        """Whether the next record may be taken now; see `PartitionGroup.is_ready`."""
-        at_work = self.processing
-        group, room = at_work.group, self._room
-        self._may_take = (
+        """Return whether the next record may be taken now; see `PartitionGroup.is_ready`."""
+        processing = self.processing
+        group, capacity = processing.group, self._capacity
+        self._can_take = (
             group.size > 0
-            and not self._is_landing
-            # A commit may be impossible just now, for example while the group rebalances.
+            and not self._is_draining
+            # A commit may be impossible at the moment, for example during a rebalance.
             and not (self.commit_needed and self.stores.needs_commit)
-            and (room is None or room > 0)
+            and (capacity is None or capacity > 0)
             and group.is_ready(at_end, max_idle_ms, self._clock.monotonic_ms())
         )
-        return self._may_take or self._has_come()
+        return self._can_take or self._has_completions()
 
-    def _has_come(self) -> bool:
-        """Whether anything in flight has come to its end; if not, the next one wakes the loop."""
-        at_work = self.processing
-        if at_work.executor.has_landed:
+    def _has_completions(self) -> bool:
+        """Return whether any call has completed. If not, the next completion wakes the loop."""
+        processing = self.processing
+        if processing.executor.has_completions:
             return True
-        at_work.equipment.apart.hear()
-        return at_work.executor.has_landed
+        processing.runner_context.runners.clear()
+        return processing.executor.has_completions
 
     @property
     def in_flight(self) -> int:
-        """How many records are worked on beside the loop."""
         return 0 if self._processing is None else self._processing.executor.in_flight
 
     def step(self, limit: int) -> int:
-        """Take a batch of at most `limit` records through the nodes; how many it was.
+        """Process a batch of at most `limit` records. Returns the number of records.
 
-        Before it, what has come of records in flight goes on. After each of the two the calls are
-        made that are due by stream time: it ends where it reaches the next.
+        First processes the results of completed calls. After each of the two, makes the
+        punctuations that are due by stream time, because a batch ends where the next one is due.
 
         Raises:
-            StreamsError: a record could not be read, or user code failed, and nobody said to go on.
+            StreamsError: a record failed, and the exception handler did not continue.
         """
         deadline = Deadline(self._clock, self._limits.calls_ms)
-        self._release()
-        if self._calls_left and not deadline.passed:
-            # The calls by stream time that the last batch has brought about come first.
+        self._release_completed()
+        if self._punctuations_due and not deadline.passed:
+            # Punctuations that the last batch has made due come first.
             self.punctuate_stream_time()
             return 0
-        room = self._room
-        # Less than none, where one such operator has filled another one.
-        if not self._may_take or (room is not None and room <= 0) or deadline.passed:
+        capacity = self._capacity
+        # May be negative if one concurrent operator has filled another one.
+        if not self._can_take or (capacity is not None and capacity <= 0) or deadline.passed:
             return 0
-        count = self._process(limit if room is None else min(limit, room))
+        count = self._process(limit if capacity is None else min(limit, capacity))
         if deadline.passed:
-            # The calls come first in the next step: the loop polls and commits in between.
-            self._note_calls_left()
+            # Punctuations come first in the next step: the loop polls and commits in between.
+            self._update_punctuations_due()
         else:
             self.punctuate_stream_time()
         self.stores.after_work()
         return count
 
     @property
-    def _room(self) -> int | None:
-        """How many records may be taken; None for any number."""
-        at_work = self.processing
-        room, most = at_work.executor.room, at_work.executor.most_pending
-        if room is None or most is None:
+    def _capacity(self) -> int | None:
+        """The number of records that may be taken; None for any number."""
+        processing = self.processing
+        executor = processing.executor
+        capacity, max_pending = executor.remaining_capacity, executor.max_pending
+        if capacity is None or max_pending is None:
             return None
-        return min(room, max(0, most - at_work.group.most_pending))
+        return min(capacity, max(0, max_pending - processing.group.largest_pending))
 
     def drain(self, deadline: Deadline) -> bool:
-        """Wait until nothing is in flight, and take nothing meanwhile."""
-        at_work = self._processing
-        if at_work is None:
-            # Revoked before it has begun.
+        """Wait until nothing is in flight, without taking records."""
+        processing = self._processing
+        if processing is None:
+            # Revoked before the start.
             return True
-        while not self._has_landed():
+        while not self._is_drained():
             if deadline.passed:
                 return False
-            if not self.may_land:
-                # The last one may have come to its end in between.
-                return self._has_landed()
-            at_work.equipment.apart.wait(deadline.remaining_ms(_LANDING_MS))
+            if not self.can_finish:
+                # The last record may have completed in the meantime.
+                return self._is_drained()
+            processing.runner_context.runners.wait(deadline.remaining_ms(_COMPLETION_WAIT_MS))
         return True
 
     def halt(self) -> None:
-        """Begin nothing more of what was taken."""
         self.processing.executor.halt()
 
     @property
-    def may_land(self) -> bool:
-        """Whether anything in flight may still be finished."""
-        return self.processing.executor.may_land
+    def can_finish(self) -> bool:
+        return self.processing.executor.can_finish
 
-    def _has_landed(self) -> bool:
-        """Whether nothing is in flight, with what is held back handed on, where that matters."""
-        self._release()
+    def _is_drained(self) -> bool:
+        """Flush the caches if necessary, and return whether nothing is in flight."""
+        self._release_completed()
         if self.in_flight:
             return False
-        if self.processing.lands:
-            self._hand_on()
+        if self.processing.runner_context.drains_before_commit:
+            self._flush()
         return not self.in_flight
 
-    def _release(self) -> None:
-        """Let what has come of records in flight go on, and their offsets be committed."""
-        at_work = self.processing
-        executor, flights = at_work.executor, at_work.equipment.flights
+    def _release_completed(self) -> None:
+        """Process the results of completed records, and finish their offsets."""
+        processing = self.processing
+        executor = processing.executor
+        in_flight_records = processing.runner_context.in_flight_records
         deadline = Deadline(self._clock, self._limits.calls_ms)
-        while self._has_come() and not deadline.passed:
-            done = self._released()
-            # What was sent is settled by the next commit.
-            self.commit_needed = self.commit_needed or executor.awaits_sent
+        while self._has_completions() and not deadline.passed:
+            done = self._release_some()
+            # Deliveries are completed by the next commit.
+            self.commit_needed = self.commit_needed or executor.awaits_delivery
             if not done:
                 return
             self.commit_needed = True
             for batch in done:
-                at_work.group.finish(flights.let_go(batch))
+                processing.group.finish(in_flight_records.remove(batch))
             self.punctuate_stream_time()
             self.stores.after_work()
 
-    def _released(self) -> Sequence[Batch]:
-        """Let some of what has come of records in flight go on.
-
-        Raises:
-            TaskMigratedError: it took too long, and uncommitted work has to be given up.
-        """
-        executor, time, pace = self.processing.executor, self.processing.equipment.time, self._pace
+    def _release_some(self) -> Sequence[Batch]:
+        """Process some results of completed records; raises as `_run`."""
+        executor, pace = self.processing.executor, self._pace
+        time = self.processing.runner_context.downstream_time
         if self._limits.limit_ms is None:
             return executor.release()
-        most = time.most = pace.released.limit
+        max_records = time.max_records = pace.released.limit
         began_ms = self._clock.monotonic_ms()
         try:
-            with self._limits.watched(executor.calls, divisible=most > 1):
+            with self._limits.watched(executor.calls, divisible=max_records > 1):
                 done = executor.release()
         except BatchInterruptedError:
             took_ms = self._clock.monotonic_ms() - began_ms
-            raise self._interrupted("Handing on results of asynchronous calls", took_ms) from None
-        pace.released.fit(sum(map(len, done)), most, self._clock.monotonic_ms() - began_ms)
+            raise self._interrupted("Emitting results of asynchronous calls", took_ms) from None
+        pace.released.adapt(sum(map(len, done)), max_records, self._clock.monotonic_ms() - began_ms)
         return done
 
-    def _process(self, most: int) -> int:
-        at_work = self.processing
-        limit = min(most, self._pace.batch.limit)
+    def _process(self, max_records: int) -> int:
+        processing = self.processing
+        limit = min(max_records, self._pace.batch.limit)
         if self._pace.flush.limit is not None:
-            # What this batch leaves in the caches goes on with the next commit.
+            # The results that this batch leaves in the caches are flushed by the next commit.
             limit = min(limit, max(1, self._pace.flush.limit - self._unflushed))
-        batches = at_work.group.next_batch(
-            limit, at_work.punctuations.next_ms(PunctuationType.STREAM_TIME)
+        batches = processing.group.next_batch(
+            limit, processing.punctuations.next_ms(PunctuationType.STREAM_TIME)
         )
         self.commit_needed = True
         if batches is None:
-            # What waited was left out: its offsets are to be committed all the same.
+            # All queued records were dropped: commit their offsets all the same.
             return 0
         count = sum(len(batch) for _, batch in batches)
         took_ms = self._run(batches, count)
-        flights = at_work.equipment.flights
-        if flights:
+        in_flight_records = processing.runner_context.in_flight_records
+        if in_flight_records:
             for _, batch in batches:
-                at_work.group.finish(flights.not_held(batch))
+                processing.group.finish(in_flight_records.not_in_flight(batch))
         else:
-            at_work.group.finish_all()
+            processing.group.finish_all()
         self.processed_total += count
         self._unflushed += count
-        self._pace.batch.fit(count, limit, took_ms)
+        self._pace.batch.adapt(count, limit, took_ms)
         return count
 
     def _run(self, batches: TaskBatch, count: int) -> int:
-        """Take a batch through the nodes; how many milliseconds it took.
+        """Run the nodes on a batch. Returns the duration in milliseconds.
 
         Raises:
-            TaskMigratedError: it took too long, and uncommitted work has to be given up.
-            StreamsError: a single record took too long, again.
+            TaskMigratedError: it took too long, so uncommitted work must be dropped.
+            StreamsError: a single record took too long again.
         """
         executor, limits = self.processing.executor, self._limits
         started_ms = self._clock.monotonic_ms()
@@ -414,7 +390,7 @@ class StreamTask:
             took_ms = self._clock.monotonic_ms() - started_ms
             raise self._interrupted(f"A batch of {count} records", took_ms) from None
         took_ms = self._clock.monotonic_ms() - started_ms
-        if count == 1 and limits.is_over(took_ms):
+        if count == 1 and limits.is_exceeded(took_ms):
             origin = next(batch for _, batch in batches if len(batch)).origin
             place, offset = origin.place(0), origin.offsets[0]
             limits.check(
@@ -431,23 +407,23 @@ class StreamTask:
         return took_ms
 
     def _interrupted(self, what: str, took_ms: int) -> TaskMigratedError:
-        """The error that gives uncommitted work up, to begin with single records again."""
+        """Return the error that drops uncommitted work, and restart with single records."""
         self._pace.restart()
         return TaskMigratedError(
-            f"{what} in task {self.task_id} took {took_ms} ms, at last in node "
-            f"{self.processing.executor.busiest}, longer than the {self._limits.budget_ms} ms that "
-            f"it may take ({self._limits.settings} allow {self._limits.limit_ms} ms), and is "
-            "stopped between two records, so that the group and the transaction are not lost. "
-            "Uncommitted work is done again, one record at a time at first."
+            f"{what} in task {self.task_id} took {took_ms} ms, most recently in node "
+            f"{self.processing.executor.busiest}, and was stopped between two records after the "
+            f"maximum of {self._limits.budget_ms} ms ({self._limits.settings} allow "
+            f"{self._limits.limit_ms} ms), so that the thread keeps its group membership and "
+            "transaction. Uncommitted work is repeated, starting with single records."
         )
 
     @property
     def commit_requested(self) -> bool:
-        """Whether a processor or a full store asks for a commit, or one waits for what is in
-        flight, and there is something to commit."""
+        """Whether there is something to commit, and a commit is requested: by processors, full
+        stores or a commit that waits for records in flight."""
         return self.commit_needed and (
-            self._is_landing
-            or self.processing.engine_task.notes.commit_requested
+            self._is_draining
+            or self.processing.node_context.commit_state.commit_requested
             or self.stores.needs_commit
             or self._flush_is_due
             or self._pace.commits_each
@@ -455,67 +431,65 @@ class StreamTask:
 
     @property
     def _flush_is_due(self) -> bool:
-        """Whether another record would let the next flush of the caches take too long."""
-        most = self._pace.flush.limit
-        return most is not None and self._unflushed >= most and self.stores.have_changes
+        """Whether with another record the next cache flush could take too long."""
+        limit = self._pace.flush.limit
+        return limit is not None and self._unflushed >= limit and self.stores.has_cached_changes
 
     @property
     def next_wall_clock_ms(self) -> int | None:
-        """When the next punctuation by wall clock is due; None if there is none."""
-        if self._is_landing:
+        """The time of the next punctuation by wall clock; None if there is none."""
+        if self._is_draining:
             return None
         return self.processing.punctuations.next_ms(PunctuationType.WALL_CLOCK_TIME)
 
-    def note_in(self, agenda: Agenda) -> None:
-        """Note in this agenda, whenever it runs, when the task is to be punctuated next."""
-        self._agenda = agenda
+    def report_to(self, earliest_punctuation: EarliestPunctuation) -> None:
+        self._earliest_punctuation = earliest_punctuation
 
     def punctuate_stream_time(self) -> bool:
-        """Make the calls that are due by stream time; whether there were any."""
-        at_work = self.processing
-        stream_time, behind = at_work.group.stream_time, at_work.equipment.time.stream_time
+        """Make the punctuations that are due by stream time. Returns whether there were any."""
+        processing = self.processing
+        stream_time = processing.group.stream_time
+        downstream_time = processing.runner_context.downstream_time.stream_time
         called = stream_time >= 0 and self._punctuate(PunctuationType.STREAM_TIME, stream_time)
-        if behind < 0:
+        if downstream_time < 0:
             return called
         kind = PunctuationType.STREAM_TIME
-        called_behind = at_work.behind.run_due(kind, behind, self._call)
-        if called_behind:
+        called_downstream = processing.downstream_punctuations.run_due(
+            kind, downstream_time, self._call_punctuator
+        )
+        if called_downstream:
             self.commit_needed = True
             self.stores.after_work()
-        return called or called_behind
+        return called or called_downstream
 
     def punctuate_wall_clock_time(self) -> bool:
-        """Make the calls that are due by wall clock; whether there were any."""
-        # What they cause may be in flight as well, and a commit would never come.
-        if self._is_landing:
+        """Make the punctuations that are due by wall clock. Returns whether there were any."""
+        # Their records may be in flight as well, and the commit would never come.
+        if self._is_draining:
             return False
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock.now_ms())
 
     def _punctuate(self, kind: PunctuationType, now_ms: int) -> bool:
-        at_work = self.processing
+        processing = self.processing
         deadline = Deadline(self._clock, self._limits.calls_ms)
-        called = at_work.punctuations.run_due(kind, now_ms, self._call, deadline)
+        called = processing.punctuations.run_due(kind, now_ms, self._call_punctuator, deadline)
         if kind is PunctuationType.STREAM_TIME:
-            self._note_calls_left()
+            self._update_punctuations_due()
         self.commit_needed = self.commit_needed or called
         if called:
             self.stores.after_work()
         return called
 
-    def _note_calls_left(self) -> None:
-        """Note whether calls by stream time are due, so that they are made before other work."""
-        at_work = self.processing
-        next_ms = at_work.punctuations.next_ms(PunctuationType.STREAM_TIME)
-        self._calls_left = next_ms is not None and next_ms <= at_work.group.stream_time
-        if self._calls_left:
-            self._agenda.by(AT_ONCE)
+    def _update_punctuations_due(self) -> None:
+        """Update whether punctuations by stream time are due, which then come before other work."""
+        processing = self.processing
+        next_ms = processing.punctuations.next_ms(PunctuationType.STREAM_TIME)
+        self._punctuations_due = next_ms is not None and next_ms <= processing.group.stream_time
+        if self._punctuations_due:
+            self._earliest_punctuation.include(IMMEDIATELY)
 
-    def _call(self, callback: Callable[[int], None], time_ms: int) -> None:
-        """Call a punctuator.
-
-        Raises:
-            StreamsError: it took longer than the limits, again.
-        """
+    def _call_punctuator(self, callback: Callable[[int], None], time_ms: int) -> None:
+        """Call a punctuator; raises StreamsError if it exceeds the limits again."""
         limits, began_ms = self._limits, self._clock.monotonic_ms()
         self.processing.executor.punctuate(callback, time_ms)
         node = getattr(callback, "node", None)
@@ -529,34 +503,40 @@ class StreamTask:
         )
         limits.progress()
 
-    def may_commit(self) -> bool:
-        """Whether nothing is in flight that has to be part of a commit. Where that matters, nothing
-        is taken from here on until then: other tasks are to land as well, beside this one."""
-        at_work = self.processing
-        # What a punctuation has caused is repeated by nobody.
-        if not self._is_landing:
-            self._is_landing = at_work.lands or at_work.equipment.flights.unplaced > 0
-        return not self._is_landing or self._has_landed()
+    def can_commit(self) -> bool:
+        """Return whether the task can commit now.
+
+        Where a commit must wait for records in flight, no records are taken from the first call on:
+        other tasks of the thread drain at the same time.
+        """
+        processing = self.processing
+        # The effects of a punctuation are not repeated after a failure.
+        if not self._is_draining:
+            self._is_draining = (
+                processing.runner_context.drains_before_commit
+                or processing.runner_context.in_flight_records.from_punctuations > 0
+            )
+        return not self._is_draining or self._is_drained()
 
     def prepare_commit(self) -> None:
-        """After `may_commit`: let go of what caches hold back, with all it causes downstream.
+        """After `can_commit`: flush the caches, and process the results downstream.
 
-        Store by store in the order of the topology, and again while what was handed on has changed
-        a store that had its turn: an offset must not be committed before what its record caused.
+        Flushes store by store in topology order, and again while results have changed a store that
+        was already flushed: an offset must not be committed before all effects of its record.
         """
-        self._hand_on()
+        self._flush()
         self.stores.log_changes()
-        if self._old_records is not None:
-            self._old_records.check(self.stores)
-        if self._is_landing:
-            self._is_landing = False
-            # No calls by wall clock were made meanwhile.
-            self._agenda.by(AT_ONCE)
+        if self._retention_check is not None:
+            self._retention_check.check(self.stores)
+        if self._is_draining:
+            self._is_draining = False
+            # Punctuations by wall clock were postponed.
+            self._earliest_punctuation.include(IMMEDIATELY)
 
-    def _hand_on(self) -> None:
+    def _flush(self) -> None:
         limits, pace, count = self._limits, self._pace, self._unflushed
         began_ms = self._clock.monotonic_ms()
-        what = f"Handing on the results of {count} records from the caches"
+        what = f"Flushing the results of {count} records from the caches"
         try:
             with limits.watched(self.processing.executor.calls, divisible=count > 1):
                 self._flush_caches()
@@ -566,7 +546,7 @@ class StreamTask:
         self._unflushed = 0
         took_ms, flush_ms = self._clock.monotonic_ms() - began_ms, limits.flush_ms
         if count and flush_ms is not None:
-            pace.flush.fit(count, took_ms, flush_ms)
+            pace.flush.adapt(count, took_ms, flush_ms)
         if count < 2:
             node = self.processing.executor.busiest
             what = f"{what}, in node {node} most of the time,"
@@ -574,52 +554,52 @@ class StreamTask:
 
     def _flush_caches(self) -> None:
         executor, progress = self.processing.executor, self._limits.progress
-        for _ in range(_MOST_FLUSHES):
+        for _ in range(_MAX_FLUSHES):
             for store in self.stores.names:
                 executor.flush(store)
-                self.stores.flush_silently(store)
+                self.stores.flush_cache(store)
                 progress()
-            if not self.stores.have_changes:
+            if not self.stores.has_cached_changes:
                 break
         else:
-            self._write_unsettled()
+            self._write_without_forwarding()
 
-    def _write_unsettled(self) -> None:
-        """Follows what a store without a cache does: only its own node's changes are forwarded."""
-        stores = self.stores.write_held_back()
-        if not self._warned_of_circle:
-            self._warned_of_circle = True
+    def _write_without_forwarding(self) -> None:
+        """Write the remaining changes without forwarding them, as a store without a cache does."""
+        stores = self.stores.write_cached_changes()
+        if not self._warned_about_cycle:
+            self._warned_about_cycle = True
             logger.warning(
-                "task %s: store %s has changed %d times while its changes were handed on: a "
-                "processor downstream puts into a store upstream of it. Its last changes are "
-                "written, but not forwarded; let the processor leave out puts that change nothing",
+                "task %s: store %s changed %d times while its changes were forwarded: a processor "
+                "downstream writes to a store upstream of it. The last changes are written, but "
+                "not forwarded; the processor should skip writes that change nothing",
                 self.task_id,
                 ", ".join(stores),
-                _MOST_FLUSHES,
+                _MAX_FLUSHES,
             )
 
     @property
-    def awaits_sent(self) -> bool:
-        """Whether records are only finished when what they have sent has arrived."""
-        return self.processing.executor.awaits_sent
+    def awaits_delivery(self) -> bool:
+        """Whether records only finish when their outputs have been delivered."""
+        return self.processing.executor.awaits_delivery
 
-    def sent(self) -> None:
-        """Everything that was sent has arrived, or was refused: finish those records."""
-        self.processing.executor.sent()
-        self._release()
+    def on_delivered(self) -> None:
+        """Report that all sent records were delivered or rejected, and finish waiting records."""
+        self.processing.executor.on_delivered()
+        self._release_completed()
 
     def offsets_to_commit(self) -> dict[TopicPartition, CommitOffset]:
-        """Where to go on after a restart, for each partition that was read."""
+        """Return the offset to resume from, for each partition that was read."""
         offsets: dict[TopicPartition, CommitOffset] = {}
-        at_work = self.processing
-        remembered = at_work.remembered
-        for place, queue in at_work.group.queues.items():
+        processing = self.processing
+        processor_metadata = processing.processor_metadata
+        for place, queue in processing.group.queues.items():
             offset = queue.next_offset()
             if offset is not None:
                 topic_id = self.topic_ids.get(place.topic)
                 metadata = CommitMetadata(
                     queue.pending.time,
-                    remembered,
+                    processor_metadata,
                     frozenset([] if topic_id is None else [topic_id]),
                 )
                 epoch = queue.leader_epoch()
@@ -627,32 +607,32 @@ class StreamTask:
         return offsets
 
     def commit_begun(self) -> None:
-        """The offsets are on their way: what comes from now on is for the next commit."""
-        # What has come to its end since they were asked for may have sent something.
-        self.commit_needed = self.awaits_sent
-        self.processing.engine_task.notes.commit_begun()
+        """Report that the offsets are being committed: later work is for the next commit."""
+        # Records that have completed since then may have sent something.
+        self.commit_needed = self.awaits_delivery
+        self.processing.node_context.commit_state.commit_begun()
         self.stores.commit_begun()
 
     def commit_failed(self) -> None:
-        """They were not committed: the next commit has them, too."""
+        """Report that the commit failed: the next commit includes its offsets."""
         self.commit_needed = True
-        self.processing.engine_task.notes.commit_failed()
+        self.processing.node_context.commit_state.commit_failed()
 
     def post_commit(
         self, offsets: Mapping[TopicPartition, CommitOffset], acked: Mapping[TopicPartition, int]
     ) -> None:
-        """The offsets are committed: let the stores write what they stand for.
+        """After the commit, write the stores with their changelog offsets.
 
         Args:
-            offsets: what was committed, of other tasks as well.
+            offsets: the committed offsets, also of other tasks.
             acked: the last acknowledged offset of each changelog partition that the thread's
-                producer has written, perhaps when it owned the task some time before.
+                producer has written, possibly while the thread owned the task earlier.
         """
         reached = self.stores.changelog_offsets()
         known = {place: acked[place] for place in reached if place in acked}
         for place in self.partitions:
             if place in reached and place in offsets:
-                # The topic of a table that has no other changelog.
+                # The source topic of a table is its changelog.
                 known[place] = offsets[place].offset - 1
         moved = {
             place: offset
@@ -665,9 +645,30 @@ class StreamTask:
             if place in offsets:
                 self.committed[place] = offsets[place].offset
 
+    @contextmanager
+    def located_errors(self) -> Iterator[None]:
+        """Add the task to errors in the block, which all become StreamsErrors."""
+        try:
+            yield
+        except Exception as error:
+            failure = self.fail(error)
+            raise failure from failure.__cause__
+
     def fail(self, error: Exception) -> StreamsError:
-        """The error with this task as its place, and the line that declared its node."""
-        return placed(error, self.task_id, self._declared_at)
+        """Return the error with this task, and the line that declared the node.
+
+        A `StreamsError` keeps the details that it already has.
+        """
+        if isinstance(error, StreamsError):
+            if error.task_id is None:
+                error.task_id = self.task_id
+            if error.declared_at is None:
+                error.declared_at = self._declared_at(error.node)
+            return error
+        task_id = self.task_id
+        failure = StreamsError(f"Task {task_id} failed: {summary_of(error)}.", task_id=task_id)
+        failure.__cause__ = error
+        return failure
 
     def _log_state(self, new: TaskState, old: TaskState, why: str) -> None:
         logger.info("task %s: %s to %s (%s)", self.task_id, old.name, new.name, why)

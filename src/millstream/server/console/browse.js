@@ -1,14 +1,14 @@
-// Looking into a store: by key, by range, by window; a page at a time.
+// Queries of a store by key, range or window, one page at a time.
 
 import { h } from "./dom.js";
 import { moment, plural, valueText } from "./format.js";
-import { card, table } from "./pieces.js";
-import { ask, path } from "./server.js";
+import { card, table } from "./components.js";
+import { fetchJson, path } from "./server.js";
 
 const PAGE = 50;
 
-// What can be asked of which form of store: a name for people, the fields, and the path.
-const WAYS = {
+// The queries of each form of store: a display name, the fields, and the path.
+const QUERIES = {
   "key-value": [
     { name: "Key", fields: ["key"], to: (store, { key }) => ofKey(store, "keys", key) },
     { name: "Range", fields: ["from", "to"], to: (store, { from, to, cursor }) => path(["stores", store, "range"], { from, to, cursor, limit: PAGE }) },
@@ -25,52 +25,52 @@ const WAYS = {
 };
 
 function ofKey(store, what, key, given = {}) {
-  // These two are steps of the path to a browser, however they are written.
-  const isStep = key === "." || key === "..";
-  return isStep ? path(["stores", store, what, btoa(key)], { ...given, key_as: "base64" }) : path(["stores", store, what, key], given);
+  // Browsers interpret these two as path segments, however they are encoded.
+  const isDotSegment = key === "." || key === "..";
+  return isDotSegment ? path(["stores", store, what, btoa(key)], { ...given, key_as: "base64" }) : path(["stores", store, what, key], given);
 }
 
 const FIELDS = {
   key: { label: "Key", type: "text", required: true },
-  from: { label: "From key", type: "text", hint: "the first" },
-  to: { label: "To key", type: "text", hint: "the last" },
+  from: { label: "From key", type: "text", hint: "first" },
+  to: { label: "To key", type: "text", hint: "last" },
   since: { label: "From", type: "datetime-local", step: 1 },
   until: { label: "To", type: "datetime-local", step: 1 },
 };
 
-const asked = new Map();
+const forms = new Map();
 
-/** The form and what was found, of one store. */
-export function browser(store, again) {
-  const ways = WAYS[store.form];
+/** The query form and the results of a store. */
+export function browser(store, redraw) {
+  const ways = QUERIES[store.form];
   if (!ways) {
-    return card("Entries", null, h("p", { class: "quiet" }, "This store is the engine's own: what it holds waits for its time and cannot be asked for."));
+    return card("Entries", null, h("p", { class: "quiet" }, "This internal store buffers records and cannot be queried."));
   }
-  const at = asked.get(store.name) ?? { way: 0, pages: [], busy: false, error: null, given: null };
-  asked.set(store.name, at);
+  const at = forms.get(store.name) ?? { way: 0, pages: [], busy: false, error: null, given: null };
+  forms.set(store.name, at);
   const way = ways[at.way];
   const submit = (event) => {
     event.preventDefault();
-    look(store, at, way, read(event.currentTarget, way), again);
+    runQuery(store, at, way, read(event.currentTarget, way), redraw);
   };
   return card(
     "Entries",
     { key: "entries" },
     h(
       "form",
-      { class: "ask", onsubmit: submit, "aria-label": `Look into ${store.name}` },
-      ways.length > 1 && choice(ways, at, again),
-      h("div", { class: "row" }, way.fields.map((name) => field(name)), h("button", { class: "button main", type: "submit", disabled: at.busy }, at.busy ? "Asking…" : "Look")),
+      { class: "ask", onsubmit: submit, "aria-label": `Query ${store.name}` },
+      ways.length > 1 && choice(ways, at, redraw),
+      h("div", { class: "row" }, way.fields.map((name) => field(name)), h("button", { class: "button main", type: "submit", disabled: at.busy }, at.busy ? "Loading…" : "Query")),
     ),
-    h("div", { class: "found", "aria-live": "polite", "aria-busy": at.busy ? "true" : "false" }, found(store, at, way, again)),
+    h("div", { class: "found", "aria-live": "polite", "aria-busy": at.busy ? "true" : "false" }, found(store, at, way, redraw)),
   );
 }
 
-function choice(ways, at, again) {
+function choice(ways, at, redraw) {
   return h(
     "fieldset",
     { class: "choice" },
-    h("legend", { class: "unseen" }, "Look by"),
+    h("legend", { class: "unseen" }, "Query by"),
     ways.map((way, index) =>
       h(
         "label",
@@ -79,7 +79,7 @@ function choice(ways, at, again) {
           type: "radio", name: "way", class: "unseen", checked: index === at.way,
           onchange: () => {
             Object.assign(at, { way: index, pages: [], error: null, given: null });
-            again();
+            redraw();
           },
         }),
         h("span", null, way.name),
@@ -108,42 +108,42 @@ function read(form, way) {
   return given;
 }
 
-async function look(store, at, way, given, again, cursor = null) {
+async function runQuery(store, at, way, given, redraw, cursor = null) {
   Object.assign(at, { busy: true, error: null, given, pages: cursor ? at.pages : [] });
-  again();
+  redraw();
   try {
-    const document = await ask(way.to(store.name, { ...given, cursor }));
+    const document = await fetchJson(way.to(store.name, { ...given, cursor }));
     at.pages.push({ entries: document.entries ?? [document], cursor: document.cursor ?? null });
   } catch (error) {
     at.error = error;
   }
   at.busy = false;
-  again();
+  redraw();
 }
 
-function found(store, at, way, again) {
+function found(store, at, way, redraw) {
   if (at.error?.code === "KEY_NOT_FOUND") {
-    return h("p", { class: "quiet" }, "There is no entry of this key.");
+    return h("p", { class: "quiet" }, "There is no entry with this key.");
   }
   if (at.error) {
     return h("div", { class: ["callout", "warn"] }, h("span", { class: "pill" }, h("b", null, at.error.code)), h("p", null, at.error.message));
   }
-  if (!at.given) return h("p", { class: "quiet" }, "Answers come from the thread that owns the key, on whichever host it runs.");
+  if (!at.given) return h("p", { class: "quiet" }, "Queries are served by the thread that owns the key, on any host.");
   const entries = at.pages.flatMap((page) => page.entries);
-  if (!entries.length) return at.busy ? null : h("p", { class: "quiet" }, "There is nothing in it.");
+  if (!entries.length) return at.busy ? null : h("p", { class: "quiet" }, "No entries.");
   const cursor = at.pages.at(-1).cursor;
   return [
     results(store, entries),
     h(
       "div",
       { class: ["row", "pages"] },
-      h("span", { class: "quiet" }, `${plural(entries.length, "entry", "entries")}${cursor ? "" : ", the last one included"}`),
-      cursor && h("button", { class: "button", type: "button", disabled: at.busy, onclick: () => look(store, at, way, at.given, again, cursor) }, "More"),
+      h("span", { class: "quiet" }, `${plural(entries.length, "entry", "entries")}${cursor ? "" : ", no more entries"}`),
+      cursor && h("button", { class: "button", type: "button", disabled: at.busy, onclick: () => runQuery(store, at, way, at.given, redraw, cursor) }, "More"),
     ),
   ];
 }
 
-// What an entry may have beside its value, with the words for it.
+// Optional fields of an entry, with their titles.
 const COLUMNS = [
   ["window_start", "Window from", moment], ["window_end", "To", moment], ["timestamp", "Timestamp", moment],
   ["valid_to", "Valid to", moment], ["partition", "Partition", String], ["host", "Host", String],

@@ -1,4 +1,4 @@
-// The records of the last minutes, as an area.
+// The throughput of the last minutes as an area chart.
 
 import { h } from "./dom.js";
 import { plural, rate } from "./format.js";
@@ -7,7 +7,7 @@ const WIDTH = 1000;
 const HEIGHT = 160;
 const SMOOTH = 3;
 
-/** A chart of counts per second, the last one at the right. */
+/** A chart of counts per second, latest at the right. */
 export function chart(history, label) {
   const values = smoothed(history);
   const most = nice(Math.max(1, ...values));
@@ -48,7 +48,7 @@ function smoothed(history) {
   });
 }
 
-/** The next number that is easy to halve. */
+/** Round up to a number that is easy to halve. */
 function nice(value) {
   const ten = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 4, 6, 8, 10].map((each) => each * ten).find((each) => each >= value);

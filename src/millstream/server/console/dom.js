@@ -1,9 +1,9 @@
-// A page as a function of its data: `h` describes elements, `draw` makes the page so. Elements are
-// kept where they are still meant, so that focus, selection and scrolling survive each update.
+// A small virtual DOM: `h` describes elements, `draw` updates the page to match. Existing elements
+// are reused where possible, so that focus, selection and scrolling survive each update.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element to be: `h("a", { href, class: ["x", on && "y"], onclick }, "text", child, ...)`. */
+/** Describe an element: `h("a", { href, class: ["x", on && "y"], onclick }, "text", child, ...)`. */
 export function h(tag, attributes, ...children) {
   const { key = null, ...rest } = attributes || {};
   const flat = children
@@ -12,7 +12,7 @@ export function h(tag, attributes, ...children) {
   return { tag, key, attributes: rest, children: flat };
 }
 
-/** Make the inside of an element that which is described. */
+/** Update the children of an element to match the description. */
 export function draw(parent, ...wanted) {
   const flat = wanted.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false);
   arrange(parent, flat, parent.namespaceURI === SVG);
@@ -89,7 +89,7 @@ function change(element, name, value, before) {
       element.style.setProperty(`--${variable}`, String(number));
     }
   } else if (name === "value" || name === "checked" || name === "open") {
-    // What somebody has typed or opened since stays, until the data says something else.
+    // User input since the last update is kept until the data changes.
     element[name] = value ?? "";
   } else if (value === null || value === undefined || value === false) {
     element.removeAttribute(name);

@@ -1,4 +1,4 @@
-// Numbers and times as people read them.
+// Formatting of numbers and times.
 
 const NARROW = " ";
 const DASH = "–";
@@ -9,7 +9,7 @@ export function count(value) {
   return Math.round(value).toLocaleString("en-US");
 }
 
-/** 1234567 → "1.23 M"; three digits that matter. */
+/** 1234567 → "1.23 M"; three significant digits. */
 export function short(value) {
   if (value === null || value === undefined) return DASH;
   const size = Math.abs(value);
@@ -66,7 +66,7 @@ export function ago(atMs, nowMs) {
   return `${Math.floor(past / 86_400_000)}${NARROW}d ago`;
 }
 
-/** Time of day, as this machine's clock shows it. */
+/** The local time of day. */
 export function clock(atMs, withMs = false) {
   const at = new Date(atMs);
   const two = (number) => String(number).padStart(2, "0");
@@ -92,7 +92,7 @@ export function stateText(name) {
   return words[0].toUpperCase() + words.slice(1);
 }
 
-/** A name cut in its middle, where generated names differ least. */
+/** Shorten a name in the middle, where generated names differ least. */
 export function shortened(name, most) {
   if (name.length <= most) return name;
   const tail = Math.floor((most - 1) / 2);

@@ -1,13 +1,13 @@
-// What stands around every view: the ways, the application's name and state, the connection.
+// The frame around every view: navigation, application name and state, connection.
 
 import { h } from "./dom.js";
 import { clock } from "./format.js";
 import { brand, icon } from "./icons.js";
-import * as pieces from "./pieces.js";
-import { underWay } from "./restores.js";
+import * as components from "./components.js";
+import { inProgress } from "./restores.js";
 import { theme } from "./theme.js";
 
-const WAYS = [
+const LINKS = [
   ["overview", "Overview"],
   ["topology", "Topology"],
   ["tasks", "Tasks & hosts"],
@@ -27,7 +27,7 @@ export function frame({ name, state, status, onTheme }, inside) {
       h(
         "nav",
         { "aria-label": "Views" },
-        h("ul", { class: "ways" }, WAYS.filter(([way]) => wanted(way, state)).map(([way, title]) => link(way, title, name, state))),
+        h("ul", { class: "ways" }, LINKS.filter(([way]) => isVisible(way, state)).map(([way, title]) => link(way, title, name, state))),
       ),
       h("footer", null, state && h("span", null, `Delivery: ${state.application.guarantee.replaceAll("_", " ")}`)),
     ),
@@ -35,8 +35,8 @@ export function frame({ name, state, status, onTheme }, inside) {
   ];
 }
 
-/** Who has no subscription need not read of them. */
-function wanted(way, state) {
+/** Hide the subscriptions view for applications without subscriptions. */
+function isVisible(way, state) {
   return way !== "subscriptions" || !state || state.subscriptions.length > 0;
 }
 
@@ -61,20 +61,20 @@ function badge(way, state) {
     if (open) return h("span", { class: ["badge", "bad"] }, open, h("span", { class: "unseen" }, " open"));
   }
   if (way === "restore") {
-    const going = underWay(state.restores).length;
-    if (going) return h("span", { class: ["badge", "info"] }, going, h("span", { class: "unseen" }, " under way"));
+    const going = inProgress(state.restores).length;
+    if (going) return h("span", { class: ["badge", "info"] }, going, h("span", { class: "unseen" }, " in progress"));
   }
   return null;
 }
 
 function top(state, status, onTheme) {
   const dark = theme() === "dark";
-  const other = dark ? "Switch to light colours" : "Switch to dark colours";
+  const other = dark ? "Switch to light colors" : "Switch to dark colors";
   return h(
     "header",
     { class: "top" },
     state && h("span", { class: ["name", "cut"] }, state.application.id),
-    state && pieces.state(state.application.state),
+    state && components.state(state.application.state),
     state?.application.paused && h("span", { class: ["pill", "warn"] }, "Paused"),
     h(
       "div",

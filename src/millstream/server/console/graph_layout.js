@@ -1,33 +1,33 @@
-// Where everything of a topology is drawn. No DOM: data in, places out.
+// The layout of a topology. No DOM: computes coordinates from data.
 //
-// Sub-topologies and topics are the vertices of one graph, nodes those of another inside each
-// sub-topology. Both are drawn in layers: what is read comes before what reads it. An edge that
-// passes layers has a place in each of them, so that it runs beside what is there. Among the
-// vertices of a layer, each is put as near as possible to those it comes from. Of the two
-// directions, from left to right and from top to bottom, the one is taken that can be drawn larger.
+// Sub-topologies and topics are the vertices of an outer graph; the nodes of each sub-topology are
+// the vertices of an inner graph. Both are drawn in layers, sources before their readers. An edge
+// across several layers gets a bend in each of them, so that it does not cross other vertices.
+// Vertices of a layer are placed as close as possible to their neighbors. The layout runs from left
+// to right or from top to bottom, whichever can be drawn larger.
 
 import { shortened } from "./format.js";
 
 const HEIGHTS = { topic: 30, processor: 30, dataframe: 44, store: 52 };
-// Where records come in and go out: a mark on the border of a sub-topology.
-const PORT = 13;
-const LEAST = 84;
-// Two lines: the name, and how the query goes on.
-const LEAST_DATAFRAME = 190;
-// Two lines as well: the name, and about how much is in it.
-const LEAST_STORE = 190;
-const LETTERS = 26;
-const PAD = 16;
-const HEAD = 44;
-const LANE = 24;
+// The size of a port: the mark of a source or sink on the border of a sub-topology.
+const PORT_SIZE = 13;
+const MIN_WIDTH = 84;
+// Fits two lines: the name, and the state of the query.
+const MIN_DATAFRAME_WIDTH = 190;
+// Fits two lines: the name, and the approximate size.
+const MIN_STORE_WIDTH = 190;
+const MAX_CAPTION_LENGTH = 26;
+const PADDING = 16;
+const HEADER_HEIGHT = 44;
+const LANE_WIDTH = 24;
 
-/** The name of a box, as far as it is written into it. */
+/** The name of a box, shortened to fit. */
 export function caption(text) {
-  return shortened(text, LETTERS);
+  return shortened(text, MAX_CAPTION_LENGTH);
 }
 
 /**
- * The drawing of `topology` for a canvas of `width` × `height`:
+ * Lay out `topology` for a canvas of `width` × `height`:
  * { width, height, across, boxes: [{ id, kind, x, y, w, h, part, ... }], edges: [{ ..., path, label }] }.
  */
 export function layOut(topology, width, height) {
@@ -37,7 +37,7 @@ export function layOut(topology, width, height) {
 }
 
 function drawing(topology, across) {
-  const parts = topology.parts.map((part) => laidPart(part, topology.edges, across));
+  const parts = topology.parts.map((part) => layOutPart(part, topology.edges, across));
   const owner = new Map();
   for (const part of parts) for (const box of part.boxes) owner.set(box.id, `part:${part.id}`);
   const vertices = [
@@ -79,31 +79,31 @@ function finished(vertices, topology, ways, across) {
   return { width: right, height: bottom, across, boxes, edges };
 }
 
-/** A sub-topology by itself: its nodes in layers, its stores in a row beside them. */
-function laidPart(part, edges, across) {
+/** Lay out a sub-topology: its nodes in layers, its stores in a row beside them. */
+function layOutPart(part, edges, across) {
   const nodes = part.nodes.map((node) => ({ id: node.id, ...(node.kind === "processor" ? size(node.title, part.dataframe ? "dataframe" : node.kind, across) : portSize(across)), node, isLast: node.kind === "sink" }));
   const inside = new Set(nodes.map((node) => node.id));
   const flows = edges.filter((edge) => edge.kind === "flow" && inside.has(edge.target));
   const gap = across ? 36 : 20;
   const ways = place(nodes, flows.map((edge) => [edge.source, edge.target]), gap, across ? 14 : 18);
-  // The marks of sources stand on the border, so what comes after them begins inside of it.
+  // Sources are on the border, so the following layer starts inside.
   const outside = nodes.some(({ node }) => node.kind === "source") ? gap : 0;
-  const shift = across ? [PAD - outside + 8, HEAD] : [HEAD - outside, PAD];
+  const shift = across ? [PADDING - outside + 8, HEADER_HEIGHT] : [HEADER_HEIGHT - outside, PADDING];
   const boxes = nodes.map((vertex) => {
     const { x, y } = turned(vertex.at + shift[0], vertex.off + shift[1], across);
     const { w, h } = extent(vertex, across);
     const isPort = vertex.node.kind !== "processor";
-    const box = isPort ? { x: x + w / 2 - PORT / 2, y: y + h / 2 - PORT / 2, w: PORT, h: PORT } : { x, y, w, h };
+    const box = isPort ? { x: x + w / 2 - PORT_SIZE / 2, y: y + h / 2 - PORT_SIZE / 2, w: PORT_SIZE, h: PORT_SIZE } : { x, y, w, h };
     return { ...vertex.node, shape: isPort ? "port" : "node", part: part.id, ...box };
   });
   const inner = boxes.filter((box) => box.shape !== "port");
   inner.push(...storeBoxes(part, boxes, across));
   const wide = [...(across ? inner : boxes), ...inner];
-  const w = Math.max(LEAST, ...wide.map((box) => box.x + box.w + (box.shape === "port" ? (LEAST - PORT) / 2 - PAD : 0))) + PAD + (across ? 8 : 0);
-  const h = Math.max(HEAD + 12, ...[...(across ? boxes : inner), ...inner].map((box) => box.y + box.h)) + PAD;
+  const w = Math.max(MIN_WIDTH, ...wide.map((box) => box.x + box.w + (box.shape === "port" ? (MIN_WIDTH - PORT_SIZE) / 2 - PADDING : 0))) + PADDING + (across ? 8 : 0);
+  const h = Math.max(HEADER_HEIGHT + 12, ...[...(across ? boxes : inner), ...inner].map((box) => box.y + box.h)) + PADDING;
   for (const box of boxes.filter((each) => each.shape === "port")) {
     const border = box.kind === "source" ? 0 : across ? w : h;
-    box[across ? "x" : "y"] = border - PORT / 2;
+    box[across ? "x" : "y"] = border - PORT_SIZE / 2;
   }
   const stores = inner.filter((box) => box.shape === "store");
   boxes.push(...stores);
@@ -130,11 +130,11 @@ function storeBoxes(part, nodes, across) {
   const h = HEIGHTS.store;
   const found = [...users].map(([name, ids]) => {
     const last = byId.get(ids.at(-1));
-    const w = Math.max(LEAST_STORE, size(name, "store", true).along);
+    const w = Math.max(MIN_STORE_WIDTH, size(name, "store", true).along);
     const place = across ? { x: last.x, y: below } : { x: beside, y: last.y + last.h / 2 - h / 2 };
     return { id: `store:${part.id}:${name}`, name, shape: "store", part: part.id, users: ids, ...place, w, h };
   });
-  // Two that would lie on each other move on in their row or column.
+  // Move overlapping stores apart within their row or column.
   found.sort((one, other) => (across ? one.x - other.x : one.y - other.y));
   for (let index = 1; index < found.length; index += 1) {
     const before = found[index - 1];
@@ -147,8 +147,8 @@ function storeBoxes(part, nodes, across) {
 // --- layers ---------------------------------------------------------------------------------------
 
 /**
- * Give each vertex its `at` (along the records' way) and `off` (across it); the bends of each edge.
- * An edge is [source, target], and, where it does not meet these in their middles, where it does.
+ * Set `at` (along the flow) and `off` (across it) of each vertex, and return the bends of each edge.
+ * An edge is [source, target], optionally with the positions at which it leaves and meets them.
  */
 function place(vertices, edges, gapAlong, gapCross) {
   const depth = depths(vertices, edges);
@@ -157,7 +157,7 @@ function place(vertices, edges, gapAlong, gapCross) {
   const bends = edges.map(([source, target], index) => {
     const passed = [];
     for (let layer = depth.get(source) + 1; layer < depth.get(target); layer += 1) {
-      const bend = { id: `bend ${index} ${layer}`, along: 0, cross: LANE, isBend: true };
+      const bend = { id: `bend ${index} ${layer}`, along: 0, cross: LANE_WIDTH, isBend: true };
       passed.push(bend);
       (layers[layer] ??= []).push(bend);
     }
@@ -169,7 +169,7 @@ function place(vertices, edges, gapAlong, gapCross) {
   });
   const filled = layers.filter(Boolean);
   const all = filled.flat();
-  settle(filled, links, new Map(all.map((each) => [each.id, each])), gapCross);
+  assignOffsets(filled, links, new Map(all.map((each) => [each.id, each])), gapCross);
   let at = 0;
   for (const layer of filled) {
     const deepest = Math.max(...layer.map((each) => each.along));
@@ -181,7 +181,7 @@ function place(vertices, edges, gapAlong, gapCross) {
   }
   const least = Math.min(...all.map((each) => each.off));
   for (const each of all) each.off -= least;
-  return bends.map((passed) => passed.flatMap((bend) => bend.end.map((end) => [end, bend.off + LANE / 2])));
+  return bends.map((passed) => passed.flatMap((bend) => bend.end.map((end) => [end, bend.off + LANE_WIDTH / 2])));
 }
 
 function depths(vertices, edges) {
@@ -200,7 +200,7 @@ function depths(vertices, edges) {
   for (const vertex of [...vertices].sort((one, other) => read.has(one.id) - read.has(other.id))) {
     if (!seen.has(vertex.id)) visit(vertex.id);
   }
-  // An edge back to where we came from, as in a loop through a topic, counts nothing.
+  // Back edges, as in a loop through a topic, are ignored.
   const position = new Map(order.map((id, index) => [id, index]));
   const depth = new Map(order.map((id) => [id, 0]));
   for (const id of order) {
@@ -208,7 +208,7 @@ function depths(vertices, edges) {
       if (position.get(target) > position.get(id)) depth.set(target, Math.max(depth.get(target), depth.get(id) + 1));
     }
   }
-  // What is only read later on stands right before its reader; what ends something, at the end.
+  // Sources are placed directly before their readers, final vertices in the last layer.
   for (const id of order.filter((each) => !read.has(each))) {
     const next = targets.get(id).map((target) => depth.get(target));
     if (next.length) depth.set(id, Math.max(0, Math.min(...next) - 1));
@@ -220,9 +220,9 @@ function depths(vertices, edges) {
   return depth;
 }
 
-function settle(layers, links, byId, gap) {
-  const before = neighbours(links, 1, 0, byId);
-  const after = neighbours(links, 0, 1, byId);
+function assignOffsets(layers, links, byId, gap) {
+  const before = neighbors(links, 1, 0, byId);
+  const after = neighbors(links, 0, 1, byId);
   for (const layer of layers) {
     let off = 0;
     for (const each of layer) {
@@ -237,7 +237,7 @@ function settle(layers, links, byId, gap) {
   for (const layer of layers.slice(1)) align(layer, before, gap);
 }
 
-function neighbours(links, from, to, byId) {
+function neighbors(links, from, to, byId) {
   const found = new Map();
   for (const each of links) {
     const [id, own] = each[from];
@@ -249,10 +249,10 @@ function neighbours(links, from, to, byId) {
   return found;
 }
 
-/** Put each vertex in front of the middle of its neighbours; where two collide, they make room. */
-function align(layer, neighboursOf, gap) {
+/** Align each vertex with the center of its neighbors, and resolve collisions. */
+function align(layer, neighborsOf, gap) {
   for (const vertex of layer) {
-    const near = neighboursOf.get(vertex.id) ?? [];
+    const near = neighborsOf.get(vertex.id) ?? [];
     vertex.wish = near.length
       ? near.reduce((sum, each) => sum + each.at() - each.own, 0) / near.length
       : vertex.off;
@@ -281,13 +281,13 @@ function align(layer, neighboursOf, gap) {
 // --- directions -----------------------------------------------------------------------------------
 
 function size(text, kind, across) {
-  const w = Math.max(kind === "dataframe" ? LEAST_DATAFRAME : LEAST, caption(text).length * 7.4 + (kind === "topic" ? 34 : 24));
+  const w = Math.max(kind === "dataframe" ? MIN_DATAFRAME_WIDTH : MIN_WIDTH, caption(text).length * 7.4 + (kind === "topic" ? 34 : 24));
   const h = HEIGHTS[kind];
   return across ? { along: w, cross: h } : { along: h, cross: w };
 }
 
 function portSize(across) {
-  return across ? { along: 0, cross: HEIGHTS.processor } : { along: 0, cross: LEAST };
+  return across ? { along: 0, cross: HEIGHTS.processor } : { along: 0, cross: MIN_WIDTH };
 }
 
 function extent(vertex, across) {
@@ -302,13 +302,13 @@ function point(at, off, across) {
   return across ? [at, off] : [off, at];
 }
 
-/** The way of an edge, from bend to bend, and where its label stands. */
+/** The path of an edge through its bends, and the position of its label. */
 function wire(from, to, bends, across) {
   const start = across ? [from.x + from.w, from.y + from.h / 2] : [from.x + from.w / 2, from.y + from.h];
   const end = across ? [to.x, to.y + to.h / 2] : [to.x + to.w / 2, to.y];
   const stations = [start, ...bends, end];
   const curves = stations.slice(1).map((b, index) => curve(stations[index], b, across));
-  // The label stands on the first bow: from a topic there is room before the box.
+  // Edges from topics have their label on the first curve, where there is room before the box.
   const [a, c, d, b] = curves.length > 1 && from.shape !== "topic" ? curves.at(-1) : curves[0];
   return {
     path: `M${start}${curves.map(([, one, other, last]) => ` C${one} ${other} ${last}`).join("")}`,

@@ -1,4 +1,4 @@
-// Icons, drawn with lines. They say nothing that words beside them do not.
+// Line icons. They are decorative: each has text beside it.
 
 import { h } from "./dom.js";
 
@@ -32,7 +32,7 @@ export function icon(name) {
   );
 }
 
-/** The mark of the product, as in `icon.svg`: a wheel above water. */
+/** The logo, as in `icon.svg`: a wheel above water. */
 export function brand() {
   return h(
     "svg",

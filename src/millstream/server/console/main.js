@@ -1,4 +1,4 @@
-// The page as a whole: which view is shown, what it is told, and what is said aloud.
+// The page: routing between views, application state, and screen reader announcements.
 
 import { draw, h } from "./dom.js";
 import { frame } from "./frame.js";
@@ -17,20 +17,20 @@ import { topology } from "./view_topology.js";
 const VIEWS = { overview, topology, tasks, restore, stores, errors, timeline, subscriptions };
 
 const page = document.getElementById("page");
-const told = document.getElementById("told");
+const liveRegion = document.getElementById("told");
 let state = null;
 let status = "waiting";
 let shown = "";
-let waiting = false;
+let isScheduled = false;
 
-function way() {
+function currentRoute() {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   return { name: name in VIEWS ? name : "overview", rest: rest.map(decoded) };
 }
 
 function show() {
-  waiting = false;
-  const { name, rest } = way();
+  isScheduled = false;
+  const { name, rest } = currentRoute();
   document.title = title(name);
   if (status === "refused") {
     draw(page, signIn(start));
@@ -39,11 +39,11 @@ function show() {
   const view = VIEWS[name];
   draw(
     page,
-    frame({ name, state, status, onTheme: changeTheme }, state ? view(state, rest, again) : loading()),
+    frame({ name, state, status, onTheme: changeTheme }, state ? view(state, rest, redraw) : loading()),
   );
   page.classList.toggle("stale", status === "lost" && state !== null);
-  view.shown?.(again);
-  if (shown && shown !== name) moved(name);
+  view.shown?.(redraw);
+  if (shown && shown !== name) focusView(name);
   shown = name;
 }
 
@@ -53,45 +53,45 @@ function title(name) {
   return id ? `${view} · ${id} · Millstream` : "Millstream";
 }
 
-/** Draw at the next opportunity; several wishes are one. */
-function again() {
-  if (waiting) return;
-  waiting = true;
-  // A page that is not looked at gets no animation frames, and needs none.
+/** Schedule a redraw; several requests are combined. */
+function redraw() {
+  if (isScheduled) return;
+  isScheduled = true;
+  // A hidden page gets no animation frames, and needs none.
   requestAnimationFrame(show);
 }
 
-/** Another view was asked for: readers and keyboards begin at its top. */
-function moved(name) {
+/** Move the focus to the top of a new view, for keyboards and screen readers. */
+function focusView(name) {
   const main = document.getElementById("main");
   main?.focus({ preventScroll: true });
   scrollTo(0, 0);
-  // On a narrow page the ways lie in a row, of which only some are seen.
+  // On a narrow page the navigation is a row that may be scrolled.
   document.querySelector(".ways a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
-  say(`${name} view`);
+  setLiveRegion(`${name} view`);
 }
 
 function loading() {
-  const words = status === "lost" ? "The application does not answer. Trying again…" : "Asking the application…";
+  const words = status === "lost" ? "The application is not responding. Retrying…" : "Loading…";
   return h("div", { class: "empty" }, h("p", null, words));
 }
 
 function changeTheme() {
   switchTheme();
-  again();
+  redraw();
 }
 
-function say(words) {
-  told.textContent = words;
+function setLiveRegion(words) {
+  liveRegion.textContent = words;
 }
 
 function announce(before, now) {
   if (!before) return;
   const newest = now.failures.at(-1);
   if (newest && newest.number !== before.failures.at(-1)?.number) {
-    say(`Error: ${newest.error} ${newest.place}`);
+    setLiveRegion(`Error: ${newest.error} ${newest.place}`);
   } else if (before.application.state !== now.application.state) {
-    say(`The application is ${now.application.state.toLowerCase().replaceAll("_", " ")}`);
+    setLiveRegion(`The application is ${now.application.state.toLowerCase().replaceAll("_", " ")}`);
   }
 }
 
@@ -102,26 +102,26 @@ function start(token = null) {
     (next) => {
       announce(state, next);
       state = next;
-      again();
+      redraw();
     },
     (next) => {
       if (next !== status && (next === "lost" || status === "lost")) {
-        say(next === "lost" ? "The connection is lost, trying again" : "Connected again");
+        setLiveRegion(next === "lost" ? "Connection lost, reconnecting" : "Reconnected");
       }
       status = next;
-      again();
+      redraw();
     },
   );
-  again();
+  redraw();
 }
 
 addEventListener("hashchange", () => {
   if (takeToken() && status === "refused") start();
-  again();
+  redraw();
 });
 onSystemTheme(() => {
   showTheme();
-  again();
+  redraw();
 });
 takeToken();
 showTheme();

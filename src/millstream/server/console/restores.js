@@ -1,11 +1,11 @@
-// What is known of restorations, for all views that show them.
+// Helpers for restorations, shared by several views.
 
-/** Those that tasks wait for; a standby is never done. */
-export function underWay(restores) {
+/** Running restorations that tasks wait for; standbys never complete. */
+export function inProgress(restores) {
   return restores.filter((each) => each.state === "running" && each.kind !== "standby");
 }
 
-/** How much of what there was to read at the beginning is read. */
+/** The share that has been read of what was to be read at the start. */
 export function share({ start, at, end }) {
   return end > start ? (at - start) / (end - start) : 1;
 }

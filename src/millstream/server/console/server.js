@@ -1,12 +1,12 @@
-// The server's answers: with the token, as JSON, errors as `ServerError`s.
+// Requests to the server, with the token; responses as JSON, errors as `ServerError`s.
 
-const KEPT = "millstream-token";
+const TOKEN_KEY = "millstream-token";
 const RETRY_FIRST_MS = 1000;
-const RETRY_MOST_MS = 10_000;
-// The server tells something every second, or a sign of life every 15.
+const RETRY_MAX_MS = 10_000;
+// The server sends changes every second, or a keepalive every 15 seconds.
 const SILENCE_MS = 25_000;
 
-/** What the server refuses, with its code and in its words. */
+/** An error response, with the code and message of the server. */
 export class ServerError extends Error {
   constructor(status, code, message) {
     super(message);
@@ -16,8 +16,8 @@ export class ServerError extends Error {
 }
 
 /**
- * The token comes once, in the part of the address that no server and no log gets to see; whether
- * it has.
+ * Take the token from the fragment of the URL, which browsers do not send to servers. Returns
+ * whether there was one.
  */
 export function takeToken() {
   const given = /^#token=([^&]+)/.exec(location.hash);
@@ -27,7 +27,7 @@ export function takeToken() {
   return true;
 }
 
-/** What is percent-encoded; a text that is not stays as it is. */
+/** Decode percent-encoded text; invalid encodings are returned unchanged. */
 export function decoded(text) {
   try {
     return decodeURIComponent(text);
@@ -37,25 +37,25 @@ export function decoded(text) {
 }
 
 export function keepToken(token) {
-  sessionStorage.setItem(KEPT, token.trim());
+  sessionStorage.setItem(TOKEN_KEY, token.trim());
 }
 
-/** Ask for a path; its document. */
-export async function ask(path, { method = "GET", body = undefined } = {}) {
+/** Request a path and return its document. */
+export async function fetchJson(path, { method = "GET", body = undefined } = {}) {
   const headers = authorized();
   if (body !== undefined) headers["content-type"] = "application/json";
   let response;
   try {
     response = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
   } catch {
-    throw new ServerError(0, "UNREACHABLE", "The application does not answer.");
+    throw new ServerError(0, "UNREACHABLE", "The application is not responding.");
   }
-  if (!response.ok) throw await refusal(response);
-  return exact(await response.text());
+  if (!response.ok) throw await errorOf(response);
+  return parseExact(await response.text());
 }
 
-/** A document whose whole numbers beyond 2^53, which are none of this language's, are texts. */
-function exact(text) {
+/** Parse JSON with integers beyond 2^53 as strings, since JavaScript would round them. */
+function parseExact(text) {
   let quoted = false;
   const words = text.replace(/\\.|"|-?\d[\d.eE+-]*/g, (token) => {
     if (token === '"') quoted = !quoted;
@@ -65,7 +65,7 @@ function exact(text) {
   return JSON.parse(words);
 }
 
-/** A path of the API with parameters; those that are empty are left out. */
+/** Build a path of the API with parameters; empty ones are omitted. */
 export function path(parts, parameters = {}) {
   const query = Object.entries(parameters)
     .filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false)
@@ -76,13 +76,13 @@ export function path(parts, parameters = {}) {
 }
 
 /**
- * Follow the application until the page is left or refused: `onState` gets each document,
- * `onStatus` "live", "lost" or "refused".
+ * Follow the application until the page is left or the token is rejected: `onState` is called with
+ * each document, `onStatus` with "live", "lost" or "refused".
  */
 export function follow(onState, onStatus) {
   const stop = new AbortController();
-  // A browser keeps a page that was left for the way back, and its connection with it, of which it
-  // has six: the seventh page would wait until the first one is thrown away.
+  // Browsers keep pages in the back/forward cache together with their connections, of which there
+  // are six per server: a seventh page would wait until the first one is evicted.
   addEventListener("pagehide", () => stop.abort(), { once: true });
   addEventListener("pageshow", (event) => event.persisted && location.reload(), { once: true });
   (async () => {
@@ -104,7 +104,7 @@ export function follow(onState, onStatus) {
       if (stop.signal.aborted) return;
       onStatus("lost");
       await new Promise((done) => setTimeout(done, pause));
-      pause = Math.min(pause * 2, RETRY_MOST_MS);
+      pause = Math.min(pause * 2, RETRY_MAX_MS);
     }
   })();
 }
@@ -115,7 +115,7 @@ async function listen(signal, onState) {
   let alarm = setTimeout(() => silent.abort(), SILENCE_MS);
   try {
     const response = await fetch("/console/events", { headers: authorized(), signal: either });
-    if (!response.ok) throw await refusal(response);
+    if (!response.ok) throw await errorOf(response);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
     let state = null;
@@ -128,7 +128,7 @@ async function listen(signal, onState) {
       const events = text.split("\n\n");
       text = events.pop();
       const before = state;
-      for (const each of events) state = changed(state, each);
+      for (const each of events) state = applyEvent(state, each);
       if (state !== before) onState(state);
     }
   } finally {
@@ -136,14 +136,14 @@ async function listen(signal, onState) {
   }
 }
 
-/** The document after an event, which holds all of it or the parts that differ. */
-function changed(state, event) {
+/** Apply an event, which contains the whole document or its changed parts. */
+function applyEvent(state, event) {
   const [, name, data] = /^event: (\w+)\ndata: ([^]*)/.exec(event) ?? [];
   if (!name) return state;
-  const told = JSON.parse(data);
-  if (name === "state") return told;
+  const payload = JSON.parse(data);
+  if (name === "state") return payload;
   const next = { ...state };
-  for (const [part, value] of Object.entries(told)) {
+  for (const [part, value] of Object.entries(payload)) {
     const whole = value === null || typeof value !== "object" || Array.isArray(value);
     next[part] = whole ? value : { ...state[part], ...value };
   }
@@ -151,20 +151,20 @@ function changed(state, event) {
 }
 
 function authorized() {
-  const token = sessionStorage.getItem(KEPT);
+  const token = sessionStorage.getItem(TOKEN_KEY);
   return token ? { authorization: `Bearer ${token}` } : {};
 }
 
-async function refusal(response) {
+async function errorOf(response) {
   let error = {};
   try {
     error = (await response.json()).error ?? {};
   } catch {
-    // Not ours: a proxy's, most likely.
+    // Not a response of this server, but probably of a proxy.
   }
   return new ServerError(
     response.status,
     error.code ?? `HTTP_${response.status}`,
-    error.message ?? `The server answered with ${response.status}.`,
+    error.message ?? `The server responded with status ${response.status}.`,
   );
 }

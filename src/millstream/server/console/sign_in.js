@@ -1,4 +1,4 @@
-// Where the token is asked for if the page was opened without one.
+// The form for the token, if the page was opened without one.
 
 import { h } from "./dom.js";
 import { icon } from "./icons.js";

@@ -1,10 +1,10 @@
-// Light or dark: as the system has it, until somebody chooses.
+// The light or dark theme: follows the system until the user chooses one.
 
-const KEPT = "millstream-theme";
+const THEME_KEY = "millstream-theme";
 const system = matchMedia("(prefers-color-scheme: dark)");
 
 export function theme() {
-  const chosen = localStorage.getItem(KEPT);
+  const chosen = localStorage.getItem(THEME_KEY);
   return chosen ?? (system.matches ? "dark" : "light");
 }
 
@@ -14,13 +14,13 @@ export function showTheme() {
 
 export function switchTheme() {
   const next = theme() === "dark" ? "light" : "dark";
-  // Who comes back to what the system has follows the system again.
-  if (next === (system.matches ? "dark" : "light")) localStorage.removeItem(KEPT);
-  else localStorage.setItem(KEPT, next);
+  // Choosing the theme of the system means following the system again.
+  if (next === (system.matches ? "dark" : "light")) localStorage.removeItem(THEME_KEY);
+  else localStorage.setItem(THEME_KEY, next);
   showTheme();
 }
 
-/** Tell when the system has other colours. */
-export function onSystemTheme(told) {
-  system.addEventListener("change", told);
+/** Call a function when the theme of the system changes. */
+export function onSystemTheme(callback) {
+  system.addEventListener("change", callback);
 }

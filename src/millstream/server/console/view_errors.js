@@ -1,23 +1,23 @@
-// Each error with its story: what failed, where, what was decided, and what became of it.
+// Each error with its details: record, stack, handler decision, and recovery steps.
 
 import { h } from "./dom.js";
 import { ago, clock, moment, stateText } from "./format.js";
-import { card, empty, facts, lead } from "./pieces.js";
+import { card, empty, facts, lead } from "./components.js";
 
 const ANSWERS = {
-  REPLACE_THREAD: "another thread comes in its place",
-  SHUTDOWN_CLIENT: "this instance closes",
-  SHUTDOWN_APPLICATION: "all instances close",
+  REPLACE_THREAD: "replace the thread",
+  SHUTDOWN_CLIENT: "shut down this instance",
+  SHUTDOWN_APPLICATION: "shut down all instances",
 };
 
 export function errors(state, [wanted]) {
   const all = [...state.failures].reverse();
   if (!all.length) {
-    return [lead("Errors", null), card("Errors", null, empty("check", "No errors", "An error that stops a thread is kept here with the record it happened on, its stack, and what became of the thread."))];
+    return [lead("Errors", null), card("Errors", null, empty("check", "No errors", "Errors that stop a thread are shown here, with the record, the stack and the recovery steps."))];
   }
   const open = all.filter((each) => !each.over).length;
   return [
-    lead("Errors", `${all.length} since the start, ${open ? `${open} open` : "all of them over"}`),
+    lead("Errors", `${all.length} since the start, ${open ? `${open} open` : "all resolved"}`),
     h("ol", { class: "errors" }, all.map((each, index) => item(each, state.now_ms, wanted ? each.number === Number(wanted) : index === 0))),
   ];
 }
@@ -32,12 +32,12 @@ function item(failure, nowMs, opened) {
       h(
         "summary",
         null,
-        h("span", { class: ["pill", failure.over ? "ok" : "bad"] }, failure.over ? "Over" : "Open"),
+        h("span", { class: ["pill", failure.over ? "ok" : "bad"] }, failure.over ? "Resolved" : "Open"),
         h("h2", null, failure.error),
         h("span", { class: "quiet cut" }, where(failure)),
         h("time", { class: "quiet nowrap", title: moment(failure.at_ms) }, ago(failure.at_ms, nowMs)),
       ),
-      h("div", { class: "inside" }, h("p", { class: "message" }, failure.message), facts(about(failure)), h("div", { class: "told" }, story(failure), stack(failure))),
+      h("div", { class: "inside" }, h("p", { class: "message" }, failure.message), facts(about(failure)), h("div", { class: "told" }, recovery(failure), stack(failure))),
     ),
   );
 }
@@ -61,24 +61,24 @@ function record({ topic, partition, offset }) {
   return offset === null ? `${topic}-${partition}` : `${topic}-${partition} at offset ${offset}`;
 }
 
-function story(failure) {
+function recovery(failure) {
   const decided = ANSWERS[failure.answer] ?? failure.answer;
   return h(
     "div",
     null,
-    h("h3", null, "What became of it"),
+    h("h3", null, "Recovery"),
     h(
       "ol",
       { class: "steps" },
       step("bad", failure.at_ms, failure.thread ? "The thread failed" : "A listener failed"),
-      step("warn", failure.at_ms, `Decided: ${decided}`),
-      failure.steps.map((each, index) => step(failure.over && index === failure.steps.length - 1 ? "ok" : "", each.at_ms, inWords(each.text))),
+      step("warn", failure.at_ms, `Decision: ${decided}`),
+      failure.steps.map((each, index) => step(failure.over && index === failure.steps.length - 1 ? "ok" : "", each.at_ms, stepText(each.text))),
     ),
   );
 }
 
-/** A state at the beginning is written as elsewhere on the page. */
-function inWords(text) {
+/** Format a leading state name as elsewhere on the page. */
+function stepText(text) {
   const known = /^([A-Z]+(?:_[A-Z]+)*): (.*)$/s.exec(text);
   if (!known) return text[0].toUpperCase() + text.slice(1);
   return `${stateText(known[1])}: ${known[2]}`;

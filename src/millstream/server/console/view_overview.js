@@ -1,11 +1,11 @@
-// The first look: is it well, how fast is it, and what was the last thing that happened?
+// The overview: health, throughput and the latest events.
 
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import { ago, count, duration, plural, rate, short, stateText } from "./format.js";
-import { bar, card, figure, lead, tone } from "./pieces.js";
-import { happenings } from "./happenings.js";
-import { share, underWay } from "./restores.js";
+import { bar, card, figure, lead, tone } from "./components.js";
+import { timelineEvents } from "./events.js";
+import { share, inProgress } from "./restores.js";
 
 export function overview(state) {
   const { application, totals } = state;
@@ -15,12 +15,12 @@ export function overview(state) {
     h(
       "dl",
       { class: "figures" },
-      figure("Throughput", rate(totals.records_per_s), `${count(totals.processed_total)} records in all`),
+      figure("Throughput", rate(totals.records_per_s), `${count(totals.processed_total)} records in total`),
       totals.lag !== null && figure("Lag", short(totals.lag), "records waiting in topics"),
       figure("Threads", threads(state), hosts(state)),
       application.has_tasks && figure("Tasks", taskCount(state), standbys(state)),
       figure("Stores", count(state.stores.length), storeNote(state)),
-      totals.dropped_total > 0 && figure("Dropped", count(totals.dropped_total), "records left out on purpose"),
+      totals.dropped_total > 0 && figure("Dropped", count(totals.dropped_total), "records dropped on purpose"),
     ),
     card("Records per second", { note: rate(totals.records_per_s), key: "chart" }, chart(totals.history, "Records per second")),
     h("div", { class: "pair" }, restoring(state), latest(state)),
@@ -37,13 +37,13 @@ function callouts(state) {
   const found = [];
   const { application, failures, threads: all } = state;
   const open = failures.filter((each) => !each.over);
-  if (application.error) found.push(callout("bad", "It has stopped by an error.", application.error, "#/errors", "The story"));
-  else if (open.length) found.push(callout("bad", open.at(-1).error, open.at(-1).place, `#/errors/${open.at(-1).number}`, "The story"));
+  if (application.error) found.push(callout("bad", "Stopped by an error.", application.error, "#/errors", "Details"));
+  else if (open.length) found.push(callout("bad", open.at(-1).error, open.at(-1).place, `#/errors/${open.at(-1).number}`, "Details"));
   for (const thread of all.filter((each) => each.stall)) {
-    found.push(callout("warn", `Thread ${thread.label} hangs`, `for ${duration(thread.stall.silent_ms)} in ${thread.stall.place}`, "#/tasks", "Its stack"));
+    found.push(callout("warn", `Thread ${thread.label} is not responding`, `for ${duration(thread.stall.silent_ms)} in ${thread.stall.place}`, "#/tasks", "Stack"));
   }
   for (const thread of all.filter((each) => each.uncommitted_ms !== null)) {
-    found.push(callout("warn", `Thread ${thread.label} does not commit`, `It has processed records for ${duration(thread.uncommitted_ms)} without a commit`, "#/tasks", "Its tasks"));
+    found.push(callout("warn", `Thread ${thread.label} does not commit`, `It has not committed processed records for ${duration(thread.uncommitted_ms)}`, "#/tasks", "Tasks"));
   }
   return found;
 }
@@ -61,7 +61,7 @@ function hosts({ application, threads: all }) {
   const known = new Set(all.map((each) => each.host).filter(Boolean));
   const where = known.size ? `running on ${plural(known.size, "host")}` : "not placed yet";
   const { elastic } = application;
-  return elastic ? `${where}, ${elastic.least} to ${elastic.most} with the load` : where;
+  return elastic ? `${where}, ${elastic.least} to ${elastic.most} depending on load` : where;
 }
 
 function taskCount({ threads: all }) {
@@ -75,11 +75,11 @@ function standbys({ threads: all }) {
 
 function storeNote({ stores }) {
   const disk = stores.filter((each) => each.persistent).length;
-  return disk ? `${disk} on disk` : stores.length ? "in memory" : "keeps no state";
+  return disk ? `${disk} on disk` : stores.length ? "in memory" : "stateless";
 }
 
 function restoring({ restores }) {
-  const going = underWay(restores);
+  const going = inProgress(restores);
   const inside = going.length
     ? going.slice(0, 5).map((each) =>
         h(
@@ -89,15 +89,15 @@ function restoring({ restores }) {
           bar(share(each), `Restoring ${each.store}, partition ${each.partition}`),
         ),
       )
-    : h("p", { class: "quiet" }, restores.length ? "All stores are there." : "Nothing had to be restored.");
+    : h("p", { class: "quiet" }, restores.length ? "All stores are restored." : "Nothing had to be restored.");
   return card("Restoring", { note: h("a", { href: "#/restore" }, "All"), key: "restoring" }, inside);
 }
 
 function latest(state) {
-  // A rebalance tells by itself that the application stopped for it and went on.
+  // A rebalance implies these state changes.
   const turns = new Set(["RUNNING", "REBALANCING"]);
   const isTurn = ({ kind, about }) => kind === "state" && turns.has(about.old) && turns.has(about.new);
-  const last = happenings(state).filter((each) => !isTurn(each)).slice(0, 6);
+  const last = timelineEvents(state).filter((each) => !isTurn(each)).slice(0, 6);
   return card(
     "Latest",
     { note: h("a", { href: "#/timeline" }, "Timeline"), key: "latest" },

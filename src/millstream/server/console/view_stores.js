@@ -1,13 +1,13 @@
-// The stores, and what is in them.
+// The stores and their entries.
 
 import { browser } from "./browse.js";
 import { h } from "./dom.js";
 import { bytes, count, duration, percent, plural, short } from "./format.js";
-import { card, empty, facts, lead } from "./pieces.js";
+import { card, empty, facts, lead } from "./components.js";
 
-export function stores(state, [name], again) {
+export function stores(state, [name], redraw) {
   if (!state.stores.length) {
-    return [lead("Stores", null), card("Stores", null, empty("stores", "This application keeps no state", "Stores of tables, aggregations, joins and processors are listed here, and can be looked into."))];
+    return [lead("Stores", null), card("Stores", null, empty("stores", "This application has no state", "Stores of tables, aggregations, joins and processors are listed here and can be queried."))];
   }
   const chosen = state.stores.find((each) => each.name === name) ?? null;
   return [
@@ -17,8 +17,8 @@ export function stores(state, [name], again) {
       { class: ["shelf", chosen && "opened"] },
       h("nav", { class: "card", "aria-label": "Stores" }, h("ul", { class: "list" }, state.stores.map((each) => item(each, each === chosen)))),
       chosen
-        ? h("div", { class: "stack", key: chosen.name }, about(chosen), browser(chosen, again))
-        : h("div", { class: "card", key: "none" }, empty("search", "Choose a store", "Its entries can be looked up by key, read in ranges, and by window.")),
+        ? h("div", { class: "stack", key: chosen.name }, about(chosen), browser(chosen, redraw))
+        : h("div", { class: "card", key: "none" }, empty("search", "Choose a store", "Entries can be queried by key, by range, and by window.")),
     ),
   ];
 }
@@ -47,11 +47,11 @@ function about(store) {
   const known = [
     ["Kind", `${store.timestamped ? "timestamped " : ""}${store.form}${store.is_global ? ", global" : ""}`],
     ["Keys and values", serdes],
-    ["Kept", store.persistent ? "on disk (RocksDB)" : "in memory"],
+    ["Storage", store.persistent ? "on disk (RocksDB)" : "in memory"],
     ["Entries", store.entries === null ? null : `about ${count(store.entries)}`],
     ["On disk", store.disk_bytes === null ? null : bytes(store.disk_bytes)],
     ["Memtables", store.memory_bytes === null ? null : bytes(store.memory_bytes)],
-    ["Cache", store.cached ? (store.cache_hits === null ? "on" : `${percent(store.cache_hits)} of lookups found`) : "off"],
+    ["Cache", store.cached ? (store.cache_hits === null ? "on" : `${percent(store.cache_hits)} hit rate`) : "off"],
     ["Window", store.window_ms ? duration(store.window_ms) : null],
     ["Retention", store.retention_ms ? duration(store.retention_ms) : null],
     ["Changelog", store.changelog ?? "none", "mono"],

@@ -1,18 +1,18 @@
-// Subscriptions: what waits, how fast they are, and their properties, which can be changed here.
+// Subscriptions: pending tasks, throughput, and properties, which can be changed.
 
 import { h } from "./dom.js";
 import { count, duration, rate, short } from "./format.js";
-import { card, empty, figure, lead, table } from "./pieces.js";
-import { ask } from "./server.js";
+import { card, empty, figure, lead, table } from "./components.js";
+import { fetchJson } from "./server.js";
 
-// A change that has been typed and not confirmed yet, and what the server said last.
+// A change that is not confirmed yet, and the result of the last one.
 const change = { property: null, value: null, busy: false, error: null, done: null };
 
-export function subscriptions(state, _, again) {
+export function subscriptions(state, _, redraw) {
   if (!state.subscriptions.length) {
-    return [lead("Subscriptions", null), card("Subscriptions", null, empty("subscriptions", "This is no subscription", "A ProcessorSubscription shows here what is pending, how many tasks of a partition run at a time, and how fast."))];
+    return [lead("Subscriptions", null), card("Subscriptions", null, empty("subscriptions", "No subscription", "A ProcessorSubscription shows its pending tasks, concurrency and throughput here."))];
   }
-  return state.subscriptions.flatMap((each) => one(each, again));
+  return state.subscriptions.flatMap((each) => one(each, redraw));
 }
 
 subscriptions.shown = () => {
@@ -21,26 +21,26 @@ subscriptions.shown = () => {
   if (dialog && !change.property && dialog.open) dialog.close();
 };
 
-function one(subscription, again) {
+function one(subscription, redraw) {
   const { rate_per_partition: limit } = subscription;
   return [
     lead(subscription.name, `reads ${subscription.topic}`),
     h(
       "dl",
       { class: "figures" },
-      figure("Pending", short(subscription.pending), "tasks taken and not finished"),
-      figure("Speed", rate(subscription.records_per_s), `${count(subscription.processed_total)} tasks in all`),
-      figure("Concurrency", count(subscription.concurrency), "tasks of a partition at a time"),
-      figure("Rate limit", limit < 0 ? "none" : limit === 0 ? "stopped" : `${count(limit)}/s`, "of each partition"),
+      figure("Pending", short(subscription.pending), "tasks not completed"),
+      figure("Speed", rate(subscription.records_per_s), `${count(subscription.processed_total)} tasks in total`),
+      figure("Concurrency", count(subscription.concurrency), "concurrent tasks per partition"),
+      figure("Rate limit", limit < 0 ? "none" : limit === 0 ? "stopped" : `${count(limit)}/s`, "per partition"),
       figure("Failed", count(subscription.failed_total), `${count(subscription.dead_total)} to dead letters`),
     ),
-    h("div", { class: "pair wide" }, card("Properties", { note: change.done, key: "properties" }, properties(subscription, again)), card("Partitions", { key: "partitions" }, partitions(subscription))),
-    confirmation(subscription, again),
+    h("div", { class: "pair wide" }, card("Properties", { note: change.done, key: "properties" }, properties(subscription, redraw)), card("Partitions", { key: "partitions" }, partitions(subscription))),
+    confirmation(subscription, redraw),
   ];
 }
 
 function partitions({ partitions: all, name }) {
-  if (!all.length) return h("p", { class: "quiet" }, "No partition has come to this instance yet.");
+  if (!all.length) return h("p", { class: "quiet" }, "No partition is assigned to this instance yet.");
   const rows = all.map((each) =>
     h(
       "tr",
@@ -54,11 +54,11 @@ function partitions({ partitions: all, name }) {
   return table(`Partitions of ${name}`, ["Partition", { name: "Pending", right: true }, { name: "Oldest", right: true }, { name: "Processed", right: true }], rows);
 }
 
-function properties(subscription, again) {
-  return h("ul", { class: "properties" }, subscription.properties.map((each) => property(each, again)));
+function properties(subscription, redraw) {
+  return h("ul", { class: "properties" }, subscription.properties.map((each) => property(each, redraw)));
 }
 
-function property(each, again) {
+function property(each, redraw) {
   const id = `property-${each.name}`;
   const editable = !each.fixed && ["int", "bool"].includes(each.kind) && each.value !== null;
   const submit = (event) => {
@@ -66,7 +66,7 @@ function property(each, again) {
     const value = read(event.currentTarget, each);
     if (value === each.value) return;
     Object.assign(change, { property: each.name, value, error: null, done: null });
-    again();
+    redraw();
   };
   return h(
     "li",
@@ -90,24 +90,24 @@ function read(form, { kind }) {
   return kind === "bool" ? text === "true" : Number(text);
 }
 
-function confirmation(subscription, again) {
+function confirmation(subscription, redraw) {
   const property = subscription.properties.find((each) => each.name === change.property);
   const close = () => {
     Object.assign(change, { property: null, error: null });
-    again();
+    redraw();
   };
   const confirm = async (event) => {
     event.preventDefault();
     Object.assign(change, { busy: true, error: null });
-    again();
+    redraw();
     try {
-      await ask("/subscription/properties", { method: "PUT", body: { [change.property]: change.value } });
-      Object.assign(change, { done: `${change.property} is changed`, property: null });
+      await fetchJson("/subscription/properties", { method: "PUT", body: { [change.property]: change.value } });
+      Object.assign(change, { done: `${change.property} changed`, property: null });
     } catch (error) {
       change.error = error;
     }
     change.busy = false;
-    again();
+    redraw();
   };
   return h(
     "dialog",
@@ -118,9 +118,9 @@ function confirmation(subscription, again) {
         { onsubmit: confirm },
         h("h2", { id: "confirm-title" }, `Change ${property.name}?`),
         h("p", { class: "exchange-value" }, h("code", null, JSON.stringify(property.value)), h("span", { "aria-label": "to" }, " → "), h("code", null, JSON.stringify(change.value))),
-        h("p", { class: "quiet" }, `${property.doc} It is felt ${property.applied}, by all threads of this instance.`),
+        h("p", { class: "quiet" }, `${property.doc} Takes effect ${property.applied}, in all threads of this instance.`),
         change.error && h("div", { class: ["callout", "bad"], role: "alert" }, h("p", null, change.error.message)),
-        h("div", { class: ["row", "ends"] }, h("button", { class: "button", type: "button", onclick: close }, "Keep it"), h("button", { class: "button main", type: "submit", disabled: change.busy }, change.busy ? "Changing…" : "Change it")),
+        h("div", { class: ["row", "ends"] }, h("button", { class: "button", type: "button", onclick: close }, "Cancel"), h("button", { class: "button main", type: "submit", disabled: change.busy }, change.busy ? "Changing…" : "Change")),
       ),
   );
 }

@@ -1,14 +1,14 @@
-// Which thread does what, on which host.
+// Threads and their tasks, by host.
 
 import { h } from "./dom.js";
 import { duration, plural, rate } from "./format.js";
-import { card, empty, lead, state as statePill, tone } from "./pieces.js";
+import { card, empty, lead, state as statePill, tone } from "./components.js";
 
 export function tasks(state) {
   if (!state.threads.length) {
     return [
       lead("Tasks & hosts", null),
-      card("Threads", null, empty("tasks", "No thread runs", "Threads are here as soon as Spark has placed them, with the tasks that the group gives them.")),
+      card("Threads", null, empty("tasks", "No running threads", "Threads appear here once Spark has started them, with the tasks that the group assigns to them.")),
     ];
   }
   const hosts = Map.groupBy(state.threads, (each) => each.host ?? "");
@@ -44,12 +44,12 @@ function threadItem(thread) {
       null,
       h("h3", { title: thread.name }, `Thread ${thread.label}`),
       statePill(thread.state),
-      h("span", { class: "quiet", title: thread.client && `of client ${thread.client}` }, thread.pid === null ? "no process" : `pid ${thread.pid}`),
+      h("span", { class: "quiet", title: thread.client && `client ${thread.client}` }, thread.pid === null ? "no process" : `pid ${thread.pid}`),
       h("span", { class: "speed" }, rate(thread.records_per_s)),
     ),
     thread.stall && stall(thread.stall),
-    thread.uncommitted_ms !== null && h("p", { class: "stall" }, `Has processed records for ${duration(thread.uncommitted_ms)} without a commit`),
-    thread.active.length + thread.standby.length === 0 && h("p", { class: "quiet" }, "It has no tasks: there are no more than other threads have."),
+    thread.uncommitted_ms !== null && h("p", { class: "stall" }, `Processed records have not been committed for ${duration(thread.uncommitted_ms)}`),
+    thread.active.length + thread.standby.length === 0 && h("p", { class: "quiet" }, "No tasks: the other threads have all of them."),
     h(
       "ul",
       { class: "tasks", "aria-label": `Tasks of thread ${thread.label}` },
@@ -74,7 +74,7 @@ function stall({ silent_ms, place, stack }) {
   return h(
     "details",
     { class: "stall" },
-    h("summary", null, `Hangs for ${duration(silent_ms)} in ${place}`),
+    h("summary", null, `Not responding for ${duration(silent_ms)} in ${place}`),
     h("pre", { tabindex: "0" }, stack.join("\n")),
   );
 }

@@ -1,22 +1,22 @@
-// What happened when: the last minutes as a strip, and all that is remembered as a list.
+// The timeline: an overview strip, and a list of all stored events.
 
 import { h } from "./dom.js";
 import { clock, moment } from "./format.js";
-import { happenings, moves } from "./happenings.js";
-import { card, empty, lead, tone } from "./pieces.js";
+import { timelineEvents, moves } from "./events.js";
+import { card, empty, lead, tone } from "./components.js";
 
 const KINDS = { state: "State", rebalance: "Rebalance", failure: "Error", restore: "Restore" };
 const WIDTH = 1000;
 
 export function timeline(state) {
-  const all = happenings(state);
+  const all = timelineEvents(state);
   if (!all.length) {
-    return [lead("Timeline", null), card("Timeline", null, empty("timeline", "Nothing has happened yet", "Changes of state, rebalances, errors and restorations are kept here in their order."))];
+    return [lead("Timeline", null), card("Timeline", null, empty("timeline", "Nothing has happened yet", "State changes, rebalances, errors and restorations are listed here in order."))];
   }
   return [
-    lead("Timeline", "The last 200 changes of state, 100 rebalances, 100 errors and 200 restorations are kept"),
+    lead("Timeline", "The last 200 state changes, 100 rebalances, 100 errors and 200 restorations"),
     card("At a glance", { note: `since ${clock(state.states[0]?.at_ms ?? state.now_ms)}`, key: "strip" }, strip(state)),
-    card("Everything", { note: "latest first", key: "list" }, h("ol", { class: "events" }, all.slice(0, 150).map((each) => event(each)))),
+    card("All events", { note: "latest first", key: "list" }, h("ol", { class: "events" }, all.slice(0, 150).map((each) => event(each)))),
   ];
 }
 
@@ -32,7 +32,7 @@ function strip(state) {
     .filter((each) => each.kind !== "standby")
     .map((each) => h("rect", { class: ["band", "info"], x: x(each.began_ms).toFixed(2), y: 26, width: Math.max(2, x(each.told_ms) - x(each.began_ms)).toFixed(2), height: 8 }, h("title", null, `${each.store} ${each.partition} restored`)));
   const failures = state.failures.map((each) => h("rect", { class: ["band", "bad"], x: (x(each.at_ms) - 2).toFixed(2), y: 42, width: 4, height: 14 }, h("title", null, `${clock(each.at_ms)} ${each.error}`)));
-  const words = `State, restorations and ${state.failures.length} errors from ${clock(from)} to ${clock(state.now_ms)}; the list below has all of it`;
+  const words = `State, restorations and ${state.failures.length} errors from ${clock(from)} to ${clock(state.now_ms)}; the list below contains all events`;
   return h(
     "figure",
     { class: "strip" },
@@ -58,7 +58,7 @@ function event(each) {
   );
 }
 
-/** Who had what before, and who has it now. */
+/** The tasks of each thread before and after a rebalance. */
 function exchange(rebalance) {
   const threads = [...new Set([...Object.keys(rebalance.before), ...Object.keys(rebalance.after)])].sort();
   if (!threads.length) return null;
@@ -67,7 +67,7 @@ function exchange(rebalance) {
   return h(
     "details",
     null,
-    h("summary", null, "Who had which tasks, and who has them now"),
+    h("summary", null, "Tasks by thread before and after"),
     h(
       "ul",
       { class: "exchange" },
@@ -92,6 +92,6 @@ function exchange(rebalance) {
 }
 
 function chip(task, kind) {
-  const said = { gone: "given away", new: "taken over", standby: "standby" }[kind];
-  return h("span", { class: ["chip", "mono", kind] }, task, said && h("span", { class: "unseen" }, ` ${said}`));
+  const note = { gone: "revoked", new: "assigned", standby: "standby" }[kind];
+  return h("span", { class: ["chip", "mono", kind] }, task, note && h("span", { class: "unseen" }, ` ${note}`));
 }

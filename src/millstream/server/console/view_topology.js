@@ -1,49 +1,49 @@
-// The topology, drawn and live: records per second and lag on the edges, sizes on the stores.
+// The live topology: records per second and lag on edges, sizes on stores.
 
 import { h } from "./dom.js";
 import { bytes, count, duration, plural, rate, short } from "./format.js";
 import { caption, layOut } from "./graph_layout.js";
 import { icon } from "./icons.js";
-import { Lens } from "./lens.js";
-import { card, empty, facts, lead, table } from "./pieces.js";
+import { Viewport } from "./viewport.js";
+import { card, empty, facts, lead, table } from "./components.js";
 
-const lens = new Lens();
+const viewport = new Viewport();
 let chosen = null;
 let laid = { topology: "", drawing: null };
 
-export function topology(state, [wanted], again) {
+export function topology(state, [wanted], redraw) {
   const { parts, topics } = state.topology;
   if (wanted) chosen = wanted;
-  if (!parts.length) return [lead("Topology", null), card("Topology", null, empty("topology", "Nothing to draw", "This application has no nodes."))];
+  if (!parts.length) return [lead("Topology", null), card("Topology", null, empty("topology", "Nothing to draw", "This topology has no nodes."))];
   const drawing = drawn(labelled(state));
   const live = liveness(state);
   const words = [plural(parts.length, "sub-topology", "sub-topologies"), plural(topics.length, "topic"), plural(state.stores.length, "store")].join(" · ");
   const choose = (id) => {
     chosen = id;
-    again();
+    redraw();
   };
   return [
     lead("Topology", words),
     h(
       "div",
       { class: "studio" },
-      h("section", { class: ["card", "canvas"], "aria-label": "Drawing of the topology" }, picture(drawing, live, choose), tools(again)),
-      h("aside", { class: ["card", "about"], "aria-label": "About what is chosen" }, about(state, live)),
+      h("section", { class: ["card", "canvas"], "aria-label": "Drawing of the topology" }, picture(drawing, live, choose), tools(redraw)),
+      h("aside", { class: ["card", "about"], "aria-label": "Details of the selection" }, about(state, live)),
     ),
-    h("details", { class: ["card", "folded"] }, h("summary", null, "The same as a table"), h("div", { class: "inside" }, asTable(state.topology, live))),
+    h("details", { class: ["card", "folded"] }, h("summary", null, "Show as a table"), h("div", { class: "inside" }, asTable(state.topology, live))),
   ];
 }
 
-topology.shown = (again) => lens.watch(document.querySelector(".canvas svg.graph"), again);
+topology.shown = (redraw) => viewport.watch(document.querySelector(".canvas svg.graph"), redraw);
 
-/** Internal topics are shown without the application's id, with which all of them begin. */
+/** Show internal topics without their common prefix, the application ID. */
 function labelled({ topology: data, application }) {
   const prefix = `${application.id}-`;
   const label = ({ name, kind }) => (kind === "internal" && name.startsWith(prefix) ? name.slice(prefix.length) : name);
   return { ...data, topics: data.topics.map((topic) => ({ ...topic, label: label(topic) })) };
 }
 
-/** Laid out once: numbers change, the topology does not. */
+/** Lay out the topology once: only numbers change. */
 function drawn(data) {
   const canvas = document.querySelector(".canvas");
   const [width, height] = canvas ? [canvas.clientWidth, canvas.clientHeight] : [Math.max(320, innerWidth - 560), 560];
@@ -51,7 +51,7 @@ function drawn(data) {
   if (laid.topology !== shape) {
     const drawing = layOut(data, width - 40, height - 40);
     laid = { topology: shape, drawing };
-    lens.show(drawing.width, drawing.height);
+    viewport.show(drawing.width, drawing.height);
   }
   return laid.drawing;
 }
@@ -72,18 +72,18 @@ function picture(drawing, live, choose) {
   const others = boxes.filter((box) => box.shape !== "part");
   const current = others.some((box) => box.id === chosen) ? chosen : others[0]?.id;
   const onkeydown = (event) => {
-    const next = neighbour(event.key, event.currentTarget.dataset.box, drawing);
+    const next = neighbor(event.key, event.currentTarget.dataset.box, drawing);
     if (!next) return;
     event.preventDefault();
     choose(next);
     const element = document.querySelector(`[data-box="${CSS.escape(next)}"]`);
     element?.focus({ preventScroll: true });
-    lens.reveal(others.find((box) => box.id === next));
+    viewport.reveal(others.find((box) => box.id === next));
   };
-  const help = "Arrow keys go along the records' way and between neighbours; plus and minus change the size.";
+  const help = "Arrow keys follow the flow of records and move between neighbors; plus and minus zoom.";
   return h(
     "svg",
-    { class: "graph", viewBox: lens.viewBox, role: "group", "aria-label": `Topology of ${plural(others.length, "part")}. ${help}` },
+    { class: "graph", viewBox: viewport.viewBox, role: "group", "aria-label": `Topology of ${plural(others.length, "part")}. ${help}` },
     arrowHeads(),
     parts.map((box) => partBox(box)),
     h("g", { class: "wires" }, edges.map((edge) => wire(edge, live))),
@@ -106,7 +106,7 @@ function partBox(box) {
 
 function partTitle(box, live) {
   const part = live.parts.get(box.number);
-  // What a DataFrame function does stands in its box.
+  // Details of a DataFrame function are in its box.
   if (part.dataframe) return h("text", { class: "title", key: box.id, x: box.x + 14, y: box.y + 22 }, box.name);
   const known = box.isGlobal ? ["on every instance"] : [plural(part.tasks, "task"), rate(part.records_per_s)];
   const room = box.w - 8 * box.name.length - 40;
@@ -118,7 +118,7 @@ function wire(edge, live) {
   const now = live.edges.get(`${edge.source} ${edge.target}`);
   const speed = now?.records_per_s ?? 0;
   const flows = speed > 0;
-  // How much flows is seen in steps, so that a drawing does not tremble.
+  // The width changes in steps, so that the drawing is stable.
   const width = flows ? Math.min(3.2, 1.4 + 0.4 * Math.floor(Math.log10(1 + speed))) : 1.4;
   const key = `${edge.source} ${edge.target}`;
   return [
@@ -192,8 +192,8 @@ function spoken(box, note) {
   return [`${kind} ${name}`, note].filter(Boolean).join(", ");
 }
 
-/** Where an arrow key leads to: the nearest box in that direction, those on a wire first. */
-function neighbour(key, from, drawing) {
+/** Find the target of an arrow key: the nearest box in that direction, preferably a connected one. */
+function neighbor(key, from, drawing) {
   const ways = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
   const [dx, dy] = ways[key] ?? [];
   const here = drawing.boxes.find((box) => box.id === from);
@@ -214,19 +214,19 @@ function neighbour(key, from, drawing) {
   return best;
 }
 
-function tools(again) {
+function tools(redraw) {
   const tool = (name, picture, act) =>
-    h("button", { class: "button icon", type: "button", "aria-label": name, title: name, onclick: () => { act(); again(); } }, icon(picture));
+    h("button", { class: "button icon", type: "button", "aria-label": name, title: name, onclick: () => { act(); redraw(); } }, icon(picture));
   return h(
     "div",
-    { class: "tools", role: "toolbar", "aria-label": "Size of the drawing" },
-    tool("Larger", "plus", () => lens.zoom(1.25)),
-    tool("Smaller", "minus", () => lens.zoom(0.8)),
-    tool("Show all", "fit", () => lens.fit()),
+    { class: "tools", role: "toolbar", "aria-label": "Zoom" },
+    tool("Zoom in", "plus", () => viewport.zoom(1.25)),
+    tool("Zoom out", "minus", () => viewport.zoom(0.8)),
+    tool("Show all", "fit", () => viewport.fit()),
   );
 }
 
-// --- what is chosen -------------------------------------------------------------------------------
+// --- details of the selection ----------------------------------------------------------------------
 
 function about(state, live) {
   const box = laid.drawing.boxes.find((each) => each.id === chosen && each.shape !== "part");
@@ -241,9 +241,9 @@ function legend() {
   return h(
     "div",
     { class: "inside" },
-    h("h2", null, "How to read it"),
+    h("h2", null, "Legend"),
     h("ul", { class: "legend" }, mark("topic", "a topic"), mark("internal", "an internal topic"), mark("node", "a processor"), mark("store", "a store"), mark("port", "a source or a sink")),
-    h("p", { class: "quiet" }, "Choose one to see more of it. The drawing moves with the mouse, and with Tab and the arrow keys; Ctrl and the wheel change its size."),
+    h("p", { class: "quiet" }, "Select an element for details. Move with the mouse, or with Tab and the arrow keys; zoom with Ctrl and the wheel."),
   );
 }
 
@@ -266,7 +266,7 @@ function aboutNode(box, state) {
   const known = incoming.map((edge) => edge.records_per_s).filter((each) => each !== null);
   return description(box.title, `${kind} of sub-topology ${box.part}`, [
     ["Name", box.title === box.name ? null : h("span", { class: "mono" }, box.name)],
-    ["Takes", known.length ? rate(known.reduce((sum, each) => sum + each, 0)) : null],
+    ["Input", known.length ? rate(known.reduce((sum, each) => sum + each, 0)) : null],
     ["Stores", box.stores.length ? box.stores.map((name) => h("a", { class: "block", href: `#/stores/${encodeURIComponent(name)}` }, name)) : null],
     ["Declared at", box.declared_at && h("span", { class: "mono" }, box.declared_at)],
   ]);
@@ -275,18 +275,18 @@ function aboutNode(box, state) {
 function aboutDataFrame(box, query) {
   return description(query.name, `DataFrame function, sub-topology ${box.part}`, [
     ["State", query.state ?? "not started"],
-    ["Takes", rate(query.rows_per_s)],
+    ["Input", rate(query.rows_per_s)],
     ["Last batch", query.batch_ms === null ? null : `${duration(query.batch_ms)}, ${rate(query.batch_rows_per_s)}`],
     ["Waiting", query.lag === null ? null : plural(query.lag, "record")],
-    ["Rows in all", count(query.rows_total)],
-    ["Started again", query.restarts ? plural(query.restarts, "time") : null],
+    ["Total rows", count(query.rows_total)],
+    ["Restarted", query.restarts ? plural(query.restarts, "time") : null],
     ["Declared at", box.declared_at && h("span", { class: "mono" }, box.declared_at)],
   ]);
 }
 
 function aboutTopic(topic, { edges }) {
   const sum = (list) => (list.some((each) => each.records_per_s !== null) ? rate(list.reduce((all, each) => all + (each.records_per_s ?? 0), 0)) : null);
-  const kind = { input: "Topic that is read", output: "Topic that is written", internal: "Internal topic", both: "Topic that is written and read" }[topic.kind];
+  const kind = { input: "Input topic", output: "Output topic", internal: "Internal topic", both: "Input and output topic" }[topic.kind];
   return description(topic.name, kind, [
     ["Read", sum(edges.filter((edge) => edge.source === topic.id))],
     ["Written", sum(edges.filter((edge) => edge.target === topic.id))],

@@ -1,1 +1,1 @@
-"""What can be asked for: one module for each kind of thing."""
+"""The endpoints, grouped by resource."""

@@ -1,6 +1,6 @@
-"""The console's page: the files of the folder `console`, kept in memory.
+"""The files of the console, kept in memory.
 
-What is not in the folder when the server starts cannot be asked for, whatever the path says.
+Only files that are in the folder `console` when the server starts are served, whatever the path.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Final
 
 from starlette.responses import Response
 
-from millstream.server.http_error import HttpError
-from millstream.server.routing import Asked, Endpoint
+from millstream.server.request_routing import Endpoint, HttpRequest
+from millstream.server.responses import HttpError
 
-#: Nothing comes from elsewhere, nothing goes elsewhere, and nobody frames the page.
+#: No external resources, no external requests, no frames.
 _POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -49,7 +49,7 @@ class _File:
 
 
 class ConsoleFiles:
-    """The files of the console, as they were when this was made."""
+    """Serves the files of the console as they were on creation."""
 
     def __init__(self) -> None:
         self._files = {
@@ -59,24 +59,23 @@ class ConsoleFiles:
         }
 
     def endpoints(self) -> list[Endpoint]:
-        """The page at the root, and what belongs to it. Both are for anybody: nothing of the
-        application is in them."""
+        """Return the endpoints, which need no token: they contain no application data."""
         return [
             Endpoint("GET", "/", self._page, is_open=True),
             Endpoint("GET", "/assets/{name}", self._asset, is_open=True),
         ]
 
-    async def _page(self, asked: Asked) -> Response:
-        return self._answer(asked, _PAGE)
+    async def _page(self, request: HttpRequest) -> Response:
+        return self._file_response(request, _PAGE)
 
-    async def _asset(self, asked: Asked) -> Response:
-        return self._answer(asked, asked.values["name"])
+    async def _asset(self, request: HttpRequest) -> Response:
+        return self._file_response(request, request.values["name"])
 
-    def _answer(self, asked: Asked, name: str) -> Response:
+    def _file_response(self, request: HttpRequest, name: str) -> Response:
         file = self._files.get(name)
         if file is None:
             raise HttpError(404, "NOT_FOUND", "The console has no such file.")
-        if asked.headers.get("if-none-match") == file.headers["etag"]:
+        if request.headers.get("if-none-match") == file.headers["etag"]:
             return Response(status_code=304, headers=dict(file.headers))
         return Response(file.content, headers=dict(file.headers))
 
@@ -86,7 +85,7 @@ def _read(name: str, content: bytes) -> _File:
         "content-type": _TYPES[name.rpartition(".")[2]],
         "content-security-policy": _POLICY,
         "etag": f'"{hashlib.sha256(content).hexdigest()[:32]}"',
-        # Asked for again each time, and answered with 304 if it is the same.
+        # Revalidated on each use, with a 304 response if unchanged.
         "cache-control": "no-cache",
     }
     return _File(content, headers)

@@ -1,105 +1,99 @@
-"""What an instance knows of itself and of the others: threads, topology, who has what, lags."""
+"""Metadata of the application: threads, topology, instances, key locations and lags.
+
+Also the properties of a subscription, which can change while it runs.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from millstream.assignment.wire.assignment_info import HostInfo
-from millstream.query.metadata import StreamsMetadata
-from millstream.server.http_error import HttpError
-from millstream.server.routes.keys import KEY, KEY_AS, STORE, given_key
-from millstream.server.routing import Asked, Endpoint
-from millstream.server.served import Served, known_place
-from millstream.server.workers import Workers, answered_on
+import orjson
+
+from millstream.assignment.wire_format import HostInfo
+from millstream.errors import ConfigError
+from millstream.query.streams_metadata import StreamsMetadata
+from millstream.server.backend import ServerBackend, known_location
+from millstream.server.json_codec import KEY, KEY_AS, STORE, given_key
+from millstream.server.parameters import bad_request
+from millstream.server.request_routing import Endpoint, HttpRequest
+from millstream.server.request_threads import RequestThreads, blocking_handler, json_endpoint
+from millstream.server.responses import HttpError
 
 
 class MetadataRoutes:
-    """Everything under `/metadata`.
+    """The endpoints under `/metadata`."""
 
-    Args:
-        served: of which application.
-        workers: what waits for the answers.
-    """
-
-    def __init__(self, served: Served, workers: Workers) -> None:
-        self._served = served
-        self._workers = workers
+    def __init__(self, backend: ServerBackend, threads: RequestThreads) -> None:
+        self._backend = backend
+        self._threads = threads
 
     def endpoints(self) -> list[Endpoint]:
-        """All of them."""
-        on, served = self._workers, self._served
+        backend, get = self._backend, partial(json_endpoint, self._threads)
         return [
-            Endpoint(
-                "GET",
+            get(
                 "/metadata/threads",
-                answered_on(on, lambda _: served.threads()),
-                "The stream threads of this instance, their tasks, and where they run.",
+                lambda _: backend.threads(),
+                "The stream threads of this instance, their tasks and their hosts.",
                 "Threads",
             ),
-            Endpoint(
-                "GET",
+            get(
                 "/metadata/topology",
-                answered_on(on, lambda _: served.topology()),
-                "The topology: sub-topologies, global stores, and Kafka Streams' text of it.",
+                lambda _: backend.topology(),
+                "The topology: sub-topologies, global stores, and Kafka Streams' description.",
                 "Topology",
             ),
-            Endpoint(
-                "GET",
+            get(
                 "/metadata/instances",
-                answered_on(on, lambda _: [_instance(each) for each in served.instances()]),
-                "What each instance of the application has, as far as they serve.",
+                lambda _: [_instance(each) for each in backend.instances()],
+                "The stores and partitions of all instances that serve HTTP.",
                 "Instances",
             ),
-            Endpoint(
-                "GET",
+            get(
                 "/metadata/stores/{store}",
-                answered_on(on, self._with_store),
-                "The instances that have a store or a copy of it.",
+                self._with_store,
+                "The instances with partitions or copies of a store.",
                 "Instances",
-                parameters=(STORE,),
-                failures=frozenset({404}),
+                STORE,
             ),
-            Endpoint(
-                "GET",
+            get(
                 "/metadata/stores/{store}/keys/{key}",
-                answered_on(on, self._of_key),
-                "The instance that should have a key, by Kafka's default partitioner.",
+                self._of_key,
+                "The instance of a key, according to Kafka's default partitioner.",
                 "Place",
-                parameters=(STORE, KEY, KEY_AS),
-                failures=frozenset({404}),
+                *(STORE, KEY, KEY_AS),
             ),
-            Endpoint(
-                "GET",
+            get(
                 "/metadata/lags",
-                answered_on(on, self._lags),
-                "How far the stores of this instance are behind their changelogs.",
+                self._lags,
+                "The lags of the stores of this instance behind their changelogs.",
                 "Lags",
             ),
         ]
 
-    def _with_store(self, asked: Asked) -> Any:
-        name = asked.values["store"]
-        # Whether there is one at all.
-        self._served.codec_of(name)
+    def _with_store(self, request: HttpRequest) -> Any:
+        name = request.values["store"]
+        # Raises if there is no such store.
+        self._backend.codec_of(name)
         return [
             _instance(each)
-            for each in self._served.instances()
+            for each in self._backend.instances()
             if name in each.state_store_names or name in each.standby_state_store_names
         ]
 
-    def _of_key(self, asked: Asked) -> Any:
-        name = asked.values["store"]
-        codec = self._served.codec_of(name)
-        if codec is None or self._served.is_global(name):
+    def _of_key(self, request: HttpRequest) -> Any:
+        name = request.values["store"]
+        codec = self._backend.codec_of(name)
+        if codec is None or self._backend.is_global(name):
             raise HttpError(
-                400, "WRONG_STORE_KIND", f"The keys of store {name} are in no one place."
+                400, "WRONG_STORE_KIND", f"The keys of store {name} have no single location."
             )
-        place = known_place(self._served, name, given_key(asked, codec))
+        place = known_location(self._backend, name, given_key(request, codec))
         if place is None:
             raise HttpError(
                 503,
                 "STORE_NOT_READY",
-                "It is not known yet which instance has what: the group rebalances.",
+                "The assignment is not known yet: the group is rebalancing.",
                 retry_after_ms=500,
             )
         return {
@@ -108,7 +102,7 @@ class MetadataRoutes:
             "standbys": [_host(each) for each in sorted(place.standby_hosts)],
         }
 
-    def _lags(self, _: Asked) -> Any:
+    def _lags(self, _: HttpRequest) -> Any:
         return [
             {
                 "store": store,
@@ -117,13 +111,12 @@ class MetadataRoutes:
                 "end_offset": lag.end_offset_position,
                 "lag": lag.offset_lag,
             }
-            for store, lags in sorted(self._served.lags().items())
+            for store, lags in sorted(self._backend.lags().items())
             for partition, lag in sorted(lags.items())
         ]
 
 
 def _host(host: HostInfo) -> dict[str, Any] | None:
-    """Where an instance is; None for one that is not known."""
     return None if host.port < 0 else {"host": host.host, "port": host.port}
 
 
@@ -139,3 +132,53 @@ def _instance(instance: StreamsMetadata) -> dict[str, Any]:
         "standby_stores": sorted(instance.standby_state_store_names),
         "standby_partitions": places(instance.standby_topic_partitions),
     }
+
+
+def subscription_endpoints(backend: ServerBackend, threads: RequestThreads) -> list[Endpoint]:
+    def read(_: HttpRequest) -> Any:
+        properties = backend.properties()
+        if properties is None:
+            raise _no_subscription()
+        return properties
+
+    def change(request: HttpRequest) -> Any:
+        try:
+            given = orjson.loads(request.body)
+        except orjson.JSONDecodeError as error:
+            raise bad_request(f"The body is not JSON: {error}.") from None
+        if not isinstance(given, dict) or not given:
+            raise bad_request('The body must contain properties: {"partition_concurrency": 20}.')
+        try:
+            properties = backend.change_properties(given)
+        except (ConfigError, TypeError) as error:
+            raise HttpError(400, "INVALID_PROPERTIES", str(error)) from None
+        if properties is None:
+            raise _no_subscription()
+        return properties
+
+    path = "/subscription/properties"
+    failures = frozenset({404})
+    return [
+        Endpoint(
+            "GET",
+            path,
+            blocking_handler(threads, read),
+            "The properties of the subscription.",
+            "Properties",
+            failures=failures,
+        ),
+        Endpoint(
+            "PUT",
+            path,
+            blocking_handler(threads, change),
+            "Change properties of the running subscription; returns all properties. Values in a "
+            "properties file take precedence.",
+            "Properties",
+            body="Properties",
+            failures=failures | {413, 408},
+        ),
+    ]
+
+
+def _no_subscription() -> HttpError:
+    return HttpError(404, "NOT_FOUND", "This application is not a subscription.")

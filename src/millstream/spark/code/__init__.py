@@ -1,1 +1,1 @@
-"""How a stream thread's code gets to a worker, and whether it runs there as on the driver."""
+"""Ships a stream thread's code to a worker and compares the worker's environment."""

@@ -1,15 +1,15 @@
-"""Classes of data that travel as code: structs of msgspec, dataclasses, named tuples, typed dicts.
+"""Pickles data classes by value: msgspec structs, dataclasses, named tuples, typed dicts.
 
-cloudpickle makes a class in two steps, so that it may refer to itself: an empty one first, its
-attributes later. That does not suffice for classes from which serdes are made:
+cloudpickle recreates a class in two steps, so that the class may refer to itself: first an empty
+class, then its attributes. That does not suffice for classes from which serdes are made:
 
-- A `msgspec.Struct` lays out its fields when it is made. So the names of its fields, their defaults
-  and its options are given to the first step.
-- Types that are written as text (`from __future__ import annotations`, or a class that refers to
-  itself) are looked up in the module of the class, which is not there in a worker. So they are
-  looked up before they travel.
-- What msgspec has noted in a class of which a serde was made is compiled, and cannot be pickled. It
-  is left out: the worker's msgspec notes it again.
+- A `msgspec.Struct` lays out its fields when it is created. So the first step gets the names of its
+  fields, their defaults and its options.
+- String annotations (`from __future__ import annotations`, or a class that refers to itself) are
+  resolved in the module of the class, which does not exist in a worker. So they are resolved before
+  the class is pickled.
+- msgspec caches compiled type information in a class from which a serde was made. The cache cannot
+  be pickled; the worker's msgspec builds it again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import dataclasses
 import sys
 import types
 import typing
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -25,37 +26,32 @@ import msgspec
 if sys.version_info >= (3, 14):
     import annotationlib
 
-#: What a struct's metaclass takes and its `__struct_config__` tells.
+#: The options of a struct's metaclass that are attributes of `__struct_config__`.
 _STRUCT_OPTIONS: Final = (
     *("frozen", "eq", "order", "array_like", "gc", "repr_omit_defaults", "omit_defaults"),
     *("forbid_unknown_fields", "weakref", "dict", "cache_hash", "tag", "tag_field"),
 )
-#: Where msgspec keeps what it has found out about an enumeration, a dataclass, a typed dict.
+#: The attribute in which msgspec caches type information of an enum, dataclass or typed dict.
 _CACHE: Final = "__msgspec_cache__"
 _POST_INIT: Final = "__post_init__"
-#: Where Python 3.14 keeps what it has not looked up yet (PEP 649): in a worker it could not.
+#: Where Python 3.14 keeps unevaluated annotations (PEP 649), which a worker cannot evaluate.
 _LAZY_ANNOTATIONS: Final = ("__annotate__", "__annotate_func__", "__annotations_cache__")
 
-#: What restricts the values of a type, as in `Annotated[int, msgspec.Meta(ge=0)]`.
+#: The attributes of a type's constraints, as in `Annotated[int, msgspec.Meta(ge=0)]`.
 _META: Final = (
     *("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length"),
     *("title", "description", "examples", "extra_json_schema", "extra"),
 )
 
-#: What a pickler's `reducer_override` gives for a class that travels as code.
+#: The return value of a pickler's `reducer_override` for a class that is pickled by value.
 Reduced = tuple[Any, ...]
 
 
 def reduce_data_class(cls: type, reduced: Reduced) -> Reduced:
-    """Complete what cloudpickle makes of a class.
+    """Add the fields and types of a data class to cloudpickle's reduced value.
 
-    Args:
-        cls: the class.
-        reduced: cloudpickle's way to make it anew: a constructor, its arguments, of which the first
-            one is the metaclass, and the state, of which the first part is the class's dictionary.
-
-    Returns:
-        A way that, for a class of data, also brings its fields and types.
+    The value is a constructor, its arguments, of which the first one is the metaclass, and the
+    state, of which the first part is the class's dictionary.
     """
     make, arguments, (variables, slots), *rest = reduced
     variables = {name: value for name, value in variables.items() if name != _CACHE}
@@ -65,52 +61,43 @@ def reduce_data_class(cls: type, reduced: Reduced) -> Reduced:
             variables.pop(name, None)
         variables["__annotations__"] = _resolved(cls, annotations)
     if isinstance(cls, msgspec.StructMeta):
-        arguments = (StructMaker(*_fields(cls), _options(cls)), *arguments[1:])
+        arguments = (partial(new_struct, *_fields(cls), _options(cls)), *arguments[1:])
     return (make, arguments, (variables, slots), *rest)
 
 
 def reduce_meta(meta: msgspec.Meta) -> Reduced:
-    """How to make a restriction of a type anew."""
-    given = {name: getattr(meta, name) for name in _META if getattr(meta, name, None) is not None}
-    return make_meta, (given,)
+    constraints = {
+        name: getattr(meta, name) for name in _META if getattr(meta, name, None) is not None
+    }
+    return partial(msgspec.Meta, **constraints), ()
 
 
-def make_meta(given: dict[str, Any]) -> msgspec.Meta:
-    """In the worker: a restriction of a type."""
-    return msgspec.Meta(**given)
+def new_struct(
+    fields: dict[str, dict[str, Any]],
+    has_post_init: bool,
+    options: dict[str, Any],
+    name: str,
+    bases: tuple[type, ...],
+    namespace: dict[str, Any],
+) -> type:
+    """Create a struct without its state in the worker, in place of its metaclass.
 
-
-class StructMaker:
-    """In the worker: stands for the metaclass of a struct, of which it knows what comes first.
-
-    Args:
-        fields: the names of its own fields, with their defaults as `msgspec.field` takes them.
-        has_post_init: whether a function is to be called when an instance has been made.
-        options: what its metaclass takes.
+    `fields` are the struct's own fields, with the arguments of `msgspec.field`.
     """
-
-    def __init__(
-        self, fields: dict[str, dict[str, Any]], has_post_init: bool, options: dict[str, Any]
-    ) -> None:
-        self._fields = fields
-        self._has_post_init = has_post_init
-        self._options = options
-
-    def __call__(self, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
-        # The types are not looked at before the first value is decoded; the state brings them.
-        namespace["__annotations__"] = dict.fromkeys(self._fields, Any)
-        for field, default in self._fields.items():
-            if default:
-                namespace[field] = msgspec.field(**default)
-        if self._has_post_init:
-            namespace[_POST_INIT] = _late_post_init
-        return msgspec.StructMeta(name, bases, namespace, **self._options)
+    # msgspec reads the types when it decodes the first value; the state sets them before.
+    namespace["__annotations__"] = dict.fromkeys(fields, Any)
+    for field, default in fields.items():
+        if default:
+            namespace[field] = msgspec.field(**default)
+    if has_post_init:
+        namespace[_POST_INIT] = _deferred_post_init
+    return msgspec.StructMeta(name, bases, namespace, **options)
 
 
-def _late_post_init(struct: Any) -> None:
-    # A struct remembers what to call when it is made; the function itself comes with the state.
+def _deferred_post_init(struct: Any) -> None:
+    # A struct stores its `__post_init__` on creation; the actual function is set with the state.
     function = getattr(type(struct), _POST_INIT)
-    if function is not _late_post_init:
+    if function is not _deferred_post_init:
         function(struct)
 
 
@@ -152,14 +139,13 @@ def _options(cls: Any) -> dict[str, Any]:
 
 
 def _annotations(cls: type) -> dict[str, Any]:
-    """The annotations of a class's own body, with names that are not known yet as they stand."""
+    """Return the annotations of a class's own body, without resolving unknown names."""
     if sys.version_info >= (3, 14):
         return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
     return dict(vars(cls).get("__annotations__", {}))
 
 
 def _resolved(cls: type, annotations: dict[str, Any]) -> dict[str, Any]:
-    """The types of annotations, where they can be known."""
     module = vars(sys.modules.get(cls.__module__, typing))
     found = {}
     for name, annotation in annotations.items():
@@ -170,6 +156,6 @@ def _resolved(cls: type, annotations: dict[str, Any]) -> dict[str, Any]:
             hints = typing.get_type_hints(holder, module, dict(vars(cls)), include_extras=True)
             found[name] = hints[name]
         except Exception:
-            # Such as a name that only type checkers import. Whoever needs it, says so.
+            # For example a name that only type checkers import. Its users raise an error.
             found[name] = annotations[name]
     return found

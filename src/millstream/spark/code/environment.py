@@ -1,8 +1,7 @@
-"""Whether a worker's Python and packages are those of the driver.
+"""Compares a worker's Python and package versions with the driver's.
 
-Spark ships code, not packages. What was pickled by one version of Python or of a library may fail
-in odd ways under another, so the difference is reported before anything is unpickled, all of it in
-one error.
+A pickle of one version of Python or of a library may fail in odd ways under another version, so all
+differences are reported in one error before anything is unpickled.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, Final
 
 from millstream.errors import EnvironmentMismatchError
 
-#: A package, the driver's version and the worker's; None where it is not installed.
+#: A package, the driver's version and the worker's version; None if it is not installed.
 Difference = tuple[str, str | None, str | None]
 
 PACKAGES: Final = (
@@ -27,13 +26,12 @@ PACKAGES: Final = (
     "orjson",
 )
 
-
-#: A package that may be missing on either side, but where both have it must be of one version.
+#: Packages that may be missing on either side. If both have one, the versions must be equal.
 OPTIONAL_PACKAGES: Final = ("millstream-speedups",)
 
 
 def installed_versions() -> dict[str, str | None]:
-    """The versions that driver and workers must agree on, by name of the package."""
+    """Return the versions that must be equal on driver and workers, by package."""
     versions: dict[str, str | None] = {"python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
     for package in PACKAGES + OPTIONAL_PACKAGES:
         try:
@@ -46,21 +44,15 @@ def installed_versions() -> dict[str, str | None]:
 def checked_task(
     versions: Mapping[str, str | None], plan: bytes
 ) -> Callable[[Iterable[Any]], list[Any]]:
-    """The function of the Spark task: compares versions, then runs the plan.
+    """Return the function of the Spark task, which compares versions and runs a pickled plan.
 
-    It has to run where Millstream, or the right version of it, may be missing. So it is a closure,
-    which Spark's pickler ships as code (a module's function would be shipped as a name to import),
-    and uses nothing but the standard library until the comparison is done.
+    The function returns one element: the encoded `ThreadExit`, or the list of differences. It must
+    run even if the worker lacks Millstream or has another version. So it is a closure, which
+    Spark's pickler ships by value (it would ship a module's function by name), and it uses only the
+    standard library until the comparison is done.
 
-    It leaves its input unread. PySpark does not give another task to a worker that did, even where
-    it is set to reuse them: so whatever a stream thread left in memory goes with its process.
-
-    Args:
-        versions: the driver's, from `installed_versions`.
-        plan: a pickled `ThreadPlan`.
-
-    Returns:
-        A function that returns one element: the pickled `ThreadExit`, or the list of differences.
+    The function does not read its input. PySpark never reuses a worker whose task left input
+    unread, even if reuse is enabled: so the memory of a stream thread is freed with its process.
     """
     drivers = dict(versions)
     optional = OPTIONAL_PACKAGES
@@ -93,8 +85,7 @@ def checked_task(
     return run_thread
 
 
-def mismatch(differences: Sequence[Difference]) -> EnvironmentMismatchError:
-    """The error that lists every difference."""
+def mismatch_error(differences: Sequence[Difference]) -> EnvironmentMismatchError:
     listed = "; ".join(
         f"{package}: {drivers or 'not installed'} in the driver, "
         f"{workers or 'not installed'} in the worker"

@@ -1,14 +1,15 @@
-"""Objects that Python pickles by name, and others that cannot be pickled although their parts can.
+"""Pickles objects that Python pickles by name, or cannot pickle although their parts can be.
 
 A cached function (`functools.lru_cache`), a `typing.NewType` and objects whose `__reduce__` returns
-a string are pickled as the names of variables of their modules. In a worker the main script is
-another one, and user modules would be loaded from their files, without the changes that the driver
-made. So these objects travel as their parts, wherever functions of their module travel as code.
+a string are pickled as the names of module variables. But a worker has another main script, and it
+would load user modules from their files, without the changes that the driver made. So these objects
+are pickled as their parts if functions of their module are pickled by value.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import operator
 import pickle
 import sys
@@ -23,13 +24,11 @@ from millstream.spark.code.user_modules import UserModules
 _Reduced = tuple[Any, ...]
 
 _CachedFunction: Final = type(functools.lru_cache(lambda: None))
-#: The attribute of a cached function that is set when it is recreated.
-_WRAPPED: Final = "__wrapped__"
-#: Attributes of `functools.cached_property` that are made anew: until Python 3.11 it had a lock.
+#: The attribute of `functools.cached_property` that is recreated: it had a lock until Python 3.11.
 _LOCK: Final = "lock"
 #: The code of each function that `functools.singledispatch` returns.
 _GENERIC: Final = functools.singledispatch(lambda _: None).__code__  # type: ignore[attr-defined]  # a function
-#: Type parameters of this Python, without `TypeVar`, which cloudpickle knows.
+#: The type parameter classes of this Python, without `TypeVar`, which cloudpickle supports.
 _PARAMETERS: Final = tuple(
     getattr(typing, name) for name in ("ParamSpec", "TypeVarTuple") if hasattr(typing, name)
 )
@@ -37,18 +36,10 @@ _ALIAS: Final = getattr(typing, "TypeAliasType", None)
 
 
 def is_generic(thing: object) -> bool:
-    """Whether a thing is a function of `functools.singledispatch`."""
     return isinstance(thing, FunctionType) and thing.__code__ is _GENERIC
 
 
 def is_importable(thing: object, name: str, modules: UserModules) -> bool:
-    """Whether workers get the thing by importing its module.
-
-    Args:
-        thing: what is pickled by name.
-        name: its qualified name.
-        modules: those that travel as code.
-    """
     module = pickle.whichmodule(thing, name)  # type: ignore[attr-defined]  # not in typeshed
     if module in modules:
         return False
@@ -59,15 +50,11 @@ def is_importable(thing: object, name: str, modules: UserModules) -> bool:
 
 
 def reduce_named(thing: Any, name: str) -> _Reduced | None:
-    """How to recreate an object that Python pickles by name; None where that is not known.
-
-    Args:
-        thing: an object whose `__reduce__` returns a string.
-        name: that string.
-    """
+    """Reduce an object whose `__reduce__` returned `name`; None if unsupported."""
     if isinstance(thing, _CachedFunction):
         function = thing.__wrapped__
-        rest = {name: value for name, value in vars(thing).items() if name != _WRAPPED}
+        # `lru_cache` sets this attribute again.
+        rest = {name: value for name, value in vars(thing).items() if name != "__wrapped__"}
         return new_cached_function, (function, thing.cache_parameters()), rest, None, None, set_all
     if isinstance(thing, typing.NewType):
         return new_type, (thing.__name__, thing.__supertype__, thing.__module__)
@@ -79,11 +66,10 @@ def reduce_named(thing: Any, name: str) -> _Reduced | None:
 
 
 def reduce_composed(thing: Any) -> _Reduced | None:
-    """How to recreate an object whose helpers cannot be pickled; None if it is not one of these.
+    """Reduce an object with unpicklable internals; None for other objects.
 
-    Args:
-        thing: a `functools.cached_property`, which may hold a lock, or a function of
-            `functools.singledispatch`, which holds weak references.
+    These are a `functools.cached_property`, which may contain a lock, and a
+    `functools.singledispatch` function, which contains weak references.
     """
     if isinstance(thing, functools.cached_property):
         state = {name: value for name, value in vars(thing).items() if name != _LOCK}
@@ -92,34 +78,22 @@ def reduce_composed(thing: Any) -> _Reduced | None:
         generic: Any = thing
         functions = dict(generic.registry)
         default = functions.pop(object)
-        return new_generic, (default,), functions, None, None, register_all
+        return functools.singledispatch, (default,), functions, None, None, register_all
     return None
 
 
-def reduce_code(code: CodeType, reduce: Callable[[CodeType], _Reduced]) -> _Reduced:
-    """How to recreate the code of a function under the name of its file.
-
-    From version 3.1.3 on, cloudpickle replaces the name, which tracebacks need.
-
-    Args:
-        code: of a function.
-        reduce: cloudpickle's own way.
-    """
-    return new_code, (code.co_filename, *reduce(code))
+# The following functions recreate objects in the worker, and set their state.
 
 
 def new_code(filename: str, make: Callable[..., CodeType], arguments: tuple[Any, ...]) -> CodeType:
-    """In the worker: the code of a function."""
     return make(*arguments).replace(co_filename=filename)
 
 
 def new_cached_function(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:
-    """In the worker: a function with an empty cache of its own."""
     return functools.lru_cache(**parameters)(function)
 
 
 def new_type(name: str, supertype: Any, module: str) -> Any:
-    """In the worker: a `typing.NewType`."""
     make: Any = typing.NewType
     made = make(name, supertype)
     made.__module__ = module
@@ -127,33 +101,24 @@ def new_type(name: str, supertype: Any, module: str) -> Any:
 
 
 def new_parameter(kind: Callable[[str], Any], name: str, module: str) -> Any:
-    """In the worker: a parameter of a generic type."""
     made = kind(name)
     made.__module__ = module
     return made
 
 
 def new_cached_property(kind: Any, has_lock: bool) -> Any:
-    """In the worker: a cached property that has no function yet."""
     made = kind.__new__(kind)
     if has_lock:
         made.lock = threading.RLock()
     return made
 
 
-def new_generic(default: Callable[..., Any]) -> Any:
-    """In the worker: a function of `functools.singledispatch` with its default only."""
-    return functools.singledispatch(default)
-
-
 def register_all(generic: Any, functions: Mapping[type, Callable[..., Any]]) -> None:
-    """In the worker: give such a function what it does for each class."""
     for kind, function in functions.items():
         generic.register(kind, function)
 
 
 def set_all(thing: Any, attributes: Mapping[str, Any]) -> None:
-    """In the worker: give an object its attributes."""
     vars(thing).update(attributes)
 
 
@@ -161,18 +126,17 @@ _singletons: Final[dict[tuple[type, str], Any]] = {}
 
 
 def new_singleton(kind: type, name: str) -> Any:
-    """In the worker: the object of that class and name, the same in each pickle.
+    """Return the object of this class and name in the worker, the same for each pickle.
 
-    A topology and its settings may travel apart, and compare such an object by identity.
+    A topology and its settings may be pickled separately and compare such objects by identity.
     """
-    known = getattr(sys.modules.get(kind.__module__), name, None)
-    if type(known) is kind:
-        return known
+    existing = getattr(sys.modules.get(kind.__module__), name, None)
+    if type(existing) is kind:
+        return existing
     return _singletons.setdefault((kind, name), object.__new__(kind))
 
 
 def set_singleton(thing: Any, state: tuple[Mapping[str, Any], Mapping[str, Any]]) -> None:
-    """In the worker: give such an object its attributes and slots."""
     attributes, slots = state
     if attributes:
         vars(thing).update(attributes)
@@ -181,12 +145,12 @@ def set_singleton(thing: Any, state: tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 def _reduce_singleton(thing: Any, name: str) -> _Reduced | None:
-    """An object that says which variable it is, the usual way to have it only once."""
+    """Reduce an object that is pickled as a variable name, which is common for singletons."""
     kind = type(thing)
     try:
         object.__new__(kind)
     except TypeError:
-        # Of a class that is not written in Python, or derived from one.
+        # The class, or one of its bases, is not written in Python.
         return None
     slots = {
         slot: getattr(thing, slot)
@@ -201,3 +165,31 @@ def _reduce_singleton(thing: Any, name: str) -> _Reduced | None:
 def _slots_of(kind: type) -> tuple[str, ...]:
     slots = vars(kind).get("__slots__", ())
     return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def is_loguru_core(thing: object) -> bool:
+    """Whether an object is a loguru `Core`, which loggers share."""
+    kind = type(thing)
+    return (kind.__module__, kind.__qualname__) == ("loguru._logger", "Core")
+
+
+def reduce_loguru_core(core: Any, is_picklable: Callable[[object], bool]) -> _Reduced:
+    """Reduce a loguru `Core`, which loggers share, with its picklable sinks.
+
+    Files, queues and handlers of `logging` stay in the driver, as they do for loggers of `logging`,
+    which are pickled by name. If all sinks stay in the driver, the logger writes to the worker's
+    stderr.
+    """
+    state = dict(core.__getstate__())
+    sinks = state.get("handlers", {})
+    state["handlers"] = {number: each for number, each in sinks.items() if is_picklable(each)}
+    return _recreate_core, (type(core), state, bool(sinks))
+
+
+def _recreate_core(kind: Any, state: dict[str, Any], had_sinks: bool) -> Any:
+    core = kind.__new__(kind)
+    core.__setstate__(state)
+    if had_sinks and not core.handlers:
+        # The state contains the lowest level of the driver's sinks.
+        core.handlers = dict(importlib.import_module("loguru").logger._core.handlers)
+    return core

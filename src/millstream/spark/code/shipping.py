@@ -1,13 +1,13 @@
-"""Turning a stream thread's code into bytes that a worker can run.
+"""Pickles a stream thread's code so that a worker can run it.
 
-Spark ships closures, not packages. Lambdas, closures and everything of the main script travel as
-code; so do the user's own modules that are not installed in the environment (`import helpers`
-beside the script), however deep they are reached. Installed packages travel as names and must be
-installed on the executors too.
+Spark ships closures, not packages. Lambdas, closures and everything in the main script are pickled
+by value. So are the user's own modules that are not installed in the environment (`import helpers`
+beside the script), however deep they are referenced. Installed packages are pickled by name and
+must be installed on the executors too.
 
-A module that travels as code arrives with copies of its variables as they were in the driver. An
-`import` statement inside a function returns it if the driver has imported it as well. Other modules
-of the user's are found on a local master only, where workers get the driver's path of modules.
+A module that is pickled by value has copies of the driver's variables in the worker. An `import`
+statement inside a function returns this module if the driver has imported it as well. Other user
+modules are found with a local master only, where workers use the driver's `sys.path`.
 """
 
 from __future__ import annotations
@@ -34,44 +34,40 @@ import msgspec
 
 from millstream.errors import NotPicklableError, text_of
 from millstream.spark.code.data_classes import reduce_data_class, reduce_meta
-from millstream.spark.code.loguru_sinks import has_sinks, reduce_sinks
 from millstream.spark.code.named_objects import (
     is_importable,
-    reduce_code,
+    is_loguru_core,
+    new_code,
     reduce_composed,
+    reduce_loguru_core,
     reduce_named,
 )
-from millstream.spark.code.unpicklable import Culprit, find_culprit
+from millstream.spark.code.unpicklable import UnpicklableObject, find_unpicklable
 from millstream.spark.code.user_modules import UserModules, fill_function, is_compiled
 
 logger = logging.getLogger(__name__)
 
-#: Above this many bytes a plan is suspicious: it most likely drags data along.
+#: A plan above this size most likely contains data by accident, and causes a warning.
 LARGE_PLAN_BYTES: Final = 10 * 1024 * 1024
 
-#: What each worker has, wherever it is installed; cloudpickle cannot pickle itself as code.
-_PRESENT: Final = frozenset({"millstream", "cloudpickle"})
+#: Packages that each worker has. cloudpickle cannot pickle itself by value.
+_INSTALLED_ON_WORKERS: Final = frozenset({"millstream", "cloudpickle"})
 
-#: cloudpickle keeps one list per process of the modules to pickle by value.
-_registering = threading.Lock()
+#: cloudpickle has one process-wide list of the modules to pickle by value.
+_registry_lock = threading.Lock()
 
 
 def ship(thing: Any, what: str) -> bytes:
-    """Pickle what a stream thread is to run.
+    """Pickle an object, called `what` in messages, with everything it refers to.
 
-    Args:
-        thing: what to pickle, with all it refers to.
-        what: what to call it in messages, for example `the topology`.
-
-    Raises:
-        NotPicklableError: something cannot be pickled; the error names it and where it is reached.
+    Raises a `NotPicklableError` with the path to the object that cannot be pickled.
     """
     data = _dumps(thing, what)
     if len(data) > LARGE_PLAN_BYTES:
         logger.warning(
-            "Shipping %s to Spark's workers takes %.1f MB for each stream thread. It most likely "
-            "holds data through a closure or a global variable; load that in the worker instead, "
-            "for example in a processor's init().",
+            "Shipping %s to Spark's workers takes %.1f MB per stream thread. It most likely "
+            "contains data through a closure or a global variable; load the data in the worker "
+            "instead, for example in a processor's init().",
             what,
             len(data) / 1e6,
         )
@@ -79,22 +75,21 @@ def ship(thing: Any, what: str) -> bytes:
 
 
 def dumps(thing: Any) -> bytes:
-    """Pickle the data of a command. See `ship`."""
     return _dumps(thing, "the command")
 
 
 def user_modules() -> list[ModuleType]:
-    """The imported modules that workers cannot import: the user's own, not installed ones."""
-    # A copy, because other threads may import meanwhile.
+    """Return the imported modules that workers cannot import, because they are not installed."""
+    # A copy, because other threads may import modules concurrently.
     return [
         module
         for name, module in list(sys.modules.items())
         if isinstance(module, ModuleType)
         and name == getattr(module, "__name__", None)
         and name != "__main__"
-        and name.partition(".")[0] not in _PRESENT
-        and (places := _places(module))
-        and not any(map(_is_installed, places))
+        and name.partition(".")[0] not in _INSTALLED_ON_WORKERS
+        and (locations := _locations(module))
+        and not any(map(_is_installed, locations))
     ]
 
 
@@ -110,23 +105,23 @@ def _dumps(thing: Any, what: str) -> bytes:
         try:
             return attempt(thing)
         except Exception as error:
-            raise _explained(thing, what, attempt, error) from error
+            raise _not_picklable_error(thing, what, attempt, error) from error
 
 
-def _explained(
+def _not_picklable_error(
     thing: Any, what: str, attempt: Callable[[Any], bytes], error: Exception
 ) -> NotPicklableError:
     try:
-        culprit = find_culprit(thing, what, attempt)
+        culprit = find_unpicklable(thing, what, attempt)
     except Exception as failure:
-        # The search looks into objects of the user's, whose attributes may raise when read.
-        logger.debug("The search for what cannot be pickled failed", exc_info=failure)
-        culprit = Culprit(what, type(thing).__name__, "", None)
+        # The search reads attributes of the user's objects, which may raise exceptions.
+        logger.debug("The search for the unpicklable object failed", exc_info=failure)
+        culprit = UnpicklableObject(what, type(thing).__name__, "", None)
     reason = culprit.reason or text_of(error)
     return NotPicklableError(
         f"{culprit.path} is a {culprit.type_name}, which cannot be shipped to Spark's workers "
         f"({reason}). Create it in the worker: in a processor's init(), in the supplier, or "
-        "in the function on first use; pass only what it is made from.",
+        "in the function on first use; ship only the values needed to create it.",
         path=culprit.path,
         type_name=culprit.type_name,
         node=culprit.node,
@@ -134,11 +129,16 @@ def _explained(
 
 
 def _reduce_code(code: CodeType) -> tuple[Any, ...]:
-    return reduce_code(code, cloudpickle.Pickler.dispatch_table[CodeType])
+    """Reduce a code object with its file name for tracebacks.
+
+    Since version 3.1.3, cloudpickle replaces the file name.
+    """
+    reduced = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return new_code, (code.co_filename, *reduced)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """cloudpickle, extended by modules, objects and classes that it cannot ship."""
+    """Extends cloudpickle by modules, objects and classes that it cannot pickle."""
 
     dispatch_table: Final = ChainMap({CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
 
@@ -178,10 +178,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return make, arguments, (fill, state, imported), None, None, fill_function
 
     def _reduce_object(self, thing: Any) -> Any:
-        """What pickle itself would do, unless that is a name which workers cannot import."""
-        if has_sinks(thing):
-            # A sink may use the logger that it belongs to.
-            return (object, ()) if self._is_trial else reduce_sinks(thing, self._is_picklable)
+        """Return the default reduced value, unless it is a name that workers cannot import."""
+        if is_loguru_core(thing):
+            # A sink may refer to the logger that it belongs to.
+            return (object, ()) if self._is_trial else reduce_loguru_core(thing, self._is_picklable)
         composed = reduce_composed(thing)
         reduced = thing.__reduce_ex__(self.proto) if composed is None else composed
         if not isinstance(reduced, str) or is_importable(thing, reduced, self._modules):
@@ -206,8 +206,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 @contextmanager
 def _pickled_by_value(modules: list[ModuleType]) -> Iterator[frozenset[str]]:
-    with _registering:
-        # Those that the user has registered stay registered.
+    with _registry_lock:
+        # Modules that the user has registered stay registered.
         before = cloudpickle.list_registry_pickle_by_value()
         added = [module for module in modules if module.__name__ not in before]
         for module in added:
@@ -219,10 +219,10 @@ def _pickled_by_value(modules: list[ModuleType]) -> Iterator[frozenset[str]]:
                 cloudpickle.unregister_pickle_by_value(module)
 
 
-def _places(module: ModuleType) -> list[str]:
-    """The file of a module of Python code, or the folders of a package without one.
+def _locations(module: ModuleType) -> list[str]:
+    """Return the file of a Python module, or the folders of a namespace package.
 
-    Compiled extensions cannot travel as code: they have none.
+    Empty for compiled extensions, which cannot be pickled by value.
     """
     file = getattr(module, "__file__", None)
     if isinstance(file, str):
@@ -232,34 +232,34 @@ def _places(module: ModuleType) -> list[str]:
 
 @lru_cache(maxsize=100_000)
 def _is_installed(file: str) -> bool:
-    # Both as it is written and with links resolved: an environment may be linked into place.
-    places = _installed_places()
-    return any(path.startswith(places) for path in (os.path.abspath(file), os.path.realpath(file)))
+    # Check the path with and without resolved symlinks: an environment may be a symlink.
+    folders = _installed_folders()
+    return any(path.startswith(folders) for path in (os.path.abspath(file), os.path.realpath(file)))
 
 
 @lru_cache(maxsize=1)
-def _installed_places() -> tuple[str, ...]:
-    """The folders of the standard library and of installed packages, each with a slash behind.
+def _installed_folders() -> tuple[str, ...]:
+    """Return the folders of the standard library and of installed packages, with trailing slashes.
 
-    Not the whole prefix: on many systems that is /usr, under which applications live as well.
+    Not all of `sys.prefix`: on many systems that is /usr, which may contain applications as well.
     """
     packages = {sysconfig.get_paths()[name] for name in ("purelib", "platlib")}
     packages.update(site.getsitepackages())
     packages.add(site.getusersitepackages())
     standard = {os.path.dirname(os.__file__)}
     standard.update(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
-    linked = {folder for place in packages for folder in _linked_folders(Path(place))}
-    places = packages | standard | linked
-    places |= {os.path.realpath(place) for place in places}
-    return tuple(sorted(place.rstrip(os.sep) + os.sep for place in places))
+    linked_folders = {linked for package in packages for linked in _linked_folders(Path(package))}
+    folders = packages | standard | linked_folders
+    folders |= {os.path.realpath(folder) for folder in folders}
+    return tuple(sorted(folder.rstrip(os.sep) + os.sep for folder in folders))
 
 
 def _linked_folders(packages: Path) -> Iterator[str]:
-    """The folders that an editable installation puts on the path, by its .pth file."""
+    """Yield the folders that .pth files of editable installations add to `sys.path`."""
     try:
         links = sorted(packages.glob("*.pth"))
     except OSError:
-        # A folder that cannot be listed has nothing installed that we could import.
+        # Packages in an unreadable folder cannot be imported anyway.
         return
     for link in links:
         for line in link.read_text(errors="replace").splitlines():

@@ -1,8 +1,8 @@
-"""Finding what in a large object graph cannot be pickled, and how it is reached.
+"""Finds the unpicklable object in a large object graph, and the path to it.
 
-"cannot pickle '_thread.lock' object" is of little use when it is said of a topology. The search
-tries the parts of a thing that failed one by one, goes into one that fails, and stops at the thing
-all of whose parts can be pickled: that is the culprit.
+"cannot pickle '_thread.lock' object" is of little use for a whole topology. The search tries the
+parts of an unpicklable object one by one, descends into the first one that fails, and stops at the
+object with only picklable parts: that is the culprit.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ from millstream.errors import summary_of
 from millstream.spark.code.named_objects import is_generic
 from millstream.spark.code.user_modules import imported_names
 
-#: How deep the search goes, and how many parts of one thing it tries.
+#: How deep the search descends, and how many parts of one object it tries.
 _DEPTH: Final = 60
 _PARTS: Final = 10_000
-#: Attributes of a class that its pickle does not hold.
+#: Attributes of a class that its pickle does not contain.
 _NOT_PICKLED: Final = frozenset(
     {"__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__msgspec_cache__"}
 )
 
 
-class Culprit(NamedTuple):
-    """What cannot be pickled: its place, its type, pickle's own words, and the node it is in."""
-
+class UnpicklableObject(NamedTuple):
     path: str
     type_name: str
     reason: str
@@ -36,38 +34,31 @@ class Culprit(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """One step into a thing: `name` as one says it, and whether it is a plain attribute."""
-
     name: str
     part: Any
 
 
-def find_culprit(thing: Any, what: str, attempt: Callable[[Any], bytes]) -> Culprit:
-    """Search a thing that cannot be pickled.
-
-    Args:
-        thing: what failed.
-        what: what to call it in the path.
-        attempt: pickles a part, or raises.
-    """
+def find_unpicklable(thing: Any, what: str, attempt: Callable[[Any], bytes]) -> UnpicklableObject:
+    """Search an object that cannot be pickled; `attempt` pickles an object or raises an error."""
     path = [what]
     node: str | None = None
-    # Kept alive, because identity is only told apart among things that exist.
-    on_the_way = [thing]
+    # Keeps the objects alive, because ids are unique among existing objects only.
+    visited = [thing]
     reason = _failure(thing, attempt) or ""
     for _ in range(_DEPTH):
         named = _node_name(thing)
         if named is not None:
-            # What leads to a node is our own bookkeeping, of no interest to the user.
-            path, node = [f"{_kind(thing)} '{named}'"], named
-        step = _failing_part(thing, attempt, {id(known) for known in on_the_way})
+            # The path to a node consists of internal objects only.
+            kind = "store" if "Store" in type(thing).__name__ else "node"
+            path, node = [f"{kind} '{named}'"], named
+        step = _failing_part(thing, attempt, {id(other) for other in visited})
         if step is None:
             break
         thing = step.part
-        on_the_way.append(thing)
+        visited.append(thing)
         path.append(step.name)
         reason = _failure(thing, attempt) or reason
-    return Culprit(_spoken(path, node), _type_name(thing), reason, node)
+    return UnpicklableObject(_format_path(path, node), _type_name(thing), reason, node)
 
 
 def _failing_part(thing: Any, attempt: Callable[[Any], bytes], seen: set[int]) -> _Step | None:
@@ -88,14 +79,14 @@ def _failure(thing: Any, attempt: Callable[[Any], bytes]) -> str | None:
 
 
 def _parts(thing: Any) -> Iterator[_Step]:
-    """What a pickle of the thing consists of, as far as it can be said in words."""
+    """Yield the parts that a pickle of the object contains."""
     if isinstance(thing, types.FunctionType):
         yield from _parts_of_function(thing)
     elif isinstance(thing, types.MethodType):
         yield _Step(f"object of method '{thing.__name__}'", thing.__self__)
         yield _Step(f"method '{thing.__name__}'", thing.__func__)
     elif isinstance(thing, functools.cached_property):
-        # Its lock is none of the parts that travel.
+        # Its lock is not pickled.
         yield _Step("function", thing.func)
     elif isinstance(thing, functools.partial):
         yield _Step("function of partial", thing.func)
@@ -130,16 +121,15 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[_Step]:
         try:
             yield _Step(f"closure variable '{name}'", cell.cell_contents)
         except ValueError:
-            # The variable is not assigned yet: nothing is shipped for it.
+            # The variable is not assigned yet, so it is not pickled.
             continue
     for name in sorted(_global_names(function.__code__)):
         if name in function.__globals__:
             yield _Step(f"global variable '{name}'", function.__globals__[name])
     yield from (_Step(f"default {n}", p) for n, p in enumerate(function.__defaults__ or ()))
-    for name, part in (function.__kwdefaults__ or {}).items():
-        yield _Step(f"default of '{name}'", part)
-    for name, part in vars(function).items():
-        yield _Step(f"attribute '{name}'", part)
+    defaults = function.__kwdefaults__ or {}
+    yield from (_Step(f"default of '{name}'", part) for name, part in defaults.items())
+    yield from (_Step(f"attribute '{name}'", part) for name, part in vars(function).items())
     for name, _ in imported_names(function):
         if name in sys.modules:
             yield _Step(f"module '{name}' imported in its body", sys.modules[name])
@@ -156,7 +146,7 @@ def _global_names(code: types.CodeType) -> set[str]:
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
     for base in kind.__mro__[:-1]:
         for name, part in list(vars(base).items()):
-            # Slots are made anew with their class and never pickled.
+            # Slot descriptors are recreated with their class and never pickled.
             if name not in _NOT_PICKLED and not isinstance(part, types.MemberDescriptorType):
                 yield name, part
 
@@ -167,7 +157,7 @@ def _parts_of_object(thing: Any) -> Iterator[_Step]:
     try:
         reduced = thing.__reduce_ex__(4)
     except Exception:
-        # It refuses to be pickled at all: then it is the culprit itself.
+        # The object itself rejects pickling, so it is the culprit.
         return
     if isinstance(reduced, tuple):
         for part in reduced[1:]:
@@ -187,20 +177,15 @@ def _state(thing: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _node_name(thing: Any) -> str | None:
-    """The name of the thing if it is one of ours that the user knows by name."""
+    """Return the name of a node or store of the topology; None for other objects."""
     if isinstance(thing, type) or not type(thing).__module__.startswith("millstream."):
         return None
     name = getattr(thing, "name", None)
     return name if isinstance(name, str) else None
 
 
-def _kind(thing: Any) -> str:
-    """What the user calls it: a store, or a node of the topology."""
-    return "store" if "Store" in type(thing).__name__ else "node"
-
-
-def _spoken(path: list[str], node: str | None) -> str:
-    """`node 'X' mapper → closure variable 'lock'`: what belongs to a node stands beside it."""
+def _format_path(path: list[str], node: str | None) -> str:
+    """Format a path as `node 'X' mapper → closure variable 'lock'`."""
     if node is not None and len(path) > 1:
         path = [f"{path[0]} {path[1]}", *path[2:]]
     return " → ".join(path)
@@ -208,11 +193,8 @@ def _spoken(path: list[str], node: str | None) -> str:
 
 def _type_name(thing: Any) -> str:
     kind = type(thing)
-    return kind.__qualname__ if kind.__module__ == "builtins" else _full_name(kind)
-
-
-def _full_name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    name = kind.__qualname__
+    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
 
 
 def _short(key: Any) -> str:

@@ -1,80 +1,76 @@
-"""User modules that travel as code: their variables, their functions' globals, and later imports.
+"""Pickles user modules by value: their variables, their functions' globals, and lazy imports.
 
-cloudpickle recreates a function with a dictionary of globals of its own, apart from the module that
-the function belongs to. Here both are the same: functions of a module share the dictionary of the
-recreated module, as they do in the driver.
+cloudpickle recreates a function with a globals dictionary of its own, separate from the function's
+module. Here functions of a module share the dictionary of the recreated module, as they do in the
+driver.
 
-A function may import a module when it is called (`import settings` in its body, for example against
-a circle of imports). Such modules are found in the function's code and travel with the function.
-While `arrivals()` is active, recreated modules are in `sys.modules` of the worker, so that the
-import statement returns them with the driver's variables and does not load their files again.
+A function may import a module when it is called (`import settings` in its body, for example to
+avoid a circular import). Such imports are found in the function's code, and the modules are pickled
+with the function. While `recreated_modules()` is active, recreated modules are in the worker's
+`sys.modules`, so that the import statement returns them with the driver's variables and does not
+load their files again.
 """
 
 from __future__ import annotations
 
 import dis
 import importlib.util
+import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-#: Set by the import system; a recreated module gets its own, or has none.
+#: Set by the import system; a recreated module has its own values, or none.
 _IMPORT_MACHINERY: Final = frozenset(
     {"__builtins__", "__cached__", "__loader__", "__spec__", "__path__"}
 )
-#: What relative imports and messages need, even where no other variable of a module travels.
+#: Attributes for relative imports and messages, which even an otherwise empty module has.
 _IDENTITY: Final = ("__package__", "__file__")
 _MAIN: Final = "__main__"
-#: Functions that import the module whose name they are given.
+#: Functions that import a module by name.
 _IMPORTERS: Final = frozenset({"import_module", "__import__"})
 
 _Reduced = tuple[Any, ...]
 
 
 class UserModules:
-    """The modules of the driver that travel as code in one pickle.
+    """The driver's modules that are pickled by value, within one pickle.
 
-    Args:
-        names: of those modules, and of packages whose modules all travel.
+    `names` are modules, and packages whose modules are all pickled by value.
     """
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
         self._empty: dict[str, EmptyModule] = {}
         self._contents: dict[str, PackageContents] = {}
-        #: What stands for the globals of functions: by the `id()` of a module's dictionary.
+        #: The stand-ins for functions' globals, by the `id()` of the module's dictionary.
         self.globals_by_id = {
-            id(vars(module)): Globals(self.empty(module))
+            id(vars(module)): ModuleGlobals(self.empty(module))
             for name, module in list(sys.modules.items())
             if isinstance(module, ModuleType) and name in self
         }
 
     def __contains__(self, name: str) -> bool:
-        """Whether the module of that name travels as code."""
         if name == _MAIN:
             return True
         is_listed = any(parent in self._names for parent in _with_parents(name))
         return is_listed and not is_compiled(sys.modules.get(name))
 
     def empty(self, module: ModuleType) -> EmptyModule:
-        """The module without variables; always the same object for a module."""
+        """Return the stand-in for the module without its variables: one object per module."""
         return self._empty.setdefault(module.__name__, EmptyModule(module))
 
     def reduce(self, module: ModuleType) -> _Reduced:
-        """How to recreate a module with all of its variables."""
-        return _filled_with(self.empty(module), _variables(module))
+        return _reduced_module(self.empty(module), _variables(module))
 
     def imported_by(self, function: FunctionType) -> list[ModuleType | PackageContents]:
-        """The modules that a function imports when it is called, as far as they are loaded here.
-
-        Args:
-            function: one that travels as code.
-        """
+        """Return the loaded modules that a function imports when it is called."""
         found: list[ModuleType | PackageContents] = []
         for name, is_needed_whole in imported_names(function):
             for parent in _with_parents(name)[1:]:
@@ -94,34 +90,34 @@ class UserModules:
 
 
 def is_compiled(module: object) -> bool:
-    """Whether a module is a compiled extension, which cannot travel as code."""
+    """Whether a module is a compiled extension, which cannot be pickled by value."""
     file = getattr(module, "__file__", None)
     return isinstance(file, str) and file.endswith(tuple(EXTENSION_SUFFIXES))
 
 
 class EmptyModule:
-    """Stands in a pickle for a module without its variables."""
+    """Represents a module without its variables in a pickle."""
 
     def __init__(self, module: ModuleType) -> None:
         self.name = module.__name__
-        known = vars(module)
-        self._identity: dict[str, Any] = {n: known[n] for n in _IDENTITY if n in known}
-        if "__path__" in known:
-            self._identity["__path__"] = [str(folder) for folder in known["__path__"]]
+        attributes = vars(module)
+        self._identity: dict[str, Any] = {n: attributes[n] for n in _IDENTITY if n in attributes}
+        if "__path__" in attributes:
+            self._identity["__path__"] = [str(folder) for folder in attributes["__path__"]]
 
     def __reduce__(self) -> _Reduced:
         return new_module, (self.name, self._identity)
 
 
+@dataclass(frozen=True, eq=False)
 class PackageContents:
-    """Stands in a pickle for a package with its own variables, but without its submodules.
+    """Represents a package with its own variables, but without its submodules, in a pickle.
 
-    An import of one submodule does not need the others, which may hold what cannot be pickled.
+    The import of one submodule does not need the others, which may contain unpicklable objects.
     """
 
-    def __init__(self, empty: EmptyModule, package: ModuleType) -> None:
-        self._empty = empty
-        self.package = package
+    empty: EmptyModule
+    package: ModuleType
 
     def __reduce__(self) -> _Reduced:
         prefix = f"{self.package.__name__}."
@@ -130,11 +126,11 @@ class PackageContents:
             for name, value in _variables(self.package).items()
             if not (isinstance(value, ModuleType) and value.__name__.startswith(prefix))
         }
-        return _filled_with(self._empty, own)
+        return _reduced_module(self.empty, own)
 
 
-class Globals(dict[str, Any]):
-    """Stands in a pickle for a module's dictionary, as the globals of the module's functions."""
+class ModuleGlobals(dict[str, Any]):
+    """Represents a module's dictionary in a pickle, as the globals of the module's functions."""
 
     def __init__(self, module: EmptyModule) -> None:
         super().__init__()
@@ -145,83 +141,78 @@ class Globals(dict[str, Any]):
 
 
 def imported_names(function: FunctionType) -> list[tuple[str, bool]]:
-    """The full names of the modules that a function imports when it is called.
+    """Return the full names of the modules that a function imports when it is called.
 
-    `from a import b` gives `a.b` as well, which need not be a module.
-
-    Returns:
-        Names, each with whether the module is needed with its submodules: after `import a`, the
-        function may use `a.b`; `from a import b` names the submodule.
+    `from a import b` also yields `a.b`, which is not necessarily a module. Each name has a flag
+    whether the module is needed with its submodules: after `import a`, the function may use `a.b`;
+    `from a import b` names the submodule.
     """
     package = function.__globals__.get("__package__")
-    return [(_absolute(name, package), whole) for name, whole in _imports_of(function.__code__)]
+    return [
+        (_absolute_name(name, package), whole) for name, whole in _imports_of(function.__code__)
+    ]
 
 
 def new_module(name: str, identity: Mapping[str, Any]) -> ModuleType:
-    """In the worker: a module that has no variables yet."""
     module = ModuleType(name)
     vars(module).update(identity)
     return module
 
 
 def same_module(module: ModuleType) -> ModuleType:
-    """In the worker: the module itself, which gets its variables next."""
+    """Return the module; its variables are set next."""
     return module
 
 
 def fill_module(module: ModuleType, variables: Mapping[str, Any]) -> None:
-    """In the worker: give a module its variables."""
     vars(module).update(variables)
-    _arrived(module)
+    _register(module)
 
 
 def fill_function(
     function: FunctionType, state: tuple[Callable[[Any, Any], object], Any, list[ModuleType]]
 ) -> None:
-    """In the worker: complete a function that has imports in its body.
+    """Set the state of a function with lazy imports in the worker.
 
-    Args:
-        function: the function.
-        state: cloudpickle's function that completes one, its argument, and the modules that
-            `function` imports when it is called.
+    The state is cloudpickle's state setter, its argument, and the modules that are imported.
     """
     fill, argument, _ = state
     fill(function, argument)
 
 
-_changing_arrivals = threading.Lock()
-#: For each active `arrivals()`, the names of the modules that it has put into `sys.modules`.
-_names_arrived: Final[list[set[str]]] = []
+_registration_lock = threading.Lock()
+#: For each active `recreated_modules()`, the names of the modules that it added to `sys.modules`.
+_registered_names: Final[list[set[str]]] = []
 
 
 @contextmanager
-def arrivals() -> Iterator[None]:
-    """Put recreated modules into `sys.modules`, and take them out again at the end.
+def recreated_modules() -> Iterator[None]:
+    """Add recreated modules to `sys.modules` inside the context.
 
     The first module of a name stays: a later pickle with the same module, such as a command, does
-    not undo what functions did to its variables.
+    not overwrite changes that functions made to the module's variables.
     """
     names: set[str] = set()
-    with _changing_arrivals:
-        _names_arrived.append(names)
+    with _registration_lock:
+        _registered_names.append(names)
     try:
         yield
     finally:
-        with _changing_arrivals:
-            _names_arrived.remove(names)
+        with _registration_lock:
+            _registered_names.remove(names)
             for name in names:
                 sys.modules.pop(name, None)
 
 
-def _arrived(module: ModuleType) -> None:
+def _register(module: ModuleType) -> None:
     name = module.__name__
-    with _changing_arrivals:
-        if not _names_arrived or name == _MAIN or name in sys.modules:
+    with _registration_lock:
+        if not _registered_names or name == _MAIN or name in sys.modules:
             return
-        names = _names_arrived[-1]
+        names = _registered_names[-1]
         sys.modules[name] = module
         names.add(name)
-        # An import statement reads submodules from the variables of their packages.
+        # An import statement reads submodules from the attributes of their packages.
         parent, _, last = name.rpartition(".")
         if parent in names:
             vars(sys.modules[parent]).setdefault(last, module)
@@ -231,9 +222,9 @@ def _arrived(module: ModuleType) -> None:
                 vars(module).setdefault(last, sys.modules[other])
 
 
-def _filled_with(empty: EmptyModule, variables: dict[str, Any]) -> _Reduced:
-    # The variables are state, which is set after the module is known to the pickle: modules may
-    # refer to each other in a circle.
+def _reduced_module(empty: EmptyModule, variables: dict[str, Any]) -> _Reduced:
+    # The variables are state, which is set after the module is memoized: modules may refer to each
+    # other in a cycle.
     return same_module, (empty,), variables, None, None, fill_module
 
 
@@ -242,16 +233,16 @@ def _variables(module: ModuleType) -> dict[str, Any]:
 
 
 def _with_parents(name: str) -> list[str]:
-    """`a.b.c`, `a.b` and `a`."""
+    """Return `a.b.c`, `a.b` and `a`."""
     parts = name.split(".")
     return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
 
-def _absolute(name: str, package: object) -> str:
+def _absolute_name(name: str, package: object) -> str:
     try:
         return importlib.util.resolve_name(name, package if isinstance(package, str) else None)
     except ImportError:
-        # A relative import outside of a package: fails when it is executed, in the driver as well.
+        # A relative import outside of a package, which fails in the driver as well.
         return name
 
 
@@ -259,11 +250,11 @@ _found_in_code: WeakKeyDictionary[CodeType, tuple[tuple[str, bool], ...]] = Weak
 
 
 def _imports_of(code: CodeType) -> tuple[tuple[str, bool], ...]:
-    """The same for code: names as they are written, relative ones with leading dots."""
-    known = _found_in_code.get(code)
-    if known is None:
-        known = _found_in_code[code] = tuple(dict.fromkeys(_find_imports(code)))
-    return known
+    """Return the imports of code as written, relative names with leading dots."""
+    found = _found_in_code.get(code)
+    if found is None:
+        found = _found_in_code[code] = tuple(dict.fromkeys(_find_imports(code)))
+    return found
 
 
 def _find_imports(code: CodeType) -> Iterator[tuple[str, bool]]:
@@ -282,3 +273,27 @@ def _find_imports(code: CodeType) -> Iterator[tuple[str, bool]]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _imports_of(constant)
+
+
+def module_path() -> tuple[str, ...]:
+    """Return `sys.path` of this process, with the working directory spelled out."""
+    return tuple(path or os.getcwd() for path in sys.path)
+
+
+@contextmanager
+def driver_modules(path: Sequence[str]) -> Iterator[None]:
+    """Make `import` find the driver's modules inside the context, on the driver's machine.
+
+    The folders of the process itself, with Spark's own modules, precede the driver's `sys.path`.
+    Modules that were pickled by value take precedence over their files and have the driver's
+    variables.
+    """
+    added = [folder for folder in dict.fromkeys(path) if folder not in sys.path]
+    sys.path.extend(added)
+    try:
+        with recreated_modules():
+            yield
+    finally:
+        for folder in added:
+            if folder in sys.path:
+                sys.path.remove(folder)

@@ -1,1 +1,1 @@
-"""Keys and values as columns of DataFrames."""
+"""Converts keys and values to columns of DataFrames and back."""

@@ -1,7 +1,7 @@
-"""The schemas of Avro, JSON Schema and Protobuf as types of columns.
+"""Maps Avro, JSON Schema and Protobuf schemas to column types.
 
-What a schema leaves open, such as a union of several types or a type that holds itself, is text of
-JSON, as in `typed_columns`.
+Types without a counterpart in Arrow, such as unions of several types and recursive types, become
+JSON strings, as in `typed_columns`.
 """
 
 from __future__ import annotations
@@ -13,104 +13,97 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any, Final
 
-from millstream.operators.arrow import imported_pyarrow
 from millstream.serdes._registry import RegistrySerde
 from millstream.spark.columns.typed_columns import (
-    ConvertedKind,
-    Field,
-    Kind,
-    ListKind,
-    MapKind,
-    MappedKind,
-    StructKind,
-    json_kind,
+    ColumnCodec,
+    ElementwiseCodec,
+    FieldCodec,
+    ListCodec,
+    MapCodec,
+    StructCodec,
+    WrappedCodec,
+    item_getter,
+    json_codec,
+    load_arrow,
     utc_timestamps,
 )
 
-_NEEDED_BY: Final = "Serdes as columns of Spark"
-#: Types by the numbers that Protobuf gives them (`FieldDescriptor.type`).
+#: Protobuf's type numbers (`FieldDescriptor.type`).
 _PROTOBUF_MESSAGE: Final = 11
 _PROTOBUF_GROUP: Final = 10
 _PROTOBUF_ENUM: Final = 14
+_CPP_UINT64: Final = 4
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 
 
-def kind_of_schema(serde: RegistrySerde) -> Kind:
-    """The kind of the values of a serde with a schema.
-
-    Raises:
-        ValueError: the schema is none, or one without fields.
-    """
+def codec_of_schema(serde: RegistrySerde) -> ColumnCodec:
+    """Return the codec of a serde's schema; raise a `ValueError` if it is invalid or empty."""
     if not isinstance(serde.schema, str):
-        return _message_kind(serde.schema.DESCRIPTOR, serde.schema, ())
+        return _message_codec(serde.schema.DESCRIPTOR, serde.schema, ())
     schema = json.loads(serde.schema)
     if serde.extra == "avro":
-        kind = _Avro().kind(schema, ())
+        codec = _AvroCodecs().codec(schema, ())
     else:
-        kind = _json_schema_kind(schema, schema, ())
+        codec = _json_schema_codec(schema, schema, ())
     to_dict, from_dict = serde.conversions
     if from_dict is None:
-        return kind
-    return ConvertedKind(kind, from_dict, to_dict)
+        return codec
+    return WrappedCodec(codec, from_dict, to_dict)
 
 
-class _Avro:
-    """Reads one schema: types that have been named are known from there on."""
+class _AvroCodecs:
+    """Creates the codecs of one Avro schema and keeps its named types for later references."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
-    def kind(self, schema: Any, within: tuple[str, ...], space: str = "") -> Kind:
+    def codec(self, schema: Any, enclosing: tuple[str, ...], namespace: str = "") -> ColumnCodec:
         if isinstance(schema, list):
-            return self._of_union(schema, within, space)
+            return self._of_union(schema, enclosing, namespace)
         if isinstance(schema, str):
-            return self._of_name(schema, within, space)
+            return self._of_name(schema, enclosing, namespace)
         plain = _avro_logical_type(schema)
         if plain is not None:
             return plain
+        arrow = load_arrow()
         kind = schema["type"]
         if kind == "array":
-            return ListKind(self.kind(schema["items"], within, space))
+            return ListCodec(self.codec(schema["items"], enclosing, namespace))
         if kind == "map":
-            text = Kind(imported_pyarrow(_NEEDED_BY).string())
-            return MapKind(text, self.kind(schema["values"], within, space))
+            text = ColumnCodec(arrow.string())
+            return MapCodec(text, self.codec(schema["values"], enclosing, namespace))
         if kind in ("record", "error", "enum", "fixed"):
-            space = schema.get("namespace", space)
-            name = _full_name(schema["name"], space)
+            namespace = schema.get("namespace", namespace)
+            name = _full_name(schema["name"], namespace)
             self._named[name] = schema
-            if kind != "record" or not schema["fields"]:
-                return self._of_named(kind)
-            return self._of_record(schema, (*within, name), name.rpartition(".")[0])
-        return self.kind(kind, within, space)
+            if kind == "record" and schema["fields"]:
+                return self._of_record(schema, (*enclosing, name), name.rpartition(".")[0])
+            types = {"enum": arrow.string(), "fixed": arrow.binary()}
+            return ColumnCodec(types[kind]) if kind in types else json_codec()
+        return self.codec(kind, enclosing, namespace)
 
-    def _of_record(self, schema: Any, within: tuple[str, ...], space: str) -> Kind:
-        return StructKind(
+    def _of_record(self, schema: Any, enclosing: tuple[str, ...], namespace: str) -> ColumnCodec:
+        return StructCodec(
             [
-                Field(
+                FieldCodec(
                     field["name"],
-                    self.kind(field["type"], within, space),
-                    _getter(field["name"]),
-                    may_be_none=_avro_takes_null(field["type"]),
-                    has_default="default" in field,
+                    self.codec(field["type"], enclosing, namespace),
+                    item_getter(field["name"]),
+                    omit_null="default" in field and not _avro_takes_null(field["type"]),
                 )
                 for field in schema["fields"]
             ]
         )
 
-    def _of_named(self, kind: str) -> Kind:
-        arrow = imported_pyarrow(_NEEDED_BY)
-        types = {"enum": arrow.string(), "fixed": arrow.binary()}
-        return Kind(types[kind]) if kind in types else json_kind()
-
-    def _of_union(self, arms: list[Any], within: tuple[str, ...], space: str) -> Kind:
+    def _of_union(self, arms: list[Any], enclosing: tuple[str, ...], namespace: str) -> ColumnCodec:
         others = [arm for arm in arms if arm != "null"]
-        kinds = [self.kind(arm, within, space) for arm in others]
+        kinds = [self.codec(arm, enclosing, namespace) for arm in others]
         if len(kinds) == 1:
             return kinds[0]
-        return json_kind() if kinds else Kind(imported_pyarrow(_NEEDED_BY).null())
+        return json_codec() if kinds else ColumnCodec(load_arrow().null())
 
-    def _of_name(self, name: str, within: tuple[str, ...], space: str) -> Kind:
-        arrow = imported_pyarrow(_NEEDED_BY)
+    def _of_name(self, name: str, enclosing: tuple[str, ...], namespace: str) -> ColumnCodec:
+        arrow = load_arrow()
         types = {
             "null": arrow.null(),
             "boolean": arrow.bool_(),
@@ -122,31 +115,31 @@ class _Avro:
             "string": arrow.string(),
         }
         if name in types:
-            return Kind(types[name])
-        full = _full_name(name, space)
-        if full in within:
-            return json_kind()
+            return ColumnCodec(types[name])
+        full = _full_name(name, namespace)
+        if full in enclosing:
+            return json_codec()
         if full not in self._named:
-            raise ValueError(f"the schema names a type '{name}' that it does not define")
-        return self.kind(self._named[full], within, space)
+            raise ValueError(f"the schema refers to a type '{name}' that it does not define")
+        return self.codec(self._named[full], enclosing, namespace)
 
 
-def _full_name(name: str, space: str) -> str:
-    return name if "." in name or not space else f"{space}.{name}"
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
 def _avro_takes_null(schema: Any) -> bool:
     return schema == "null" or (isinstance(schema, list) and "null" in schema)
 
 
-def _avro_logical_type(schema: Mapping[str, Any]) -> Kind | None:
-    """What fastavro gives as an object of Python's; None for other types."""
-    arrow = imported_pyarrow(_NEEDED_BY)
+def _avro_logical_type(schema: Mapping[str, Any]) -> ColumnCodec | None:
+    """Return the codec of a logical type that fastavro converts; None for other types."""
+    arrow = load_arrow()
     logical = f"{schema['type']}-{schema.get('logicalType')}"
     if logical in ("bytes-decimal", "fixed-decimal"):
-        return Kind(arrow.decimal128(schema["precision"], schema.get("scale", 0)))
+        return ColumnCodec(arrow.decimal128(schema["precision"], schema.get("scale", 0)))
     if logical == "string-uuid":
-        return MappedKind(arrow.string(), str, str)
+        return ElementwiseCodec(arrow.string(), str, str)
     types = {
         "int-date": arrow.date32(),
         "int-time-millis": arrow.time64("us"),
@@ -156,23 +149,23 @@ def _avro_logical_type(schema: Mapping[str, Any]) -> Kind | None:
         "long-local-timestamp-millis": arrow.timestamp("us"),
         "long-local-timestamp-micros": arrow.timestamp("us"),
     }
-    return Kind(types[logical]) if logical in types else None
+    return ColumnCodec(types[logical]) if logical in types else None
 
 
-def _json_schema_kind(schema: Any, whole: Any, within: tuple[str, ...]) -> Kind:
-    arrow = imported_pyarrow(_NEEDED_BY)
+def _json_schema_codec(schema: Any, root: Any, enclosing: tuple[str, ...]) -> ColumnCodec:
+    arrow = load_arrow()
     if not isinstance(schema, dict):
-        return json_kind()
+        return json_codec()
     if "$ref" in schema:
-        place = schema["$ref"]
-        found = _at_place(whole, place)
-        if found is None or place in within:
-            return json_kind()
-        return _json_schema_kind(found, whole, (*within, place))
+        reference = schema["$ref"]
+        found = _resolve_reference(root, reference)
+        if found is None or reference in enclosing:
+            return json_codec()
+        return _json_schema_codec(found, root, (*enclosing, reference))
     for word in ("anyOf", "oneOf"):
         arms = [arm for arm in schema.get(word, ()) if arm != {"type": "null"}]
         if arms:
-            return _json_schema_kind(arms[0], whole, within) if len(arms) == 1 else json_kind()
+            return _json_schema_codec(arms[0], root, enclosing) if len(arms) == 1 else json_codec()
     kind = schema.get("type")
     if isinstance(kind, list):
         kinds = [each for each in kind if each != "null"]
@@ -185,108 +178,101 @@ def _json_schema_kind(schema: Any, whole: Any, within: tuple[str, ...]) -> Kind:
         "null": arrow.null(),
     }
     if isinstance(kind, str) and kind in plain:
-        return Kind(plain[kind])
+        return ColumnCodec(plain[kind])
     if kind == "array" and "items" in schema:
-        return ListKind(_json_schema_kind(schema["items"], whole, within))
+        return ListCodec(_json_schema_codec(schema["items"], root, enclosing))
     if kind == "object" and schema.get("properties"):
-        return _json_object_kind(schema, whole, within)
+        return _json_object_codec(schema, root, enclosing)
     if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
-        value = _json_schema_kind(schema["additionalProperties"], whole, within)
-        return MapKind(Kind(arrow.string()), value)
-    return json_kind()
+        value = _json_schema_codec(schema["additionalProperties"], root, enclosing)
+        return MapCodec(ColumnCodec(arrow.string()), value)
+    return json_codec()
 
 
-def _json_object_kind(schema: Any, whole: Any, within: tuple[str, ...]) -> Kind:
+def _json_object_codec(schema: Any, root: Any, enclosing: tuple[str, ...]) -> ColumnCodec:
     required = schema.get("required", ())
-    return StructKind(
+    return StructCodec(
         [
-            Field(
+            FieldCodec(
                 name,
-                _json_schema_kind(inner, whole, within),
-                _getter(name),
-                may_be_none=False,
-                # A field that may be missing is left out; null would be a value of its own.
-                has_default=name not in required,
+                _json_schema_codec(inner, root, enclosing),
+                item_getter(name),
+                # An optional field is omitted for None; null would be a different value.
+                omit_null=name not in required,
             )
             for name, inner in schema["properties"].items()
         ]
     )
 
 
-def _at_place(whole: Any, place: str) -> Any:
-    """What a reference inside of the schema points at; None if it points elsewhere."""
-    if not place.startswith("#/"):
+def _resolve_reference(root: Any, reference: str) -> Any:
+    """Resolve a reference inside the schema; None for external references."""
+    if not reference.startswith("#/"):
         return None
-    found = whole
-    for part in place[2:].split("/"):
+    found = root
+    for part in reference[2:].split("/"):
         found = found.get(part) if isinstance(found, dict) else None
     return found
 
 
-def _getter(name: str) -> Callable[[Any], Any]:
-    return lambda value: value.get(name)
-
-
-def _message_kind(descriptor: Any, message: Any, within: tuple[str, ...]) -> Kind:
-    """Messages of Protobuf; `message` makes one."""
+def _message_codec(descriptor: Any, message: Any, enclosing: tuple[str, ...]) -> ColumnCodec:
+    """Return the codec of a Protobuf message; `message` is its class."""
     if not descriptor.fields:
         raise ValueError(f"the message {descriptor.full_name} has no fields to be columns")
-    within = (*within, descriptor.full_name)
+    enclosing = (*enclosing, descriptor.full_name)
     fields = [
-        Field(field.name, _protobuf_kind(field, within), _protobuf_getter(field))
+        FieldCodec(field.name, _protobuf_codec(field, enclosing), _protobuf_getter(field))
         for field in descriptor.fields
     ]
 
-    def made(row: Mapping[str, Any]) -> Any:
+    def create(row: Mapping[str, Any]) -> Any:
         return message(**{name: value for name, value in row.items() if value is not None})
 
-    return ConvertedKind(StructKind(fields), made)
+    return WrappedCodec(StructCodec(fields), create)
 
 
-def _protobuf_kind(field: Any, within: tuple[str, ...]) -> Kind:
+def _protobuf_codec(field: Any, enclosing: tuple[str, ...]) -> ColumnCodec:
     inner = field.message_type
     if inner is not None and inner.GetOptions().map_entry:
         key, value = inner.fields_by_name["key"], inner.fields_by_name["value"]
-        return ConvertedKind(
-            MapKind(_protobuf_scalar(key, within), _protobuf_scalar(value, within)), dict
+        return WrappedCodec(
+            MapCodec(_protobuf_scalar(key, enclosing), _protobuf_scalar(value, enclosing)), dict
         )
-    kind = _protobuf_scalar(field, within)
-    return ListKind(kind) if field.is_repeated else kind
+    kind = _protobuf_scalar(field, enclosing)
+    return ListCodec(kind) if field.is_repeated else kind
 
 
-def _protobuf_scalar(field: Any, within: tuple[str, ...]) -> Kind:
-    arrow = imported_pyarrow(_NEEDED_BY)
+def _protobuf_scalar(field: Any, enclosing: tuple[str, ...]) -> ColumnCodec:
+    arrow = load_arrow()
     if field.type == _PROTOBUF_ENUM:
         by_number = field.enum_type.values_by_number
         by_name = field.enum_type.values_by_name
-        return MappedKind(
+        return ElementwiseCodec(
             arrow.string(),
-            # A number that this schema does not know is kept as it is.
+            # A number that the schema does not define stays a number.
             lambda number: by_number[number].name if number in by_number else str(number),
             lambda name: by_name[name].number if name in by_name else int(name),
         )
     if field.type in (_PROTOBUF_MESSAGE, _PROTOBUF_GROUP):
-        return _protobuf_inner(field.message_type, within)
+        return _protobuf_inner(field.message_type, enclosing)
+    # By the numbers of C++ types (`FieldDescriptor.cpp_type`).
     types = {
-        "double": arrow.float64(),
-        "float": arrow.float32(),
-        "int32": arrow.int32(),
-        "int64": arrow.int64(),
-        "uint32": arrow.int64(),
-        "uint64": arrow.decimal128(20, 0),
-        "bool": arrow.bool_(),
+        1: arrow.int32(),
+        2: arrow.int64(),
+        3: arrow.int64(),  # uint32
+        5: arrow.float64(),
+        6: arrow.float32(),
+        7: arrow.bool_(),
     }
-    cpp = {1: "int32", 2: "int64", 3: "uint32", 4: "uint64", 5: "double", 6: "float", 7: "bool"}
-    if field.cpp_type in cpp:
-        kind = types[cpp[field.cpp_type]]
-        if cpp[field.cpp_type] == "uint64":
-            return MappedKind(kind, lambda value: value, int)
-        return Kind(kind)
-    # Type 9 is text, 12 bytes; both are strings of C++.
-    return Kind(arrow.string() if field.type == 9 else arrow.binary())
+    if field.cpp_type == _CPP_UINT64:
+        return ElementwiseCodec(arrow.decimal128(20, 0), lambda value: value, int)
+    if field.cpp_type in types:
+        return ColumnCodec(types[field.cpp_type])
+    # Type 9 is string and 12 is bytes; both are C++ strings.
+    return ColumnCodec(arrow.string() if field.type == 9 else arrow.binary())
 
 
-def _protobuf_inner(descriptor: Any, within: tuple[str, ...]) -> Kind:
+def _protobuf_inner(descriptor: Any, enclosing: tuple[str, ...]) -> ColumnCodec:
     json_format: Any = import_module("google.protobuf.json_format")
     message_factory: Any = import_module("google.protobuf.message_factory")
     message = message_factory.GetMessageClass(descriptor)
@@ -297,14 +283,16 @@ def _protobuf_inner(descriptor: Any, within: tuple[str, ...]) -> Kind:
             stamp.FromDatetime(time)
             return stamp
 
-        return MappedKind(utc_timestamps(), lambda stamp: stamp.ToDatetime(tzinfo=UTC), of_time)
-    if descriptor.full_name in within or not descriptor.fields:
-        return MappedKind(
-            imported_pyarrow(_NEEDED_BY).string(),
+        return ElementwiseCodec(
+            utc_timestamps(), lambda stamp: stamp.ToDatetime(tzinfo=UTC), of_time
+        )
+    if descriptor.full_name in enclosing or not descriptor.fields:
+        return ElementwiseCodec(
+            load_arrow().string(),
             json_format.MessageToJson,
             lambda text: json_format.Parse(text, message()),
         )
-    return _message_kind(descriptor, message, within)
+    return _message_codec(descriptor, message, enclosing)
 
 
 def _protobuf_getter(field: Any) -> Callable[[Any], Any]:

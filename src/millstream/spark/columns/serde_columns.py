@@ -1,12 +1,12 @@
-"""Keys and values as columns: the types of Spark and Arrow for what a serde reads and writes.
+"""Maps serdes to column types of Spark and Arrow, and converts between bytes and columns.
 
-`column_of(serde)` tells the types, turns bytes into a `pyarrow.Array` and an array into bytes. What
-a serde of the user's functions reads has no declared type: it stays bytes.
+The column from `column_of(serde)` has the types, and converts bytes to a `pyarrow.Array` and an
+array to bytes. Values of a serde of user functions have no declared type and stay bytes.
 
 | serde | Spark's type |
 | --- | --- |
 | `STRING`, `UUID` | `string` |
-| `JSON` | `string`, the text of JSON |
+| `JSON` | `string`, the JSON text |
 | `BYTES`, `Serde(...)`, `avro(None, ...)` | `binary` |
 | `LONG`, `INTEGER`, `SHORT` | `bigint`, `int`, `smallint` |
 | `DOUBLE`, `FLOAT` | `double`, `float` |
@@ -32,7 +32,6 @@ from typing import Any, Final
 import msgspec
 
 from millstream.errors import BatchSerializationError, SerializationError
-from millstream.operators.arrow import imported_pyarrow
 from millstream.serdes import (
     BOOLEAN,
     BYTES,
@@ -47,62 +46,51 @@ from millstream.serdes import (
     VOID,
     Serde,
 )
-from millstream.serdes._constant import ConstantSerde
 from millstream.serdes._list import ListSerde
 from millstream.serdes._numbers import FixedSizeSerde
 from millstream.serdes._registry import RegistrySerde
+from millstream.serdes._serde import ConstantSerde
 from millstream.serdes._typed import TypedSerde
 from millstream.serdes._windowed import WindowedSerde
-from millstream.spark.columns.schema_columns import kind_of_schema
+from millstream.spark.columns.schema_columns import codec_of_schema
 from millstream.spark.columns.typed_columns import (
-    ConvertedKind,
-    Field,
-    Kind,
-    ListKind,
-    MappedKind,
-    StructKind,
+    ColumnCodec,
+    ElementwiseCodec,
+    FieldCodec,
+    ListCodec,
+    StructCodec,
+    WrappedCodec,
+    codec_of_type,
     json_text,
-    kind_of_type,
+    load_arrow,
     utc_timestamps,
 )
 from millstream.windowed import MAX_TIME_MS, Window, Windowed
 
-_NEEDED_BY: Final = "Serdes as columns of Spark"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-#: Python's times end here, with the year 9999.
+#: The end of Python's time range, in the year 9999.
 LAST_MS: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
 
-class Column:
-    """What a serde reads and writes, as a column.
+class SerdeColumn:
+    """Converts between a serde's bytes and a column of its values.
 
-    Attributes:
-        serde: the serde.
-        arrow_type: the column's type, a `pyarrow.DataType`, as Spark itself has it in Arrow.
-        spark_type: the same as a `pyspark.sql.types.DataType`.
-
-    Args:
-        serde: the serde.
-        kind: that of its values.
+    The methods raise a `SerializationError` if a value does not fit the serde or the column's type.
     """
 
-    def __init__(self, serde: Serde[Any], kind: Kind) -> None:
+    def __init__(self, serde: Serde[Any], codec: ColumnCodec) -> None:
+        from pyspark.sql.pandas.types import from_arrow_type
+
         self.serde = serde
-        self._kind = kind
-        self.spark_type = _spark_type(kind.arrow_type)
-        self.arrow_type = _arrow_type(self.spark_type)
+        self._codec = codec
+        #: The column's `pyspark.sql.types.DataType`.
+        self.spark_type: Any = from_arrow_type(codec.arrow_type)
+        #: The `pyarrow.DataType` that Spark uses for the column.
+        self.arrow_type: Any = _arrow_type(self.spark_type)
 
     def decode(self, topic: str, datas: Sequence[bytes | None]) -> Any:
-        """The column of what these bytes stand for, a `pyarrow.Array`.
-
-        Args:
-            topic: where they were read.
-            datas: the bytes of each, or None; a list, or a `pyarrow.Array` of binary.
-
-        Raises:
-            SerializationError: some are not the serde's, or do not fit the column's type.
-        """
+        """Deserialize values, a list or a `pyarrow.Array` of binary, to a `pyarrow.Array`."""
         if hasattr(datas, "to_pylist"):
             datas = datas.to_pylist()
         try:
@@ -112,93 +100,73 @@ class Column:
         return self.array_of(topic, values)
 
     def array_of(self, topic: str, values: Sequence[Any]) -> Any:
-        """The column of values that the serde has read.
-
-        Raises:
-            SerializationError: some do not fit the column's type.
-        """
+        """Convert deserialized values to a `pyarrow.Array`."""
         try:
-            return _cast(self._kind.array(values), self.arrow_type)
+            return _cast(self._codec.array(values), self.arrow_type)
         except (ValueError, TypeError, OverflowError, AttributeError, KeyError) as error:
             raise SerializationError(
-                f"{self.serde.name} gives values that do not fit the column's type "
-                f"{self.spark_type.simpleString()}: {error}. Read the topic with BYTES, or give a "
-                "serde of a type that they all have",
+                f"{self.serde.name} returned values that do not fit the column's type "
+                f"{self.spark_type.simpleString()}: {error}. Read the topic with BYTES, or use a "
+                "serde whose type fits all values",
                 topic=topic or None,
             ) from error
 
     def encode(self, topic: str, column: Any) -> list[bytes | None]:
-        """The bytes of each value of a column.
-
-        Args:
-            topic: where they will be written.
-            column: a `pyarrow.Array` or `ChunkedArray` that Arrow can cast to `arrow_type`.
-
-        Raises:
-            SerializationError: the column has another type, or a value is not one of the serde.
-        """
+        """Serialize each value of a `pyarrow.Array` or `ChunkedArray` that Arrow can cast."""
         try:
             return self.serde.serialize_many(topic, self.values(topic, column))
         except BatchSerializationError as error:
             raise SerializationError(error.message, topic=topic or None) from error
 
     def values(self, topic: str, column: Any) -> list[Any]:
-        """The serde's values of a column.
-
-        Raises:
-            SerializationError: the column has another type, or a value is not one of the serde.
-        """
         if hasattr(column, "combine_chunks"):
             column = column.combine_chunks()
         try:
-            return self._kind.values(_cast(column, self._kind.arrow_type))
+            return self._codec.values(_cast(column, self._codec.arrow_type))
         except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
             raise SerializationError(
-                f"a column of the type {column.type} does not fit {self.serde.name}, which takes "
-                f"{self.spark_type.simpleString()}: {error}. Cast the column, or give another "
+                f"a column of type {column.type} does not fit {self.serde.name}, which requires "
+                f"{self.spark_type.simpleString()}: {error}. Cast the column, or use another "
                 "serde",
                 topic=topic or None,
             ) from error
 
 
-class TextColumn(Column):
-    """Bytes that are a column as they are, without an object for each: text and bytes."""
+class BinaryColumn(SerdeColumn):
+    """Converts strings and bytes to a column without an object per value."""
 
     def decode(self, topic: str, datas: Sequence[bytes | None]) -> Any:
         try:
             return _cast(_binary(datas), self.arrow_type)
         except ValueError:
-            # Not UTF-8: the serde says of which.
+            # Some value is not UTF-8: the serde's error names it.
             return super().decode(topic, datas)
 
 
-class NumberColumn(Column):
-    """Numbers of a fixed size, without an object for each."""
+class NumberColumn(SerdeColumn):
+    """Converts numbers of a fixed size to a column without an object per value."""
 
-    def __init__(self, serde: FixedSizeSerde[Any], kind: Kind) -> None:
-        super().__init__(serde, kind)
+    def __init__(self, serde: FixedSizeSerde[Any], codec: ColumnCodec) -> None:
+        super().__init__(serde, codec)
         self._code = serde.code
         self._size = serde.size
 
     def decode(self, topic: str, datas: Sequence[bytes | None]) -> Any:
-        arrow = imported_pyarrow(_NEEDED_BY)
+        arrow = load_arrow()
         try:
             fixed = _binary(datas).cast(arrow.binary(self._size))
         except (ValueError, TypeError):
-            # One has another size: the serde says which.
+            # Some value has another size: the serde's error names it.
             return super().decode(topic, datas)
         return numbers_of(fixed, self._code, self.arrow_type)
 
 
 def numbers_of(fixed: Any, code: str, arrow_type: Any) -> Any:
-    """Big-endian numbers as a column of Arrow.
+    """Convert big-endian numbers, a fixed-size binary array, to an Arrow array.
 
-    Args:
-        fixed: their bytes, an array of binary of a fixed size.
-        code: the type's letter in the module `array`.
-        arrow_type: the type of the column.
+    `code` is a type code of the module `array`.
     """
-    arrow = imported_pyarrow(_NEEDED_BY)
+    arrow = load_arrow()
     if fixed.offset:
         fixed = arrow.concat_arrays([fixed, fixed.slice(0, 0)])
     valid, data = fixed.buffers()
@@ -210,33 +178,25 @@ def numbers_of(fixed: Any, code: str, arrow_type: Any) -> Any:
     return arrow.Array.from_buffers(arrow_type, len(fixed), buffers, fixed.null_count)
 
 
-def column_of(serde: Serde[Any]) -> Column:
-    """The column of a serde's values.
-
-    Raises:
-        ImportError: pyarrow is not installed.
-
-    Example:
-        >>> column_of(list_of(LONG)).spark_type.simpleString()
-        'array<bigint>'
-    """
+def column_of(serde: Serde[Any]) -> SerdeColumn:
+    """Return the column of a serde's values; raise an `ImportError` without pyarrow."""
     if _is_opaque(serde):
         serde = BYTES
-    kind = _kind_of(serde)
+    codec = _codec_of(serde)
     if isinstance(serde, FixedSizeSerde):
-        return NumberColumn(serde, kind)
-    return (TextColumn if serde in (STRING, BYTES) else Column)(serde, kind)
+        return NumberColumn(serde, codec)
+    return (BinaryColumn if serde in (STRING, BYTES) else SerdeColumn)(serde, codec)
 
 
 def _is_opaque(serde: Serde[Any]) -> bool:
-    """Whether nobody knows what its values are."""
+    """Whether the type of the serde's values is unknown."""
     if isinstance(serde, RegistrySerde):
         return serde.schema is None
     return not isinstance(serde, TypedSerde | ListSerde | WindowedSerde | ConstantSerde)
 
 
-def _kind_of(serde: Serde[Any]) -> Kind:
-    arrow = imported_pyarrow(_NEEDED_BY)
+def _codec_of(serde: Serde[Any]) -> ColumnCodec:
+    arrow = load_arrow()
     plain = {
         STRING: arrow.string(),
         BYTES: arrow.binary(),
@@ -249,70 +209,66 @@ def _kind_of(serde: Serde[Any]) -> Kind:
         VOID: arrow.null(),
     }
     if serde in plain:
-        return Kind(plain[serde])
+        return ColumnCodec(plain[serde])
     if serde == UUID:
-        return MappedKind(arrow.string(), str, uuid.UUID)
+        return ElementwiseCodec(arrow.string(), str, uuid.UUID)
     if serde == JSON:
-        return MappedKind(arrow.string(), json_text, msgspec.json.decode)
+        return ElementwiseCodec(arrow.string(), json_text, msgspec.json.decode)
     if isinstance(serde, TypedSerde):
         of = serde.of
-        return ConvertedKind(kind_of_type(of), lambda value: msgspec.convert(value, of))
+        return WrappedCodec(codec_of_type(of), lambda value: msgspec.convert(value, of))
     if isinstance(serde, ListSerde):
-        return ListKind(_kind_of(serde.inner))
+        return ListCodec(_codec_of(serde.inner))
     if isinstance(serde, WindowedSerde):
-        return _windowed_kind(_kind_of(serde.inner))
+        return _windowed_codec(_codec_of(serde.inner))
     if isinstance(serde, RegistrySerde) and serde.schema is not None:
-        return kind_of_schema(serde)
-    # A user's serde inside of another one: as it is written.
-    return MappedKind(
+        return codec_of_schema(serde)
+    # A user's serde inside another serde: stays bytes.
+    return ElementwiseCodec(
         arrow.binary(),
         lambda value: serde.serialize("", value),
         lambda data: serde.deserialize("", data),
     )
 
 
-def _windowed_kind(key: Kind) -> Kind:
+def _windowed_codec(key: ColumnCodec) -> ColumnCodec:
+    times = ColumnCodec(utc_timestamps())
     fields = [
-        Field("key", key, attrgetter("key")),
-        Field("window_start", Kind(utc_timestamps()), lambda value: time_of_ms(value[1][0])),
-        Field("window_end", Kind(utc_timestamps()), lambda value: time_of_ms(value[1][1])),
+        FieldCodec("key", key, attrgetter("key")),
+        FieldCodec("window_start", times, lambda value: time_of_ms(value[1][0])),
+        FieldCodec("window_end", times, lambda value: time_of_ms(value[1][1])),
     ]
-    return ConvertedKind(StructKind(fields), _windowed)
+    return WrappedCodec(StructCodec(fields), _windowed)
 
 
 def _windowed(row: Mapping[str, Any]) -> Windowed[Any]:
     if row["window_start"] is None:
         raise ValueError("a window needs a start")
-    return Windowed(row["key"], Window(_ms_of(row["window_start"]), _ms_of(row["window_end"])))
+    window = Window(ms_of_time(row["window_start"]), ms_of_time(row["window_end"]))
+    return Windowed(row["key"], window)
 
 
 def time_of_ms(time_ms: int) -> datetime | None:
-    """A time as columns have it; None for the end of windows that never end."""
+    """Convert a time for a column; None for the end of windows that never end."""
     return None if time_ms >= LAST_MS else _EPOCH + timedelta(milliseconds=time_ms)
 
 
-def _ms_of(time: datetime | None) -> int:
+def ms_of_time(time: datetime | None) -> int:
+    """Convert an aware time, rounded down; None is the end of windows that never end."""
     return MAX_TIME_MS if time is None else (time - _EPOCH) // _MILLISECOND
 
 
-def _spark_type(arrow_type: Any) -> Any:
-    from pyspark.sql.pandas.types import from_arrow_type
-
-    return from_arrow_type(arrow_type)
-
-
 def _arrow_type(spark_type: Any) -> Any:
-    """The type in which Spark itself gives and takes columns of a type."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     if "timezone" in signature(to_arrow_type).parameters:
         return to_arrow_type(spark_type, timezone="UTC")
-    # Spark 4.1 does not ask: there it is always UTC.
+    # Spark 4.1 has no such parameter and always uses UTC.
     return to_arrow_type(spark_type)
 
 
 def _binary(datas: Any) -> Any:
-    arrow = imported_pyarrow(_NEEDED_BY)
+    arrow = load_arrow()
     if isinstance(datas, arrow.Array):
         return _cast(datas, arrow.binary())
     return arrow.array(datas, arrow.binary())

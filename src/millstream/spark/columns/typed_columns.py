@@ -1,200 +1,170 @@
-"""Python's types as types of Arrow: what a column of such values is, there and back.
+"""Converts values of Python types to Arrow columns and back.
 
-A `Kind` knows one type. The kinds of declared types (structs, dataclasses, typed dicts, and
-whatever else msgspec knows) are made by `kind_of_type`. What Arrow has no type for, such as unions
-and types that hold themselves, is text of JSON.
+A `ColumnCodec` converts one type. `codec_of_type` creates the codecs of declared types (structs,
+dataclasses, typed dicts, and other types that msgspec supports). Types without a counterpart in
+Arrow, such as unions and recursive types, become JSON strings.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
 
-from millstream.operators.arrow import imported_pyarrow
-
-_NEEDED_BY: Final = "Serdes as columns of Spark"
-#: Decimals without a declared precision, as Spark takes them.
-_PRECISION: Final = 38
-_SCALE: Final = 18
+from millstream.operators.arrow import import_pyarrow
 
 
-class Kind:
-    """How values of one type are a column. This one: as Arrow itself takes them.
+def load_arrow() -> Any:
+    """Return pyarrow, or raise an `ImportError` that tells how to install it."""
+    return import_pyarrow("Serdes as columns of Spark")
 
-    Args:
-        arrow_type: the type of the column, a `pyarrow.DataType`.
-    """
+
+class ColumnCodec:
+    """Converts values of one type to an Arrow column and back; here with Arrow's own conversion."""
 
     def __init__(self, arrow_type: Any) -> None:
         self.arrow_type = arrow_type
 
     def array(self, values: Sequence[Any]) -> Any:
-        """The column of these values, a `pyarrow.Array`.
+        """Convert values to a `pyarrow.Array`.
 
-        Raises:
-            ValueError, TypeError, OverflowError: a value does not fit the type.
+        Raises a `ValueError`, `TypeError` or `OverflowError` if a value does not fit the type.
         """
-        return imported_pyarrow(_NEEDED_BY).array(values, self.arrow_type)
+        return load_arrow().array(values, self.arrow_type)
 
     def values(self, array: Any) -> list[Any]:
-        """The values of a column, of builtin types, from which `msgspec.convert` makes others."""
-        listed: list[Any] = array.to_pylist()
-        return listed
+        """Convert a column to builtin values, which `msgspec.convert` accepts."""
+        return list(array.to_pylist())
 
 
-class MappedKind(Kind):
-    """Values that are converted one by one, None excepted."""
+class ElementwiseCodec(ColumnCodec):
+    """Converts values individually; None stays None."""
 
     def __init__(
-        self, arrow_type: Any, there: Callable[[Any], Any], back: Callable[[Any], Any]
+        self, arrow_type: Any, to_arrow: Callable[[Any], Any], from_arrow: Callable[[Any], Any]
     ) -> None:
         super().__init__(arrow_type)
-        self._there = there
-        self._back = back
+        self._to_arrow = to_arrow
+        self._from_arrow = from_arrow
 
     def array(self, values: Sequence[Any]) -> Any:
-        there = self._there
-        return super().array([None if value is None else there(value) for value in values])
+        to_arrow = self._to_arrow
+        return super().array([None if value is None else to_arrow(value) for value in values])
 
     def values(self, array: Any) -> list[Any]:
-        back = self._back
-        return [None if value is None else back(value) for value in array.to_pylist()]
+        from_arrow = self._from_arrow
+        return [None if value is None else from_arrow(value) for value in array.to_pylist()]
 
 
-class ConvertedKind(Kind):
-    """Values that another kind takes, and that are made of what it gives.
+class WrappedCodec(ColumnCodec):
+    """Converts values before and after another codec.
 
-    Args:
-        inner: the other kind.
-        back: makes a value of what `inner` gives.
-        there: makes what `inner` takes of a value; None if it takes the value itself.
+    `to_arrow` is None if the other codec needs no conversion.
     """
 
     def __init__(
         self,
-        inner: Kind,
-        back: Callable[[Any], Any],
-        there: Callable[[Any], Any] | None = None,
+        inner: ColumnCodec,
+        from_arrow: Callable[[Any], Any],
+        to_arrow: Callable[[Any], Any] | None = None,
     ) -> None:
         super().__init__(inner.arrow_type)
         self._inner = inner
-        self._back = back
-        self._there = there
+        self._from_arrow = from_arrow
+        self._to_arrow = to_arrow
 
     def array(self, values: Sequence[Any]) -> Any:
-        there = self._there
-        if there is not None:
-            values = [None if value is None else there(value) for value in values]
+        to_arrow = self._to_arrow
+        if to_arrow is not None:
+            values = [None if value is None else to_arrow(value) for value in values]
         return self._inner.array(values)
 
     def values(self, array: Any) -> list[Any]:
-        back = self._back
-        return [None if value is None else back(value) for value in self._inner.values(array)]
+        from_arrow = self._from_arrow
+        return [None if value is None else from_arrow(value) for value in self._inner.values(array)]
 
 
-class ListKind(Kind):
-    """Lists, sets and tuples of any length."""
+class ListCodec(ColumnCodec):
+    """Converts lists, sets and tuples of variable length."""
 
-    def __init__(self, element: Kind) -> None:
-        arrow = imported_pyarrow(_NEEDED_BY)
+    def __init__(self, element: ColumnCodec) -> None:
+        arrow = load_arrow()
         super().__init__(arrow.list_(element.arrow_type))
         self._element = element
 
     def array(self, values: Sequence[Any]) -> Any:
-        arrow = imported_pyarrow(_NEEDED_BY)
-        flat = [item for value in values if value is not None for item in value]
-        offsets = _offsets(arrow, values)
-        return arrow.ListArray.from_arrays(offsets, self._element.array(flat), type=self.arrow_type)
+        flat = self._element.array(
+            [item for value in values if value is not None for item in value]
+        )
+        arrays = load_arrow().ListArray
+        return arrays.from_arrays(_offsets(values), flat, type=self.arrow_type)
 
     def values(self, array: Any) -> list[Any]:
         items = self._element.values(array.values)
-        return [None if cut is None else items[cut] for cut in _cuts(array)]
+        return [None if span is None else items[span] for span in _slices(array)]
 
 
-class MapKind(Kind):
-    """Dicts."""
-
-    def __init__(self, key: Kind, value: Kind) -> None:
-        arrow = imported_pyarrow(_NEEDED_BY)
+class MapCodec(ColumnCodec):
+    def __init__(self, key: ColumnCodec, value: ColumnCodec) -> None:
+        arrow = load_arrow()
         super().__init__(arrow.map_(key.arrow_type, value.arrow_type))
         self._key = key
         self._value = value
 
     def array(self, values: Sequence[Any]) -> Any:
-        arrow = imported_pyarrow(_NEEDED_BY)
         keys = [key for value in values if value is not None for key in value]
         items = [item for value in values if value is not None for item in value.values()]
-        return arrow.MapArray.from_arrays(
-            _offsets(arrow, values), self._key.array(keys), self._value.array(items)
-        ).cast(self.arrow_type)
+        columns = self._key.array(keys), self._value.array(items)
+        return load_arrow().MapArray.from_arrays(_offsets(values), *columns).cast(self.arrow_type)
 
     def values(self, array: Any) -> list[Any]:
         keys, items = self._key.values(array.keys), self._value.values(array.items)
         return [
-            None if cut is None else dict(zip(keys[cut], items[cut], strict=True))
-            for cut in _cuts(array)
+            None if span is None else dict(zip(keys[span], items[span], strict=True))
+            for span in _slices(array)
         ]
 
 
-class Field:
-    """A field of a struct.
+@dataclass(frozen=True, slots=True)
+class FieldCodec:
+    name: str
+    codec: ColumnCodec
+    #: Returns the field of a struct.
+    get: Callable[[Any], Any]
+    #: msgspec's encoded name of the field in builtin values; None if it is `name`.
+    encoded_name: str | None = None
+    #: Whether null is omitted in builtin values: the field may be omitted, but not None.
+    omit_null: bool = False
 
-    Args:
-        name: of the column.
-        kind: of its values.
-        get: takes it out of a struct.
-        written: what msgspec calls it, in `values`.
-        may_be_none: whether None is a value of it; where it is not, and it has a default, a null
-            leaves it out.
-        has_default: whether it may be left out.
+
+class StructCodec(ColumnCodec):
+    """Converts values with fields; Arrow has no type for a struct without fields.
+
+    `extra` are additional items of a builtin value, such as the struct's tag. `as_list` is whether
+    the builtin value is a list of the fields.
     """
 
     def __init__(
         self,
-        name: str,
-        kind: Kind,
-        get: Callable[[Any], Any],
-        *,
-        written: str | None = None,
-        may_be_none: bool = True,
-        has_default: bool = False,
-    ) -> None:
-        self.name = name
-        self.kind = kind
-        self.get = get
-        self.written = written or name
-        self.is_left_out_as_null = has_default and not may_be_none
-
-
-class StructKind(Kind):
-    """Values with fields.
-
-    Args:
-        fields: its fields; a struct without any has no type in Arrow.
-        extra: what a value has beside them, such as its tag.
-        as_list: whether msgspec takes such a value as a list of its fields.
-    """
-
-    def __init__(
-        self,
-        fields: Sequence[Field],
+        fields: Sequence[FieldCodec],
         *,
         extra: Mapping[str, Any] | None = None,
         as_list: bool = False,
     ) -> None:
-        arrow = imported_pyarrow(_NEEDED_BY)
-        super().__init__(arrow.struct([(field.name, field.kind.arrow_type) for field in fields]))
+        arrow = load_arrow()
+        super().__init__(arrow.struct([(field.name, field.codec.arrow_type) for field in fields]))
         self._fields = fields
         self._extra = extra or {}
         self._as_list = as_list
 
     def array(self, values: Sequence[Any]) -> Any:
-        arrow = imported_pyarrow(_NEEDED_BY)
+        arrow = load_arrow()
         missing = [value is None for value in values]
         is_any_missing = any(missing)
         columns = []
@@ -204,136 +174,120 @@ class StructKind(Kind):
                 column = [None if value is None else get(value) for value in values]
             else:
                 column = list(map(get, values))
-            columns.append(_of_field(field, column))
+            columns.append(_field_array(field, column))
         mask = arrow.array(missing, arrow.bool_()) if is_any_missing else None
         return arrow.StructArray.from_arrays(columns, fields=list(self.arrow_type), mask=mask)
 
     def values(self, array: Any) -> list[Any]:
         columns = [
-            field.kind.values(column)
+            field.codec.values(column)
             for field, column in zip(self._fields, array.flatten(), strict=True)
         ]
         present = array.is_valid().to_pylist()
-        rows = zip(*columns, strict=True)
-        return [
-            self._built(row) if is_there else None
-            for row, is_there in zip(rows, present, strict=True)
-        ]
+        rows = zip(zip(*columns, strict=True), present, strict=True)
+        return [self._built(row) if is_there else None for row, is_there in rows]
 
     def _built(self, row: tuple[Any, ...]) -> Any:
         if self._as_list:
             return [*self._extra.values(), *row]
         built = dict(self._extra)
         for field, value in zip(self._fields, row, strict=True):
-            if value is not None or not field.is_left_out_as_null:
-                built[field.written] = value
+            if value is not None or not field.omit_null:
+                built[field.encoded_name or field.name] = value
         return built
 
 
-def _of_field(field: Field, values: Sequence[Any]) -> Any:
+def _field_array(field: FieldCodec, values: Sequence[Any]) -> Any:
     try:
-        return field.kind.array(values)
+        return field.codec.array(values)
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"field '{field.name}': {error}") from error
 
 
-def _offsets(arrow: Any, values: Sequence[Any]) -> Any:
-    """Where each list begins, with a null for one that is none, as Arrow takes it."""
+def _offsets(values: Sequence[Any]) -> Any:
+    """Return the list offsets in Arrow's format, with null for None."""
     offsets: list[int | None] = []
-    place = 0
+    position = 0
     for value in values:
         if value is None:
             offsets.append(None)
         else:
-            offsets.append(place)
-            place += len(value)
-    offsets.append(place)
+            offsets.append(position)
+            position += len(value)
+    offsets.append(position)
+    arrow = load_arrow()
     return arrow.array(offsets, arrow.int32())
 
 
-def _cuts(array: Any) -> list[slice | None]:
-    """Where each list of an array lies in the array of all their elements."""
-    offsets = array.offsets.to_pylist()
-    return [
-        slice(start, end) if is_there else None
-        for start, end, is_there in zip(
-            offsets[:-1], offsets[1:], array.is_valid().to_pylist(), strict=True
-        )
-    ]
+def _slices(array: Any) -> list[slice | None]:
+    """Return the slice of each list in the array of all elements; None for null."""
+    bounds = pairwise(array.offsets.to_pylist())
+    present = array.is_valid().to_pylist()
+    return [slice(*ends) if there else None for ends, there in zip(bounds, present, strict=True)]
 
 
 def json_text(value: Any) -> str:
-    """A value of whatever type as text of JSON."""
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
-def json_kind() -> Kind:
-    """Values that Arrow has no type for."""
-    return MappedKind(imported_pyarrow(_NEEDED_BY).string(), json_text, msgspec.json.decode)
-
-
-def uuid_kind() -> Kind:
-    """UUIDs, as their text: msgspec makes them of it."""
-    return MappedKind(imported_pyarrow(_NEEDED_BY).string(), str, str)
+def json_codec() -> ColumnCodec:
+    return ElementwiseCodec(load_arrow().string(), json_text, msgspec.json.decode)
 
 
 def utc_timestamps() -> Any:
-    """The type of points in time: Spark's `TimestampType`."""
-    return imported_pyarrow(_NEEDED_BY).timestamp("us", "UTC")
+    """Return the Arrow type of Spark's `TimestampType`."""
+    return load_arrow().timestamp("us", "UTC")
 
 
-def kind_of_type(of: Any) -> Kind:
-    """The kind of a declared type, whatever `json_of` and `msgpack_of` take.
-
-    Example:
-        >>> print(kind_of_type(list[int]).arrow_type)
-        list<item: int64>
-    """
-    return _of_info(inspect.type_info(of), ())
+def codec_of_type(type_: Any) -> ColumnCodec:
+    """Return the codec of a declared type that `json_of` and `msgpack_of` accept."""
+    return _codec_of_info(inspect.type_info(type_), ())
 
 
-def _of_info(info: Any, within: tuple[Any, ...]) -> Kind:
-    arrow = imported_pyarrow(_NEEDED_BY)
+_LISTS: Final = (
+    *(inspect.ListType, inspect.VarTupleType, inspect.CollectionType),
+    *(inspect.SetType, inspect.FrozenSetType),
+)
+
+
+def _codec_of_info(info: Any, enclosing: tuple[Any, ...]) -> ColumnCodec:
+    arrow = load_arrow()
     if isinstance(info, inspect.Metadata):
-        return _of_info(info.type, within)
+        return _codec_of_info(info.type, enclosing)
     plain = _plain_type(arrow, info)
     if plain is not None:
-        return Kind(plain)
+        return ColumnCodec(plain)
     if isinstance(info, inspect.UUIDType):
-        return uuid_kind()
+        # msgspec converts the strings.
+        return ElementwiseCodec(arrow.string(), str, str)
     if isinstance(info, inspect.EnumType):
-        return _of_values([member.value for member in info.cls])
+        return _codec_of_values([member.value for member in info.cls])
     if isinstance(info, inspect.LiteralType):
-        return _of_values(info.values)
+        return _codec_of_values(info.values)
     if isinstance(info, inspect.UnionType):
         arms = [arm for arm in info.types if not isinstance(arm, inspect.NoneType)]
         kinds = {type(arm) for arm in arms}
         if kinds == {inspect.IntType, inspect.FloatType}:
-            return Kind(arrow.float64())
-        return _of_info(arms[0], within) if len(arms) == 1 else json_kind()
-    if isinstance(
-        info,
-        inspect.ListType
-        | inspect.VarTupleType
-        | inspect.SetType
-        | inspect.FrozenSetType
-        | inspect.CollectionType,
-    ):
-        return ListKind(_of_info(info.item_type, within))
+            return ColumnCodec(arrow.float64())
+        return _codec_of_info(arms[0], enclosing) if len(arms) == 1 else json_codec()
+    if isinstance(info, _LISTS):
+        return ListCodec(_codec_of_info(info.item_type, enclosing))
     if isinstance(info, inspect.DictType):
-        return MapKind(_of_info(info.key_type, within), _of_info(info.value_type, within))
+        return MapCodec(
+            _codec_of_info(info.key_type, enclosing), _codec_of_info(info.value_type, enclosing)
+        )
     if isinstance(info, inspect.TupleType) and info.item_types:
-        # As Spark calls the fields of tuples.
-        places = [
-            Field(f"_{number + 1}", _of_info(item, within), itemgetter(number))
+        # Spark's names of tuple fields.
+        fields = [
+            FieldCodec(f"_{number + 1}", _codec_of_info(item, enclosing), itemgetter(number))
             for number, item in enumerate(info.item_types)
         ]
-        return StructKind(places, as_list=True)
-    return _of_fields(info, within) or json_kind()
+        return StructCodec(fields, as_list=True)
+    return _codec_of_fields(info, enclosing) or json_codec()
 
 
 def _plain_type(arrow: Any, info: Any) -> Any:
-    """The type of Arrow for values that it takes as they are; None if they are none."""
+    """Return the Arrow type of values that need no conversion; None for others."""
     if isinstance(info, inspect.DateTimeType):
         return arrow.timestamp("us") if info.tz is False else utc_timestamps()
     types = {
@@ -348,43 +302,46 @@ def _plain_type(arrow: Any, info: Any) -> Any:
         inspect.DateType: arrow.date32(),
         inspect.TimeType: arrow.time64("us"),
         inspect.TimeDeltaType: arrow.duration("us"),
-        inspect.DecimalType: arrow.decimal128(_PRECISION, _SCALE),
+        # The precision and scale that Spark uses for decimals without a declared precision.
+        inspect.DecimalType: arrow.decimal128(38, 18),
     }
     return types.get(type(info))
 
 
-def _of_values(values: Sequence[Any]) -> Kind:
-    """Enums and literals: their values, if these are all text or all whole numbers."""
-    arrow = imported_pyarrow(_NEEDED_BY)
+def _codec_of_values(values: Sequence[Any]) -> ColumnCodec:
+    """Return the codec of enums and literals, by value if all are str or all are int."""
+    arrow = load_arrow()
     kinds = {type(value) for value in values if value is not None}
     if kinds == {str}:
-        return MappedKind(arrow.string(), _value_of, str)
+        return ElementwiseCodec(arrow.string(), _value_of, str)
     if kinds == {int}:
-        return MappedKind(arrow.int64(), _value_of, int)
-    return json_kind()
+        return ElementwiseCodec(arrow.int64(), _value_of, int)
+    return json_codec()
 
 
 def _value_of(value: Any) -> Any:
     return value.value if isinstance(value, enum.Enum) else value
 
 
-def _of_fields(info: Any, within: tuple[Any, ...]) -> Kind | None:
-    """Structs, dataclasses, typed dicts and named tuples; None for others, and for empty ones."""
-    known = (
+def _codec_of_fields(info: Any, enclosing: tuple[Any, ...]) -> ColumnCodec | None:
+    """Return the codec of structs, dataclasses, typed dicts and named tuples.
+
+    None for other types, types without fields, and recursive references.
+    """
+    supported = (
         inspect.StructType | inspect.DataclassType | inspect.TypedDictType | inspect.NamedTupleType
     )
-    if not isinstance(info, known) or not info.fields or info.cls in within:
+    if not isinstance(info, supported) or not info.fields or info.cls in enclosing:
         return None
-    within = (*within, info.cls)
+    enclosing = (*enclosing, info.cls)
     is_dict = isinstance(info, inspect.TypedDictType)
     fields = [
-        Field(
+        FieldCodec(
             field.name,
-            _of_info(field.type, within),
-            _getter(field.name) if is_dict else attrgetter(field.name),
-            written=field.encode_name,
-            may_be_none=_takes_none(field.type),
-            has_default=not field.required,
+            _codec_of_info(field.type, enclosing),
+            item_getter(field.name) if is_dict else attrgetter(field.name),
+            encoded_name=field.encode_name,
+            omit_null=not field.required and not _takes_none(field.type),
         )
         for field in info.fields
     ]
@@ -394,11 +351,11 @@ def _of_fields(info: Any, within: tuple[Any, ...]) -> Kind | None:
         as_list = info.array_like
         if info.tag_field is not None:
             extra = {info.tag_field: info.tag}
-    return StructKind(fields, extra=extra, as_list=as_list)
+    return StructCodec(fields, extra=extra, as_list=as_list)
 
 
-def _getter(name: str) -> Callable[[Any], Any]:
-    """Of a typed dict, whose keys may be missing."""
+def item_getter(name: str) -> Callable[[Any], Any]:
+    """Return a getter for a dict in which the key may be missing."""
     return lambda value: value.get(name)
 
 

@@ -1,1 +1,1 @@
-"""What the driver and its stream threads say to each other, and the wire that carries it."""
+"""The control connection between the driver and its stream threads."""

@@ -1,8 +1,8 @@
-"""The driver's end of the connections to the stream threads.
+"""The driver's end of the control connections.
 
-It listens, admits the threads that know the application's key and belong to it, turns away attempts
-that a later one has replaced, hands their reports on, and sends them commands. What it knows of a
-thread outlives a broken connection: see `conversation`.
+The server accepts stream threads that have the application's key, rejects attempts that a later one
+has replaced, forwards the threads' reports, and sends commands. The state of a thread survives a
+broken connection: see `reliable_channel`.
 """
 
 from __future__ import annotations
@@ -13,133 +13,125 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from millstream.errors import SparkError, ThreadUnavailableError
-from millstream.runtime.control import Command, Question, Report
+from millstream.runtime.thread_control import Command, Report, ThreadRequest
 from millstream.spark.code.shipping import dumps
-from millstream.spark.connection import wire
-from millstream.spark.connection.conversation import SILENCE_LIMIT_S, ControlLink, Conversation
-from millstream.spark.connection.encryption import Identity
+from millstream.spark.connection import control_protocol
+from millstream.spark.connection.control_protocol import ControlConnection
+from millstream.spark.connection.encryption import TlsIdentity
 from millstream.spark.connection.messages import (
     MAX_DATA_BYTES,
     Hello,
-    Undeliverable,
-    What,
+    MessageType,
+    UndeliverableObject,
     decode_message,
     decode_value,
     encode_message,
+    encode_using,
     encode_value,
-    encoded,
 )
-from millstream.spark.connection.wire import Connection
+from millstream.spark.connection.reliable_channel import (
+    IDLE_TIMEOUT_S,
+    ControlLink,
+    ReliableChannel,
+)
 
 logger = logging.getLogger(__name__)
 
 _HANDSHAKE_TIMEOUT_S: Final = 10.0
-#: How many callers may be in the handshake at a time; more are hung up on and try again.
-_MAX_STRANGERS: Final = 128
-#: How long the previous connection of the same attempt may take to end before a new one is taken.
+#: The maximum number of concurrent handshakes; further clients are disconnected and retry.
+_MAX_HANDSHAKES: Final = 128
+#: How long a new connection waits for the end of the previous connection of the same attempt.
 _TAKEOVER_S: Final = 10.0
-#: How much of a thread's code goes into one message.
+#: The maximum size of a part of a thread's code.
 _CODE_BYTES: Final = 8 * 1024 * 1024
-#: How long commands gather behind others: each piece that arrives interrupts the thread's work.
-_GATHER_S: Final = 0.003
-
-
+#: How long to collect further commands before sending: each frame interrupts the stream thread.
+_LINGER_S: Final = 0.003
 R = TypeVar("R")
 
 
-class Listener(Protocol):
-    """What the server tells its owner; called on the server's threads, one at a time per thread."""
+class ControlListener(Protocol):
+    """Callbacks of the server, called on its threads, sequentially per stream thread."""
 
     def on_registered(self, hello: Hello) -> None:
-        """An attempt of a stream thread has registered for the first time."""
+        """Handle the first registration of an attempt."""
 
     def on_report(self, hello: Hello, report: Report) -> None:
-        """A stream thread reported something. May block to slow down the thread's reports."""
+        """Handle a report. May block to slow down the thread's reports."""
 
 
-class _Request:
-    """A question that waits for its answer."""
+@dataclass(eq=False, repr=False)
+class _PendingRequest:
+    thread: str
+    request: ThreadRequest[Any]
+    reply: Future[Any] = field(default_factory=Future)
 
-    def __init__(self, thread: str, question: Question[Any]) -> None:
-        self.reply: Future[Any] = Future()
-        self._thread = thread
-        self._question = question
+    def complete(self, result: Any) -> None:
+        """Complete the request, unless it was cancelled; an exception fails it.
 
-    def settle(self, answer: Any) -> None:
-        """This is the answer; an exception is raised. Does nothing if nobody waits any more.
-
-        Once: whoever settles it has taken it out of its attempt.
+        Called once: the caller has removed the request from its attempt.
         """
         if not self.reply.set_running_or_notify_cancel():
             return
-        if isinstance(answer, BaseException):
-            self.reply.set_exception(answer)
-        elif isinstance(answer, Undeliverable):
+        if isinstance(result, BaseException):
+            self.reply.set_exception(result)
+        elif isinstance(result, UndeliverableObject):
             self.reply.set_exception(
                 SparkError(
-                    f"Stream thread {self._thread} answered {_named(self._question)} with "
-                    f"something that could not be sent ({answer.type_name}: {answer.why}). Ask for "
-                    "less, or for something picklable."
+                    f"Stream thread {self.thread} replied to {_command_name(self.request)} with "
+                    f"an object that could not be sent ({result.type_name}: {result.why}). Request "
+                    "a smaller or a picklable result."
                 )
             )
         else:
-            self.reply.set_result(answer)
+            self.reply.set_result(result)
 
 
 class _Attempt:
-    """A registered attempt of a stream thread."""
-
     def __init__(self, hello: Hello) -> None:
         self.hello = hello
-        self.conversation = Conversation(drop_oldest=False)
+        self.reliable_channel = ReliableChannel(drop_oldest=False)
         self.link: ControlLink | None = None
-        self.requests: dict[int, _Request] = {}
+        self.requests: dict[int, _PendingRequest] = {}
 
     def end(self, why: str) -> None:
-        """Fail what still waits for this attempt."""
-        self.conversation.end()
+        self.reliable_channel.end()
         for number in list(self.requests):
             request = self.requests.pop(number, None)
             if request is not None:
-                request.settle(ThreadUnavailableError(why))
+                request.complete(ThreadUnavailableError(why))
 
 
-class _Seat:
-    """The place of a stream thread: who may sit in it, and who does."""
+@dataclass(repr=False)
+class _ThreadEntry:
+    """The registration state of a stream thread: the admitted submissions, and the attempt."""
 
-    def __init__(self) -> None:
-        self.lowest_submission = 0
-        self.closed_because: str | None = None
-        self.code = b""
-        self.attempt: _Attempt | None = None
+    lowest_submission: int = 0
+    rejection_reason: str | None = None
+    code: bytes = b""
+    attempt: _Attempt | None = None
 
 
 class ControlServer:
-    """Listens for the stream threads of one application.
+    """Accepts the connections of one application's stream threads.
 
-    Args:
-        application_id: the application whose threads are admitted.
-        authkey: the key that they must know.
-        listener: told what happens.
-        host: the address to listen on.
-        port: the port to listen on; 0 takes a free one.
-        advertised_host: the name by which executors reach this machine; default: `host`.
-        identity: with what connections are encrypted; None if they are not.
+    Port 0 takes a free port. `advertised_host` is the address of this machine for executors;
+    default: `host`. Without an identity, connections are not encrypted.
     """
 
     def __init__(
         self,
         application_id: str,
         authkey: bytes,
-        listener: Listener,
+        listener: ControlListener,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
         advertised_host: str | None = None,
-        identity: Identity | None = None,
+        identity: TlsIdentity | None = None,
     ) -> None:
         self._tls = None if identity is None else identity.server_context()
         self._application_id = application_id
@@ -148,19 +140,15 @@ class ControlServer:
         self._bind = (host, port)
         self._advertised_host = advertised_host or host
         self._lock = threading.Lock()
-        self._seats: dict[str, _Seat] = {}
-        self._strangers = threading.BoundedSemaphore(_MAX_STRANGERS)
+        self._entries: dict[str, _ThreadEntry] = {}
+        self._handshakes = threading.BoundedSemaphore(_MAX_HANDSHAKES)
         self._next_request = 0
         self._closed = False
         self._sock: socket.socket | None = None
         self._accepting: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to listen.
-
-        Raises:
-            OSError: the address or port cannot be listened on.
-        """
+        """Start listening; raise an `OSError` if the address or port cannot be used."""
         family = socket.AF_INET6 if ":" in self._bind[0] else socket.AF_INET
         self._sock = socket.create_server(self._bind, family=family, backlog=128)
         self._accepting = threading.Thread(
@@ -170,139 +158,125 @@ class ControlServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port for the stream threads to connect to."""
         assert self._sock is not None, "not started"
         return self._advertised_host, self._sock.getsockname()[1]
 
-    def expect(self, name: str, submission: int, code: bytes = b"") -> None:
-        """From now on only attempts of this submission or later ones are admitted.
+    def expect_thread(self, name: str, submission: int, code: bytes = b"") -> None:
+        """Admit only attempts of this submission or later ones, and send them the code.
 
-        Args:
-            name: the thread.
-            submission: the least that is admitted.
-            code: a pickled `ThreadMain`, which an attempt is given when it registers.
+        The code is a pickled `ThreadMain`.
         """
         with self._lock:
-            seat = self._seats.setdefault(name, _Seat())
-            seat.lowest_submission = submission
-            seat.code = code
-            seat.closed_because = None
+            entry = self._entries.setdefault(name, _ThreadEntry())
+            entry.lowest_submission = submission
+            entry.code = code
+            entry.rejection_reason = None
 
-    def admit_no_more(self, name: str, why: str) -> None:
-        """Turn away attempts that have not registered yet; one that has may still reconnect."""
+    def stop_admitting(self, name: str, reason: str) -> None:
+        """Reject new attempts; a registered attempt may still reconnect."""
         with self._lock:
-            self._seats.setdefault(name, _Seat()).closed_because = why
+            self._entries.setdefault(name, _ThreadEntry()).rejection_reason = reason
 
-    def forget(self, name: str, why: str) -> None:
-        """The thread's job is over: end what is left of its connection, fail what waits for it."""
+    def end_thread(self, name: str, reason: str) -> None:
+        """End the thread's connection and fail its requests, after its job has ended."""
         with self._lock:
-            seat = self._seats.get(name)
-            attempt = seat.attempt if seat is not None else None
-            if seat is not None:
-                seat.attempt = None
-                seat.closed_because = why
-                seat.code = b""
+            entry = self._entries.get(name, _ThreadEntry())
+            attempt, entry.attempt = entry.attempt, None
+            entry.rejection_reason = reason
+            entry.code = b""
         if attempt is not None:
-            attempt.end(f"Stream thread {name} has ended: {why}.")
+            attempt.end(f"Stream thread {name} has ended: {reason}.")
             if attempt.link is not None:
-                attempt.link.refuse(why)
+                attempt.link.reject(reason)
 
     def registered(self, name: str) -> Hello | None:
-        """Who sits in the thread's place, connected just now or not; None: nobody registered."""
-        with self._lock:
-            seat = self._seats.get(name)
-            return seat.attempt.hello if seat is not None and seat.attempt is not None else None
+        attempt = self._find_attempt(name)
+        return None if attempt is None else attempt.hello
 
     def connected(self, name: str) -> bool:
-        """Whether a registered attempt of the thread has a connection just now."""
-        with self._lock:
-            seat = self._seats.get(name)
-            attempt = seat.attempt if seat is not None else None
-            return attempt is not None and attempt.link is not None
+        attempt = self._find_attempt(name)
+        return attempt is not None and attempt.link is not None
 
     def send(self, name: str, command: Command) -> None:
-        """Send a command; delivered after a reconnect if the connection is broken just now.
+        """Send a command; if the connection is broken, it is delivered after a reconnect.
 
         Raises:
-            ThreadUnavailableError: no attempt of the thread is registered, or too many commands
-                wait for it already.
-            NotPicklableError: the command cannot be shipped.
-            SparkError: it is too large.
+            ThreadUnavailableError: the thread is not registered, or too many commands are pending.
+            NotPicklableError: the command cannot be pickled.
+            SparkError: the command is too large.
         """
         self._send(name, command, None)
 
     def _send(self, name: str, command: Command, number: int | None) -> None:
         attempt = self._attempt(name)
-        data = encoded(command, dumps)
+        data = encode_using(command, dumps)
         if len(data) > MAX_DATA_BYTES:
             raise SparkError(
-                f"The command {_named(command)} to stream thread {name} has {len(data)} bytes "
-                f"of data; the limit is {MAX_DATA_BYTES} bytes."
+                f"The command {_command_name(command)} to stream thread {name} has {len(data)} "
+                f"bytes of data; the limit is {MAX_DATA_BYTES} bytes."
             )
-        message = encode_message(What.COMMAND, data, number)
-        if not attempt.conversation.post(message):
+        message = encode_message(MessageType.COMMAND, data, number)
+        if not attempt.reliable_channel.post(message):
             raise ThreadUnavailableError(
-                f"Stream thread {name} takes no commands: too many wait for it, or it just ended. "
-                "Try again when it is running."
+                f"Stream thread {name} cannot accept the command: too many commands are pending, "
+                "or the thread has just ended. Retry when it is running."
             )
 
-    def request(self, name: str, question: Question[R], timeout_ms: int) -> R:
-        """Send a question and wait for the answer.
+    def request(self, name: str, request: ThreadRequest[R], timeout_ms: int) -> R:
+        """Send a request and wait for the reply.
 
         Raises:
             ThreadUnavailableError: the thread is not registered, ended, or did not reply in time.
-            BaseException: what the thread replied with, if that is an exception.
+            BaseException: the thread replied with this exception.
         """
-        reply = self.post(name, question)
+        reply: Future[R] = self.post(name, request)
         try:
-            answer: R = reply.result(timeout_ms / 1000)
+            return reply.result(timeout_ms / 1000)
         except FutureTimeoutError:
             if not reply.cancel():
-                # It has come meanwhile, or is a timeout itself.
-                return reply.result()  # type: ignore[no-any-return]
+                # The reply has just arrived, or is itself a timeout error.
+                return reply.result()
             raise ThreadUnavailableError(
-                f"Stream thread {name} did not reply to {_named(question)} within {timeout_ms} ms: "
-                "it is busy, restoring, or out of reach. Try again, or allow more time."
+                f"Stream thread {name} did not reply to {_command_name(request)} within "
+                f"{timeout_ms} ms: it is busy, restoring, or unreachable. Retry, or increase the "
+                "timeout."
             ) from None
-        return answer
 
-    def post(self, name: str, question: Question[Any]) -> Future[Any]:
-        """Send a question; what is returned gets the answer. Cancel it to wait no longer.
+    def post(self, name: str, request: ThreadRequest[Any]) -> Future[Any]:
+        """Send a request and return a future of the reply, which may be cancelled.
 
-        Raises:
-            ThreadUnavailableError: the thread is not registered. Later, in what is returned: it has
-                ended.
+        The future fails with a `ThreadUnavailableError` if the thread ends, and this method raises
+        one if the thread is not registered.
         """
         attempt = self._attempt(name)
-        request = _Request(name, question)
+        pending = _PendingRequest(name, request)
         with self._lock:
             self._next_request += 1
             number = self._next_request
-            attempt.requests[number] = request
-        request.reply.add_done_callback(lambda _: attempt.requests.pop(number, None))
+            attempt.requests[number] = pending
+        pending.reply.add_done_callback(lambda _: attempt.requests.pop(number, None))
         try:
-            self._send(name, question, number)
+            self._send(name, request, number)
         except BaseException:
-            request.reply.cancel()
+            pending.reply.cancel()
             raise
-        return request.reply
+        return pending.reply
 
     def drop_connection(self, name: str) -> None:
-        """Cut a thread's connection; the thread opens it again. For tests and for operators."""
-        with self._lock:
-            seat = self._seats.get(name)
-            link = seat.attempt.link if seat is not None and seat.attempt is not None else None
+        """Close a thread's connection, which the thread then reopens. For tests and operators."""
+        attempt = self._find_attempt(name)
+        link = None if attempt is None else attempt.link
         if link is not None:
             link.close()
 
     def close(self) -> None:
-        """Stop listening and end every connection. Does nothing the second time."""
+        """Stop listening and end all connections. Idempotent."""
         self._closed = True
-        for name in list(self._seats):
-            self.forget(name, "the application closes")
+        for name in list(self._entries):
+            self.end_thread(name, "the application is closing")
         if self._sock is not None:
-            # Wakes the accepting thread; on some systems closing alone does not, and on others
-            # this is an error, which then is of no interest.
+            # Wakes the accepting thread: on some systems closing the socket does not. On other
+            # systems this call fails, which can be ignored.
             try:
                 self._sock.shutdown(socket.SHUT_RDWR)
             except OSError as error:
@@ -311,14 +285,17 @@ class ControlServer:
         if self._accepting is not None:
             self._accepting.join(_HANDSHAKE_TIMEOUT_S)
 
-    def _attempt(self, name: str) -> _Attempt:
+    def _find_attempt(self, name: str) -> _Attempt | None:
         with self._lock:
-            seat = self._seats.get(name)
-            if seat is not None and seat.attempt is not None:
-                return seat.attempt
+            entry = self._entries.get(name)
+            return None if entry is None else entry.attempt
+
+    def _attempt(self, name: str) -> _Attempt:
+        if (attempt := self._find_attempt(name)) is not None:
+            return attempt
         raise ThreadUnavailableError(
             f"Stream thread {name} is not registered: it is starting, restarting or has ended. "
-            "Try again when it is running."
+            "Retry when it is running."
         )
 
     def _accept(self, listening: socket.socket) -> None:
@@ -327,11 +304,11 @@ class ControlServer:
                 sock, _ = listening.accept()
             except OSError as error:
                 if not self._closed:
-                    logger.warning("The control port refused a caller: %s", error)
-                    # Out of file descriptors, most likely: give the others time to close theirs.
+                    logger.warning("The control port could not accept a connection: %s", error)
+                    # Most likely out of file descriptors: wait until others are closed.
                     threading.Event().wait(0.1)
                 continue
-            if not self._strangers.acquire(blocking=False):
+            if not self._handshakes.acquire(blocking=False):
                 sock.close()
                 continue
             threading.Thread(
@@ -341,80 +318,82 @@ class ControlServer:
     def _serve(self, sock: socket.socket) -> None:
         try:
             try:
-                connection = wire.welcome(
+                connection = control_protocol.accept_worker(
                     sock,
                     self._authkey,
                     timeout_s=_HANDSHAKE_TIMEOUT_S,
-                    silence_limit_s=SILENCE_LIMIT_S,
+                    idle_timeout_s=IDLE_TIMEOUT_S,
                     tls=self._tls,
                 )
-                told = decode_value(decode_message(connection.receive())[1])
-                hello, received_there, wants_code = told
+                first = decode_value(decode_message(connection.receive())[1])
+                hello, last_received, wants_code = first
             finally:
-                self._strangers.release()
+                self._handshakes.release()
         except (ConnectionError, TypeError, ValueError) as error:
-            logger.warning("A caller was not admitted to the control port: %s", error)
+            logger.warning("The control port rejected a connection: %s", error)
             return
         admitted = self._admit(hello)
         if isinstance(admitted, str):
-            logger.info("%s %s was turned away: %s", hello.thread_name, hello.epoch, admitted)
-            self._answer(connection, [encode_message(What.REFUSED, encode_value(admitted))])
+            logger.info("%s %s was rejected: %s", hello.thread_name, hello.epoch, admitted)
+            self._send_all(
+                connection, [encode_message(MessageType.REJECTED, encode_value(admitted))]
+            )
             connection.close()
             return
-        self._carry(admitted, connection, received_there, wants_code=wants_code)
+        self._run_link(admitted, connection, last_received, wants_code=wants_code)
 
     def _admit(self, hello: Hello) -> _Attempt | str:
-        """The attempt that the caller is, or why it is not wanted."""
+        """Return the attempt of the client, or the reason for rejecting it."""
         name = hello.thread_name
         if hello.application_id != self._application_id:
             return f"this is the driver of '{self._application_id}'"
         with self._lock:
-            seat = self._seats.get(name)
-            if seat is None:
-                return f"no stream thread of the name {name} is expected"
-            if hello.epoch.submission < seat.lowest_submission:
-                return f"attempt {hello.epoch} is older than submission {seat.lowest_submission}"
-            current = seat.attempt
+            entry = self._entries.get(name)
+            if entry is None:
+                return f"no stream thread named {name} is expected"
+            if hello.epoch.submission < entry.lowest_submission:
+                return f"attempt {hello.epoch} is older than submission {entry.lowest_submission}"
+            current = entry.attempt
             if current is not None and hello.epoch == current.hello.epoch:
                 return current
             if current is not None and hello.epoch < current.hello.epoch:
                 return f"attempt {hello.epoch} was replaced by {current.hello.epoch}"
-            if seat.closed_because is not None:
-                return seat.closed_because
-            attempt = seat.attempt = _Attempt(hello)
+            if entry.rejection_reason is not None:
+                return entry.rejection_reason
+            attempt = entry.attempt = _Attempt(hello)
         if current is not None:
             why = f"attempt {current.hello.epoch} was replaced by {hello.epoch}"
             current.end(f"Stream thread {name} was restarted: {why}.")
             if current.link is not None:
-                current.link.refuse(why)
+                current.link.reject(why)
         self._listener.on_registered(hello)
         return attempt
 
-    def _carry(
+    def _run_link(
         self,
         attempt: _Attempt,
-        connection: Connection,
-        received_there: int,
+        connection: ControlConnection,
+        last_received: int,
         *,
         wants_code: bool,
     ) -> None:
         link = ControlLink(
             connection,
-            attempt.conversation,
+            attempt.reliable_channel,
             lambda payload: self._on_message(attempt, payload),
-            gather_s=_GATHER_S,
+            linger_s=_LINGER_S,
         )
         with self._lock:
             previous, attempt.link = attempt.link, link
-            code = self._seats[attempt.hello.thread_name].code if wants_code else None
-        # The worker may have seen the previous one break first. Only when the last message of that
-        # one is dealt with is it known which ones have to be repeated.
+            code = self._entries[attempt.hello.thread_name].code if wants_code else None
+        # The worker may have detected the loss of the previous connection first. Wait until that
+        # connection's last message is processed, which determines the messages to repeat.
         if previous is not None:
             previous.close()
         if previous is None or previous.wait_ended(_TAKEOVER_S):
-            attempt.conversation.resume(received_there)
-            welcome = encode_message(What.WELCOME, b"", attempt.conversation.received)
-            self._answer(connection, [welcome, *(() if code is None else _parts(code))])
+            attempt.reliable_channel.resume(last_received)
+            welcome = encode_message(MessageType.WELCOME, b"", attempt.reliable_channel.received)
+            self._send_all(connection, [welcome, *(() if code is None else _parts(code))])
         else:
             link.close()
         link.run(f"{attempt.hello.thread_name}-control-sender")
@@ -423,33 +402,33 @@ class ControlServer:
                 attempt.link = None
 
     def _on_message(self, attempt: _Attempt, payload: bytes) -> None:
-        what, data, number = decode_message(payload)
-        if what is What.REPORT:
+        message_type, data, number = decode_message(payload)
+        if message_type is MessageType.REPORT:
             report = decode_value(data)
             if isinstance(report, Report):
                 self._listener.on_report(attempt.hello, report)
             else:
-                logger.warning("%s sent a report that cannot be read: %s", attempt.hello, report)
+                logger.warning("%s sent an unreadable report: %s", attempt.hello, report)
         elif number is not None:
             request = attempt.requests.pop(number, None)
             if request is not None:
-                request.settle(decode_value(data))
+                request.complete(decode_value(data))
 
     @staticmethod
-    def _answer(connection: Connection, messages: Iterable[bytes]) -> None:
+    def _send_all(connection: ControlConnection, messages: Iterable[bytes]) -> None:
         try:
             for message in messages:
                 connection.send(message)
         except ConnectionError as error:
-            logger.info("A stream thread left before it was answered: %s", error)
+            logger.info("A stream thread disconnected during its registration: %s", error)
 
 
 def _parts(code: bytes) -> Iterator[bytes]:
-    """The messages that carry a thread's code: a frame has a limit, code has none."""
+    """Split a thread's code into messages that fit into frames."""
     starts = range(0, len(code), _CODE_BYTES) or range(1)
     for left, start in zip(reversed(range(len(starts))), starts, strict=True):
-        yield encode_message(What.CODE, code[start : start + _CODE_BYTES], left)
+        yield encode_message(MessageType.CODE, code[start : start + _CODE_BYTES], left)
 
 
-def _named(command: Command) -> str:
+def _command_name(command: Command) -> str:
     return f"'{type(command).__name__}'"

@@ -1,10 +1,9 @@
-"""Encryption of the control connection where it leaves this machine: TLS, with a certificate that
-is made for one application instance and that its threads know.
+"""Encrypts the control connection between machines with TLS and a self-signed certificate.
 
-Python cannot make a certificate, and neither librdkafka nor Spark lends it the means; but where
-Spark is, there is Java. It makes the key pair and signs; what is signed is written here. The
-certificate names nobody and never runs out: a thread compares it, byte by byte, with the one that
-it was told of.
+Each application instance creates its own certificate. Python's standard library cannot create one,
+but Spark always has a JVM: Java creates the key pair and the signature, and this module encodes the
+certificate. The certificate contains no host name and never expires: a stream thread compares it
+byte by byte with the one in its `ThreadPlan`.
 """
 
 from __future__ import annotations
@@ -26,33 +25,28 @@ if TYPE_CHECKING:
 
 _READ_BYTES: Final = 256 * 1024
 
-# Tags of DER, and what a certificate is made of besides its keys.
+# DER tags, and the constant parts of a certificate.
 _SEQUENCE, _SET, _INTEGER, _BIT_STRING, _UTF8 = b"\x30", b"\x31", b"\x02", b"\x03", b"\x0c"
 _ECDSA_WITH_SHA256: Final = bytes.fromhex("300a06082a8648ce3d040302")
 _COMMON_NAME: Final = bytes.fromhex("0603550403")
-#: From 2000 to the end of time, which is how a certificate says that it does not run out.
+#: Valid from 2000 to 9999-12-31, the value for certificates without expiration.
 _ALWAYS: Final = b"\x17\x0d000101000000Z" + b"\x18\x0f99991231235959Z"
 
 
 @dataclass(frozen=True)
-class Identity:
-    """A key pair as two PEM texts.
-
-    Args:
-        certificate: in DER; no secret.
-        key: the private key, in PKCS #8's DER.
-    """
+class TlsIdentity:
+    """A certificate in DER, which is not secret, and its private key in PKCS #8 DER."""
 
     certificate: bytes
     key: bytes = field(repr=False)
 
     def server_context(self) -> ssl.SSLContext:
-        """How the driver speaks TLS."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.num_tickets = 0
         both = _pem("PRIVATE KEY", self.key) + _pem("CERTIFICATE", self.certificate)
-        # OpenSSL takes keys from files only. This one is its owner's alone, and gone at once.
+        # OpenSSL reads keys from files only. Only the owner can read this file, which is deleted
+        # immediately.
         handle, path = tempfile.mkstemp(prefix="millstream-")
         try:
             os.write(handle, both.encode())
@@ -63,17 +57,13 @@ class Identity:
         return context
 
 
-def make_identity(session: SparkSession) -> Identity:
-    """A new key pair, made by the session's Java.
-
-    Args:
-        session: its driver's JVM is in this process's care.
-    """
+def make_tls_identity(session: SparkSession) -> TlsIdentity:
+    """Create a key pair and certificate with the JVM of a classic session."""
     jvm: Any = session.sparkContext._jvm
     generator = jvm.java.security.KeyPairGenerator.getInstance("EC")
     generator.initialize(256)
     pair = generator.generateKeyPair()
-    # By way of these, since the classes of the keys themselves may not be looked into.
+    # The key classes are in a Java package that is not exported, so use a KeyFactory.
     factory = jvm.java.security.KeyFactory.getInstance("EC")
     encoded = {
         kind: bytes(
@@ -88,39 +78,29 @@ def make_identity(session: SparkSession) -> Identity:
     signature.initSign(pair.getPrivate())
     signature.update(bytearray(body))
     signed = _der(_BIT_STRING, b"\0" + bytes(signature.sign()))
-    return Identity(_der(_SEQUENCE, body + _ECDSA_WITH_SHA256 + signed), encoded["PKCS8"])
+    return TlsIdentity(_der(_SEQUENCE, body + _ECDSA_WITH_SHA256 + signed), encoded["PKCS8"])
 
 
 class EncryptedSocket:
-    """A socket that speaks TLS: one thread may receive while another sends.
+    """A TLS socket on which one thread may receive while another one sends.
 
-    Python's own may be used by one thread at a time only. This one has what `wire` uses of a
-    socket.
-
-    Args:
-        sock: a connected socket, which it owns from here on.
-        context: how TLS is spoken.
-        server_side: whether this is the driver's end.
+    Python's `SSLSocket` allows only one thread at a time. This class owns a connected socket, and
+    has the methods of a socket that `control_protocol` uses.
     """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, server_side: bool) -> None:
         self._sock = sock
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
-        #: Of the state of TLS; never held while the network is waited for.
+        #: Protects the TLS state; never held during network I/O.
         self._state = threading.Lock()
-        #: Keeps what TLS wrote in its order.
+        #: Preserves the order of TLS records.
         self._writing = threading.Lock()
+        self.settimeout, self.setsockopt = sock.settimeout, sock.setsockopt
+        self.shutdown, self.close = sock.shutdown, sock.close
 
-    def shake_hands(self, deadline: float) -> None:
-        """Agree on keys.
-
-        Args:
-            deadline: on the monotonic clock.
-
-        Raises:
-            OSError: the other end does not speak TLS, or is too slow.
-        """
+    def do_handshake(self, deadline: float) -> None:
+        """Perform the handshake, or raise an `OSError` at the deadline on the monotonic clock."""
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -135,24 +115,24 @@ class EncryptedSocket:
                 self._fill()
 
     def certificate(self) -> bytes:
-        """The other end's, in DER."""
+        """Return the peer's certificate in DER."""
         return self._tls.getpeercert(binary_form=True) or b""
 
     def recv(self, size: int) -> bytes:
-        """Up to so many bytes; none when the other end has closed."""
+        """Receive up to `size` bytes; empty if the peer has closed the connection."""
         while True:
             with self._state:
                 try:
                     return self._tls.read(size)
                 except ssl.SSLWantReadError:
-                    # What has come so far decrypts to nothing yet.
+                    # The data received so far is not a complete TLS record.
                     pass
                 except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
                     return b""
             self._fill()
 
     def send(self, data: bytes | memoryview) -> int:
-        """Send all of it; how much that is."""
+        """Send all of the data, and return its size."""
         with self._writing:
             with self._state:
                 sent = self._tls.write(data)
@@ -160,25 +140,7 @@ class EncryptedSocket:
             self._sock.sendall(encrypted)
         return sent
 
-    def sendall(self, data: bytes) -> None:
-        """The same."""
-        self.send(data)
-
-    def settimeout(self, seconds: float | None) -> None:
-        """How long a receive or send may wait."""
-        self._sock.settimeout(seconds)
-
-    def setsockopt(self, level: int, option: int, value: int | bytes) -> None:
-        """An option of the socket."""
-        self._sock.setsockopt(level, option, value)
-
-    def shutdown(self, how: int) -> None:
-        """End the connection."""
-        self._sock.shutdown(how)
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._sock.close()
+    sendall = send
 
     def _fill(self) -> None:
         received = self._sock.recv(_READ_BYTES)
@@ -195,45 +157,25 @@ class EncryptedSocket:
             self._sock.sendall(encrypted)
 
 
-def encrypted_to_driver(
-    sock: socket.socket, certificate: bytes, deadline: float
-) -> EncryptedSocket:
-    """The worker's end.
-
-    Args:
-        sock: a connected socket.
-        certificate: the driver's, in DER.
-        deadline: on the monotonic clock.
-
-    Raises:
-        OSError: the other end does not speak TLS, is too slow, or is not the driver.
-    """
+def wrap_client_socket(sock: socket.socket, certificate: bytes, deadline: float) -> EncryptedSocket:
+    """Encrypt a connection to the driver, which must have this certificate, else an `OSError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # It is compared below, and the other end has to have its key.
+    # The certificate is compared below, and the handshake proves possession of its key.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     encrypted = EncryptedSocket(sock, context, server_side=False)
-    encrypted.shake_hands(deadline)
+    encrypted.do_handshake(deadline)
     if not hmac.compare_digest(encrypted.certificate(), certificate):
         raise ConnectionError("The certificate is not the driver's.")
     return encrypted
 
 
-def encrypted_to_worker(
-    sock: socket.socket, context: ssl.SSLContext, deadline: float
-) -> EncryptedSocket:
-    """The driver's end; raises as the other one does."""
-    encrypted = EncryptedSocket(sock, context, server_side=True)
-    encrypted.shake_hands(deadline)
-    return encrypted
-
-
 def _certificate_body(public_key: bytes) -> bytes:
-    """What is signed of an X.509 certificate (RFC 5280), version 1."""
+    """Encode the signed part of an X.509 version 1 certificate (RFC 5280)."""
     name = _der(_SEQUENCE, _COMMON_NAME + _der(_UTF8, b"millstream"))
     names = _der(_SEQUENCE, _der(_SET, name))
-    # Positive, as it has to be.
+    # The leading byte makes the serial number positive, as required.
     number = _der(_INTEGER, b"\x01" + secrets.token_bytes(15))
     always = _der(_SEQUENCE, _ALWAYS)
     return _der(_SEQUENCE, number + _ECDSA_WITH_SHA256 + names + always + names + public_key)

@@ -1,1 +1,1 @@
-"""The Spark session that hosts the stream threads, and what it has to offer."""
+"""The Spark session that runs the stream threads, and its executors, slots and connectors."""

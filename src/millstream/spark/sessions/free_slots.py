@@ -1,100 +1,129 @@
-"""How many more tasks a session could run just now, and whether it would get executors for more."""
+"""Lists a session's executors, counts its free task slots, and reserves slots for queries.
+
+Spark decommissions an executor (`spark.decommission.enabled`) when its node is drained, its spot
+instance is reclaimed, or dynamic allocation removes it: the executor gets no new tasks, continues
+its running tasks, and may be killed at any time.
+"""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-from millstream.spark.sessions.executors import executors, running_on
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 
+class ExecutorInfo(NamedTuple):
+    id: str
+    #: In Spark's spelling.
+    host: str
+    #: How many tasks the executor runs at a time.
+    slots: int
+    #: Whether Spark schedules no tasks there because too many have failed.
+    is_excluded: bool
+    is_decommissioned: bool
+
+
+def executors(context: SparkContext) -> list[ExecutorInfo]:
+    """Return the current executors, without a cluster's driver, which Spark lists as one."""
+    found: Any = context._jsc.sc().statusStore().executorList(True)
+    may_leave = decommissioning_enabled(context)
+    return [
+        ExecutorInfo(
+            str(each.id()),
+            str(each.hostPort()).rpartition(":")[0],
+            int(each.maxTasks()),
+            bool(each.isExcluded()),
+            may_leave and is_decommissioned(context, str(each.id())),
+        )
+        for each in map(found.apply, range(found.size()))
+        if each.maxTasks() > 0
+    ]
+
+
+def decommissioning_enabled(context: SparkContext) -> bool:
+    return context.getConf().get("spark.decommission.enabled", "false").lower() == "true"
+
+
+def is_decommissioned(context: SparkContext, executor: str) -> bool:
+    """Whether an executor is being decommissioned, or has been."""
+    scheduler: Any = context._jsc.sc().taskScheduler()
+    return bool(scheduler.getExecutorDecommissionState(executor).isDefined())
+
+
+def running_on(context: SparkContext, executor: str) -> int:
+    """Return how many tasks an executor currently runs."""
+    running: Any = context._jsc.sc().taskScheduler().runningTasksByExecutors()
+    return int(running.apply(executor)) if running.contains(executor) else 0
+
+
 class FreeSlots(NamedTuple):
-    """What a session has room for.
-
-    Args:
-        free: tasks that would get a slot at once, beside those that wait and those claimed.
-        may_grow: whether a task that waits makes Spark ask for another executor.
-    """
-
+    #: Free slots that no queued task needs and no claim covers.
     free: int
+    #: Whether a queued task makes Spark request another executor.
     may_grow: bool = False
 
 
+@dataclass(eq=False)
 class SlotClaim:
-    """Slots that a query needs all the time, also before its tasks run and between its batches.
+    """Reserves slots for a query, also before its tasks run and between its batches.
 
-    Others see them as taken until it is released.
-
-    Args:
-        application: the id of the Spark application.
-        needed: how many slots.
+    The slots count as taken until the claim is released.
     """
 
-    def __init__(self, application: str, needed: int) -> None:
-        self._application = application
-        self._needed = needed
-        self._run_id = ""
-
-    def used_by(self, run_id: str) -> None:
-        """Say which run of a streaming query the slots are for: its tasks are in them."""
-        self._run_id = run_id
+    #: The id of the Spark application.
+    application: str
+    needed: int
+    #: The run id of the streaming query that uses the slots; set once it runs.
+    run_id: str = ""
 
     def release(self) -> None:
-        """Give the slots back. It may be called again."""
-        with _claiming:
+        """Release the slots. Idempotent."""
+        with _claims_lock:
             if self in _claims:
                 _claims.remove(self)
 
-    def waits(self, application: str, tracker: Any, active: Collection[int]) -> int:
-        """How many of the slots are claimed and have no task.
+    def count_unused(self, application: str, tracker: Any, active: Collection[int]) -> int:
+        """Return how many of the claimed slots have no task.
 
-        Args:
-            application: the id of the Spark application that is looked at.
-            tracker: its status tracker.
-            active: the stages whose tasks count as taken. A job tells its stages a moment before
-                they are among them: a slot that was neither claimed nor taken would look free.
+        Spark reports the stages of a job a moment before they are active; without `active`, the
+        active stages, their slots would look free meanwhile.
         """
-        if application != self._application:
+        if application != self.application:
             return 0
-        if not self._run_id:
-            return self._needed
-        jobs = set(tracker.getJobIdsForGroup(self._run_id)) & set(tracker.getActiveJobsIds())
+        if not self.run_id:
+            return self.needed
+        jobs = set(tracker.getJobIdsForGroup(self.run_id)) & set(tracker.getActiveJobsIds())
         infos = [tracker.getJobInfo(job) for job in jobs]
-        told = [stage for info in infos if info is not None for stage in info.stageIds]
-        stages = [stage for stage in told if stage in active]
-        return max(0, self._needed - _under_way(tracker, stages))
+        all_stages = [stage for info in infos if info is not None for stage in info.stageIds]
+        stages = [stage for stage in all_stages if stage in active]
+        return max(0, self.needed - _unfinished_tasks(tracker, stages))
 
 
 _claims: Final[list[SlotClaim]] = []
-#: A claim must not come between another one's look for free slots and its own entry.
-_claiming: Final = threading.Lock()
+#: Makes counting the free slots and adding a claim atomic.
+_claims_lock: Final = threading.Lock()
 
 
 def free_slots(session: SparkSession) -> FreeSlots:
-    """Ask a session: a few milliseconds, and about one for each three tasks that run.
+    """Count the free slots, which takes a few ms, plus about 1 ms per three running tasks.
 
-    The executors that are there count, as of now, not those that there were at the start; those
-    that are decommissioned have no slots to give. Spark tells that a task has ended a moment later
-    than it happens.
+    Only executors that exist now and are not being decommissioned count. Spark reports the end of
+    a task with a short delay.
     """
-    with _claiming:
-        return _look(session)
+    with _claims_lock:
+        return _count_slots(session)
 
 
 def claim_slots(session: SparkSession, needed: int) -> SlotClaim | FreeSlots:
-    """Claim slots for a query whose tasks stay; what there is instead where that is too few.
-
-    Args:
-        session: where the query is to run.
-        needed: how many tasks it has.
-    """
-    with _claiming:
-        slots = _look(session)
+    """Claim slots for a query with long-running tasks, or return the free slots if too few."""
+    with _claims_lock:
+        slots = _count_slots(session)
         if slots.free < needed and not slots.may_grow:
             return slots
         claim = SlotClaim(session.sparkContext.applicationId, needed)
@@ -102,26 +131,26 @@ def claim_slots(session: SparkSession, needed: int) -> SlotClaim | FreeSlots:
         return claim
 
 
-def _look(session: SparkSession) -> FreeSlots:
+def _count_slots(session: SparkSession) -> FreeSlots:
     context = session.sparkContext
     found = executors(context)
-    leaving = [each.id for each in found if each.is_leaving]
-    slots = sum(each.slots for each in found if not each.is_excluded and not each.is_leaving)
+    leaving = [each.id for each in found if each.is_decommissioned]
+    slots = sum(each.slots for each in found if not each.is_excluded and not each.is_decommissioned)
     tracker = context.statusTracker()
     active = tracker.getActiveStageIds()
-    taken = _under_way(tracker, active) - sum(running_on(context, each) for each in leaving)
-    claimed = sum(each.waits(context.applicationId, tracker, active) for each in _claims)
+    taken = _unfinished_tasks(tracker, active) - sum(running_on(context, each) for each in leaving)
+    claimed = sum(each.count_unused(context.applicationId, tracker, active) for each in _claims)
     conf = context.getConf()
     dynamic = conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
-    most = float(conf.get("spark.dynamicAllocation.maxExecutors", "inf"))
-    may_grow = dynamic and len(found) - len(leaving) < most
+    max_executors = float(conf.get("spark.dynamicAllocation.maxExecutors", "inf"))
+    may_grow = dynamic and len(found) - len(leaving) < max_executors
     return FreeSlots(max(0, slots - taken - claimed), may_grow)
 
 
-def _under_way(tracker: Any, stages: Collection[int]) -> int:
-    """How many tasks run, or wait and will run next.
+def _unfinished_tasks(tracker: Any, stages: Collection[int]) -> int:
+    """Return how many tasks of these stages are running or queued.
 
-    Spark's count of those that run may be ten seconds old where nothing has happened since.
+    Spark's count of running tasks would be up to 10 s old without new events.
     """
     infos = map(tracker.getStageInfo, stages)
     return sum(info.numTasks - info.numCompletedTasks for info in infos if info is not None)

@@ -1,9 +1,9 @@
-"""The local session that Millstream starts where there is none, for all applications of a process.
+"""The local Spark session that Millstream starts by default, shared by a process's applications.
 
-Starting it takes seconds, on a busy machine half a minute. It is started on a Python thread of its
-own, so that whoever waits for it may give up: then Spark's JVM is ended in the midst of its start.
-Its users are counted, and the last one to go stops it. PySpark keeps the JVM for the next session
-and ends it with this process.
+Starting it takes seconds, on a busy machine half a minute. It starts on a dedicated Python thread,
+so that the caller can cancel the start, which terminates Spark's JVM. The session counts its users
+and stops when the last one leaves. PySpark keeps the JVM for the next session and ends it with this
+process.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import NotEnoughSlotsError, SparkError
-from millstream.spark.py4j_traces import without_traces
 from millstream.spark.sessions.connectors import add_to_jvm, session_settings
-from millstream.spark.sessions.driver_user import log_in, peculiarities, see_to_user
-from millstream.spark.sessions.java_of_spark import see_to_java
+from millstream.spark.sessions.java_setup import ensure_java, ensure_user, log_in, user_hint
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -32,178 +30,176 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Task slots beside those of the first application's threads: for more applications in the process,
-#: and for queries with Spark.
+#: Task slots in addition to those of the first application's threads: for other applications in the
+#: process, and for Spark queries.
 SPARE_SLOTS: Final = 4
-#: How often the session starts a thread's task again by itself when its process dies.
+#: How many times Spark attempts a thread's task if its process dies.
 MAX_FAILURES: Final = 4
 
-_LOOK_S: Final = 0.1
-#: How long a JVM may take to end by itself, which removes its temporary folders.
-_JVM_ENDS_S: Final = 3.0
-#: How long Spark may take to stop before its JVM is ended instead.
-_STOP_S: Final = 15.0
+_POLL_INTERVAL_S: Final = 0.1
+#: How long a JVM may take to end after SIGTERM, including the removal of its temporary folders.
+_JVM_END_TIMEOUT_S: Final = 3.0
+#: How long Spark may take to stop before its JVM is terminated.
+_STOP_TIMEOUT_S: Final = 15.0
 
 
-class StartGivenUpError(Exception):
-    """Nobody waits for the start of Spark any more."""
+class StartCancelledError(Exception):
+    """The start of Spark was cancelled."""
 
 
 class LocalSession:
-    """One local session: starting, started, or over.
+    """A local session: starting, running, or stopped.
 
-    Args:
-        num_threads: how many stream threads its first user has.
-        after: an earlier session, which has to be over before this one starts.
-        connectors: what Spark shall have beside what PySpark brings (see `connectors`).
+    It has slots for the threads of its first user. It starts once `previous` has stopped.
     """
 
     def __init__(
-        self, num_threads: int, after: LocalSession | None, connectors: Sequence[str] = ()
+        self, num_threads: int, previous: LocalSession | None, connectors: Sequence[str] = ()
     ) -> None:
         self.slots = num_threads + SPARE_SLOTS
         self.session: SparkSession | None = None
-        self._after = after
+        self._previous = previous
         self._connectors = connectors
         self._lock = threading.Lock()
         self._users: dict[object, tuple[str, int]] = {}
         self._error: SparkError | None = None
         self._jvm: subprocess.Popen[bytes] | None = None
-        self._unwanted = False
+        self._is_closing = False
         self._started = threading.Event()
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._starter = threading.Thread(
             target=self._start, name="millstream-spark-start", daemon=True
         )
 
     @property
-    def is_over(self) -> bool:
-        """Whether it has been stopped, by us or by its user, or never came to be."""
-        if self._over.is_set():
+    def is_stopped(self) -> bool:
+        """Whether the session was stopped, by Millstream or the user, or failed to start."""
+        if self._stopped.is_set():
             return True
         return self.session is not None and not has_jvm(self.session.sparkContext)
 
-    def join(self, user: object, application_id: str, num_threads: int) -> bool:
-        """Count one more user, and start the session for the first; False if it is ending.
+    def add_user(self, user: object, application_id: str, num_threads: int) -> bool:
+        """Add a user, and start the session for the first one; False if the session is stopping.
 
-        Raises:
-            NotEnoughSlotsError: it has too few slots for the threads of all its users.
+        Raises a `NotEnoughSlotsError` if there are too few slots for the threads of all users.
         """
         with self._lock:
-            if self._unwanted or self.is_over:
+            if self._is_closing or self.is_stopped:
                 return False
             needed = num_threads + sum(threads for _, threads in self._users.values())
             if needed > self.slots:
-                raise self._too_small(application_id, num_threads, needed)
+                raise self._too_few_slots_error(application_id, num_threads, needed)
             first = not self._users
             self._users[user] = (application_id, num_threads)
         if first:
             try:
                 self._starter.start()
             except RuntimeError as error:
-                # The machine has no thread left. Others may wait for this session already.
+                # The machine cannot start more threads. Other users may already be waiting.
                 self._error = SparkError(f"Spark did not start on this machine: {error}.")
-                self._unwanted = True
+                self._is_closing = True
                 self._started.set()
-                self._over.set()
+                self._stopped.set()
         return True
 
-    def wait_started(self, user: object, given_up: Callable[[], bool]) -> SparkSession:
-        """The session, once it is there.
+    def wait_started(self, user: object, is_cancelled: Callable[[], bool]) -> SparkSession:
+        """Wait for the session, or raise a `SparkError`.
 
-        Raises:
-            SparkError: it did not start.
-            StartGivenUpError: `given_up` said so; the user is not counted any more.
+        Raises a `StartCancelledError` if `is_cancelled` returned True; the user has been removed.
         """
         try:
-            # In short steps: a signal handler that raises or asks to give up is heard in between.
-            while not self._started.wait(_LOOK_S):
-                if given_up():
-                    raise StartGivenUpError
+            # Short waits, so that signal handlers can run and raise an exception or set the flag.
+            while not self._started.wait(_POLL_INTERVAL_S):
+                if is_cancelled():
+                    raise StartCancelledError
         except BaseException:
-            self.leave(user)
+            self.remove_user(user)
             raise
         if self.session is None:
-            raise self._error or SparkError("The start of Spark was given up.")
-        # PySpark knows active sessions by Python thread, and the one that started it is gone.
+            raise self._error or SparkError("The start of Spark was cancelled.")
+        # PySpark's active session is per Python thread, and the thread that started it has ended.
         jvm: Any = self.session.sparkContext._jvm
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.session._jsparkSession)
         return self.session
 
-    def leave(self, user: object) -> bool:
-        """Count one user less; whether that was the last, so that the session has been stopped."""
+    def remove_user(self, user: object) -> bool:
+        """Remove a user; return True if it was the last one, so that the session was stopped."""
         with self._lock:
             if self._users.pop(user, None) is None or self._users:
                 return False
-            self._unwanted = True
+            self._is_closing = True
         if self._started.is_set():
             self._stop()
         else:
-            # Its starter sees that it is not wanted; the JVM may be another one's or none yet.
-            self._end_jvm()
+            # The starter thread cleans up; end the JVM, if already started, to wake that thread.
+            self._terminate_jvm()
         return True
 
-    def wait_over(self, timeout_s: float) -> bool:
-        """Wait until it is over; whether it is."""
-        return self._over.wait(timeout_s)
+    def wait_stopped(self, timeout_s: float) -> bool:
+        return self._stopped.wait(timeout_s)
 
     def _start(self) -> None:
-        if self._after is not None and self._after._unwanted:
-            self._after.wait_over(_STOP_S + _JVM_ENDS_S)
+        if self._previous is not None and self._previous._is_closing:
+            self._previous.wait_stopped(_STOP_TIMEOUT_S + _JVM_END_TIMEOUT_S)
         try:
-            if not self._unwanted:
-                with without_traces(), _recording_jvm(self._jvm_started):
+            if not self._is_closing:
+                with without_traces(), _intercept_jvm_process(self._jvm_started):
                     self.session = start_local(self.slots, self._connectors)
         except SparkError as error:
             self._error = error
         except BaseException as error:
             self._error = SparkError(f"Spark did not start on this machine: {error!r}.")
         with self._lock:
-            unwanted = self._unwanted = self._unwanted or self.session is None
+            is_closing = self._is_closing = self._is_closing or self.session is None
             self._started.set()
-        if unwanted:
+        if is_closing:
             self._stop()
 
     def _jvm_started(self, process: subprocess.Popen[bytes]) -> None:
         self._jvm = process
-        if self._unwanted:
-            self._end_jvm()
+        if self._is_closing:
+            self._terminate_jvm()
 
-    def _end_jvm(self) -> None:
+    def _terminate_jvm(self) -> None:
         process = self._jvm
         if process is None or process.poll() is not None:
             return
         process.terminate()
         try:
-            process.wait(_JVM_ENDS_S)
+            process.wait(_JVM_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
 
     def _stop(self) -> None:
-        """Stop Spark, with its JVM where that does not answer any more."""
+        """Stop Spark; end the JVM if it does not respond."""
         session = self.session
         try:
             if session is not None and has_jvm(session.sparkContext):
                 stopping = threading.Thread(target=_stop_quietly, args=(session,), daemon=True)
                 stopping.start()
-                stopping.join(_STOP_S)
+                stopping.join(_STOP_TIMEOUT_S)
                 if stopping.is_alive():
-                    logger.warning("Spark did not stop within %.0f s: its JVM is ended", _STOP_S)
-                    self._end_jvm()
-            _forget_ended_jvm()
+                    logger.warning(
+                        "Spark did not stop within %.0f s, so its JVM is terminated",
+                        _STOP_TIMEOUT_S,
+                    )
+                    self._terminate_jvm()
+            _discard_ended_jvm()
         finally:
-            # The next session waits for it.
-            self._over.set()
+            # The next session waits for this event.
+            self._stopped.set()
 
-    def _too_small(self, application_id: str, num_threads: int, needed: int) -> SparkError:
+    def _too_few_slots_error(
+        self, application_id: str, num_threads: int, needed: int
+    ) -> SparkError:
         users = ", ".join(f"{name} ({threads})" for name, threads in self._users.values())
         return NotEnoughSlotsError(
-            f"The local Spark session of this process has {self.slots} task slots, one for each "
-            f"stream thread. Threads of other applications run in it: {users}; with the "
-            f"{num_threads} of {application_id} it would be {needed}. Create a session that is "
-            "large enough for all before the first of them starts, for example "
+            f"The local Spark session of this process has {self.slots} task slots, and each "
+            f"stream thread needs one. It already runs the threads of {users}; with the "
+            f"{num_threads} threads of {application_id}, {needed} slots are needed. Create a "
+            "session that is large enough before the first application starts, for example "
             f'SparkSession.builder.master("local[{needed + SPARE_SLOTS}]").getOrCreate(), or run '
-            "the applications in a process each.",
+            "each application in its own process.",
             slots=self.slots,
             needed=needed,
         )
@@ -213,41 +209,38 @@ _current_lock = threading.Lock()
 _current: LocalSession | None = None
 
 
-def current_local() -> LocalSession | None:
-    """The local session of this process that Millstream has started, unless it is over."""
+def current_local_session() -> LocalSession | None:
     with _current_lock:
-        return None if _current is None or _current.is_over else _current
+        return None if _current is None or _current.is_stopped else _current
 
 
-def join_local(
+def join_local_session(
     user: object,
     application_id: str,
     num_threads: int,
-    given_up: Callable[[], bool],
+    is_cancelled: Callable[[], bool],
     connectors: Sequence[str] = (),
 ) -> LocalSession:
-    """Become a user of the local session of this process, which is started if there is none.
+    """Add a user to the local session of this process, and start the session if necessary.
 
-    One that is there already keeps the connectors that it was started with.
-
-    Raises:
-        NotEnoughSlotsError: other applications use it, and it has too few slots for this one, too.
-        StartGivenUpError: `given_up` said so while an earlier session was still ending.
+    An existing session keeps its connectors. Raises a `NotEnoughSlotsError` if it has too few
+    slots, and a `StartCancelledError` if `is_cancelled` returned True while an earlier session was
+    stopping.
     """
     global _current
     while True:
         with _current_lock:
-            if _current is None or _current.is_over:
+            if _current is None or _current.is_stopped:
                 _current = LocalSession(num_threads, _current, connectors)
             local = _current
-        if local.join(user, application_id, num_threads):
+        if local.add_user(user, application_id, num_threads):
             return local
-        if not local.wait_over(_LOOK_S) and given_up():
-            raise StartGivenUpError
+        if not local.wait_stopped(_POLL_INTERVAL_S) and is_cancelled():
+            raise StartCancelledError
 
 
 def has_jvm(context: SparkContext) -> bool:
-    """Whether a context is not stopped and its JVM, as far as PySpark has started it, runs."""
+    """Whether a context is not stopped and its JVM, if started by PySpark, is running."""
     if getattr(context, "_jsc", None) is None:
         return False
     process = getattr(context._gateway, "proc", None)
@@ -255,21 +248,17 @@ def has_jvm(context: SparkContext) -> bool:
 
 
 def start_local(slots: int, connectors: Sequence[str] = ()) -> SparkSession:
-    """Start a quiet local session: bound to loopback, no web UI.
-
-    Raises:
-        SparkError: there is no Java, Spark does not start, or a connector cannot be had.
-    """
+    """Start a quiet local session, bound to loopback, without web UI; or raise a `SparkError`."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    _forget_ended_jvm()
+    _discard_ended_jvm()
     jvm_runs = SparkContext._gateway is not None
     if jvm_runs:
         add_to_jvm(SparkContext._jvm, connectors)
     else:
-        see_to_java()
-        see_to_user()
+        ensure_java()
+        ensure_user()
     settings = {**_settings(slots), **session_settings(connectors)}
     builder = SparkSession.builder
     for name, value in settings.items():
@@ -281,7 +270,9 @@ def start_local(slots: int, connectors: Sequence[str] = ()) -> SparkSession:
         SparkContext.getOrCreate(conf)
         session: SparkSession = builder.getOrCreate()
     except Exception as error:
-        raise SparkError(f"Spark did not start on this machine: {start_failure(error)}") from error
+        raise SparkError(
+            f"Spark did not start on this machine: {describe_start_failure(error)}"
+        ) from error
     if jvm_runs:
         session.sparkContext.setLogLevel("WARN")
     session.sparkContext.pythonExec = sys.executable
@@ -295,31 +286,30 @@ def _settings(slots: int) -> dict[str, str]:
         "spark.app.name": "millstream",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # The JVM only places the threads: records never pass through it.
+        # The JVM only schedules the threads; no records pass through it.
         "spark.driver.memory": "768m",
         "spark.driver.extraJavaOptions": (
-            # Spark looks through long traces by recursion, on threads with 1 MB of stack otherwise.
+            # Spark processes long stack traces recursively, which overflows 1 MB thread stacks.
             f"-XX:+UseSerialGC -Xms64m -Xss4m -Dlog4j2.configurationFile={log4j.as_uri()}"
         ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
         "spark.speculation": "false",
-        # Spark's 200 are for a cluster: here each batch of a query with a shuffle would take as
-        # many tasks, and a query keeps the number for ever.
+        # Spark's default of 200 is for a cluster: here, each batch of a query with a shuffle would
+        # run 200 tasks, and a streaming query never changes the number.
         "spark.sql.shuffle.partitions": str(slots),
         "spark.sql.catalogImplementation": "in-memory",
     }
 
 
 @contextmanager
-def _recording_jvm(started: Callable[[subprocess.Popen[bytes]], None]) -> Iterator[None]:
-    """Learn which process PySpark starts for its JVM, as soon as it does, and give it a process
-    group of its own.
+def _intercept_jvm_process(started: Callable[[subprocess.Popen[bytes]], None]) -> Iterator[None]:
+    """Intercept the process that PySpark starts for its JVM, and put it in its own process group.
 
-    PySpark tells it only when the JVM is up, which is what takes long. A signal to the group of the
-    driver, from a terminal or a supervisor, is the driver's: the JVM ends when the driver has
-    closed, without warnings about everything that it was still needed for.
+    PySpark exposes the process only after the JVM has started, which takes long. In its own process
+    group, the JVM does not receive signals from a terminal or supervisor to the driver's group: it
+    ends after the driver has closed, without warnings about components that still need it.
     """
     from pyspark import java_gateway
 
@@ -348,13 +338,13 @@ def _stop_quietly(session: SparkSession) -> None:
     try:
         session.stop()
     except Exception as error:
-        # Its JVM was killed, most likely, and then there is nothing left to stop.
+        # Most likely the JVM was killed, so there is nothing left to stop.
         took_s = time.monotonic() - began
         logger.warning("Stopping the Spark session failed after %.1f s: %s", took_s, error)
 
 
-def _forget_ended_jvm() -> None:
-    """Let PySpark start another JVM if the one it knows has ended."""
+def _discard_ended_jvm() -> None:
+    """Reset PySpark's state if its JVM has ended, so that it starts a new one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -364,7 +354,7 @@ def _forget_ended_jvm() -> None:
     context = SparkContext._active_spark_context
     if context is not None:
         with warnings.catch_warnings(), suppress(Exception):
-            # That a JVM which has ended cannot be stopped in order, whichever way py4j says so.
+            # Ignore the errors and warnings of py4j about the ended JVM.
             warnings.simplefilter("ignore")
             context.stop()
     with SparkContext._lock:
@@ -375,8 +365,45 @@ def _forget_ended_jvm() -> None:
     SparkSession._activeSession = None
 
 
-def start_failure(error: BaseException) -> str:
-    """The first line of an error of Spark's start, with what is unusual about the user."""
+def describe_start_failure(error: BaseException) -> str:
+    """Return the first line of a start error, with hints about an unusual system user."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-    sentences = (f"{line}.", peculiarities(), "Spark's own messages above may say more.")
+    sentences = (f"{line}.", user_hint(), "See Spark's messages above for details.")
     return " ".join(filter(None, sentences))
+
+
+# py4j logs the stack traces of errors that it also raises, and that we log once.
+_PY4J_FOLDER: Final = f"{os.sep}py4j{os.sep}"
+_traces_lock = threading.Lock()
+_traces_users = 0
+
+
+def hide_traces() -> None:
+    """Hide py4j's log records until `show_traces` has been called equally often."""
+    global _traces_users
+    with _traces_lock:
+        _traces_users += 1
+        # py4j logs to the root logger.
+        logging.getLogger().addFilter(_should_log)
+
+
+def show_traces() -> None:
+    global _traces_users
+    with _traces_lock:
+        _traces_users -= 1
+        if _traces_users == 0:
+            logging.getLogger().removeFilter(_should_log)
+
+
+@contextmanager
+def without_traces() -> Iterator[None]:
+    hide_traces()
+    try:
+        yield
+    finally:
+        show_traces()
+
+
+def _should_log(record: logging.LogRecord) -> bool:
+    is_debugging = logging.getLogger("millstream").isEnabledFor(logging.DEBUG)
+    return is_debugging or _PY4J_FOLDER not in record.pathname

@@ -1,6 +1,6 @@
-"""The Spark session that hosts the stream threads: the caller's, the active one, or our own.
+"""Finds the Spark session for the stream threads: the caller's, the active one, or a new one.
 
-Our own is a quiet local one, which all applications of a process share (`local_session`).
+A new session is a quiet local one, which all applications of a process share (`local_session`).
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import util
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.errors import NotEnoughSlotsError, SparkError
-from millstream.spark.sessions.driver_user import log_in, see_to_user
-from millstream.spark.sessions.installed import require_pyspark
-from millstream.spark.sessions.java_of_spark import see_to_java
+from millstream.spark.sessions.java_setup import ensure_java, ensure_user, log_in
 from millstream.spark.sessions.local_session import (
     SPARE_SLOTS,
     LocalSession,
-    current_local,
-    join_local,
-    start_failure,
+    current_local_session,
+    describe_start_failure,
+    join_local_session,
 )
-from millstream.spark.sessions.spark_connect import refuse_connect, refuse_connect_mode
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -35,95 +34,133 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Every job of ours carries this tag, whatever the application.
+#: The tag of all jobs of Millstream.
 JOB_TAG: Final = "millstream"
-#: Set by spark-submit for the Python programs that it runs.
+#: Set by spark-submit for Python programs.
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-#: Set by `millstream run --spark` to the master that it was given.
+#: Set by `millstream run --spark MASTER`.
 MASTER_VARIABLE: Final = "MILLSTREAM_SPARK_MASTER"
 
 _PYSPARK_INTERRUPT_HANDLER: Final = "SparkContext._do_init.<locals>.signal_handler"
+#: Variables that make PySpark always create Spark Connect sessions.
+_CONNECT_VARIABLES: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+
+_ALTERNATIVES: Final = (
+    "Stream threads need a classic session: create it with "
+    'SparkSession.builder.master("spark://..."), or run the program with spark-submit, without '
+    "spark.remote, SPARK_REMOTE and spark.api.mode=connect. If the rest of the program needs "
+    "Spark Connect, run the Millstream application as a separate program, and query its state "
+    "over HTTP (streams.serve())."
+)
 
 
-class HostSession:
-    """The session that hosts the threads of one application instance.
+def is_connect(session: object) -> bool:
+    return type(session).__module__.startswith("pyspark.sql.connect")
 
-    Args:
-        session: the session.
-        local: the shared one that this is, if Millstream has started it.
-        user: as whom the instance is counted there.
+
+def reject_connect(session: object) -> None:
+    """Raise a `SparkError` that describes alternatives to a Spark Connect session."""
+    if is_connect(session):
+        raise SparkError(
+            "The session is a Spark Connect session, whose server supports neither long-running "
+            f"tasks nor connections from workers to this program. {_ALTERNATIVES}"
+        )
+
+
+def reject_connect_mode(environment: Mapping[str, str] = os.environ) -> None:
+    """Raise a `SparkError` if a variable makes PySpark create only Spark Connect sessions.
+
+    An explicit classic session is still accepted.
     """
+    for name in _CONNECT_VARIABLES:
+        if environment.get(name):
+            raise SparkError(
+                f"{name} is set, so this process only gets Spark Connect sessions, whose server "
+                f"does not support long-running tasks. {_ALTERNATIVES}"
+            )
 
-    def __init__(
-        self, session: SparkSession, local: LocalSession | None = None, user: object = None
-    ) -> None:
-        self.session = session
-        self._local = local
-        self._user = user
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether Millstream has started it."""
-        return self._local is not None
+def has_pyspark() -> bool:
+    return util.find_spec("pyspark") is not None
+
+
+def require_pyspark() -> None:
+    """Raise a `SparkError` with the command to install PySpark if it is not installed.
+
+    It is an optional extra: it is large, and writing and testing topologies does not need it.
+    """
+    if not has_pyspark():
+        raise SparkError(
+            "Spark runs the stream threads, but PySpark is not installed. Run: "
+            "pip install 'millstream[spark]'"
+        )
+
+
+@dataclass(frozen=True)
+class HostSession:
+    """The session that runs the threads of one application instance."""
+
+    session: SparkSession
+    #: The shared local session, if Millstream has started the session, and the instance's user.
+    local: LocalSession | None = None
+    user: object = None
 
     def release(self) -> bool:
-        """Give it back; whether it has been stopped, because it is ours and nobody else uses it."""
-        return self._local is not None and self._local.leave(self._user)
+        """Release the session; return True if it was stopped as Millstream's, without users."""
+        return self.local is not None and self.local.remove_user(self.user)
 
 
 def resolve_session(
     spark: SparkSession | None,
     num_threads: int,
     application_id: str = "",
-    given_up: Callable[[], bool] = lambda: False,
+    is_cancelled: Callable[[], bool] = lambda: False,
     connectors: Sequence[str] = (),
 ) -> HostSession:
     """Find or start the session.
 
     Args:
-        spark: the caller's session, or None: then the active one, else one on the master that
-            this program was started with, else a local one is started.
-        num_threads: how many stream threads it has to host.
-        application_id: who wants it, for messages to those who come later.
-        given_up: asked again and again while a session starts: whether nobody waits for it.
-        connectors: with what a session is started here; others are asked by `connectors.require`.
+        spark: the caller's session. None takes the active session, else a session on the master
+            that this program was started with, else a new local session.
+        application_id: for error messages about the session's users.
+        is_cancelled: polled while a session starts; returns True to cancel the start.
+        connectors: the connectors of a new session; for others, see `connectors.require`.
 
     Raises:
-        SparkError: there is no Spark or no Java, Spark does not start, or the session cannot host
-            threads.
-        NotEnoughSlotsError: it is our own one, used by others, and too small for this one, too.
-        StartGivenUpError: `given_up` said so.
+        SparkError: there is no Spark or no Java, Spark does not start, or the session cannot run
+            stream threads.
+        NotEnoughSlotsError: the shared local session has too few slots for this application.
+        StartCancelledError: `is_cancelled` returned True.
     """
-    ours = current_local()
+    ours = current_local_session()
     if spark is None and ours is None:
-        # To look for a session would already be a matter of its server's.
-        refuse_connect_mode()
-    session = spark or (session_at_hand() if ours is None else None)
+        # Before looking for a session, which would connect to the Spark Connect server.
+        reject_connect_mode()
+    session = spark or (find_session() if ours is None else None)
     if session is None or (
         ours is not None
         and ours.session is not None
         and ours.session.sparkContext is session.sparkContext
     ):
         user = object()
-        local = join_local(user, application_id, num_threads, given_up, connectors)
-        session = local.wait_started(user, given_up)
+        local = join_local_session(user, application_id, num_threads, is_cancelled, connectors)
+        session = local.wait_started(user, is_cancelled)
         return HostSession(session, local, user)
     check_session(session)
-    _spare_our_jobs_on_interrupt(session)
-    use_this_python(session)
+    _replace_interrupt_handler(session)
+    use_driver_python(session)
     return HostSession(session)
 
 
 def check_session(session: SparkSession) -> None:
-    """Refuse a session in which stream threads cannot live.
+    """Raise a `SparkError` for a session that cannot run stream threads.
 
-    Raises:
-        SparkError: it is stopped, a Spark Connect session, or its settings would run a thread
-            twice or kill it while it waits for records.
+    It is stopped or a Spark Connect session, or its settings would run a thread twice or kill it
+    while it waits for records.
     """
-    refuse_connect(session)
+    reject_connect(session)
     if getattr(session.sparkContext, "_jsc", None) is None:
-        raise SparkError("The Spark session has been stopped. Create a new one and give that.")
+        raise SparkError("The Spark session has been stopped. Create and pass a new one.")
     conf = session.sparkContext.getConf()
     if conf.get("spark.speculation", "false").lower() == "true":
         raise SparkError(
@@ -134,36 +171,33 @@ def check_session(session: SparkSession) -> None:
     if kills_idle and conf.get("spark.python.worker.idleTimeoutSeconds", "0") not in ("0", "0s"):
         raise SparkError(
             "The Spark session has spark.python.worker.killOnIdleTimeout=true with an idle "
-            "timeout: Spark would kill stream threads, which do not talk to it. Set it to false."
+            "timeout: Spark would kill stream threads, which look idle to it. Set it to false."
         )
 
 
 def is_local(session: SparkSession) -> bool:
-    """Whether the tasks run on this machine, so that loopback reaches the driver."""
+    """Whether tasks run on this machine, so that they reach the driver by loopback."""
     return str(session.sparkContext.master).startswith("local")
 
 
 def slots(session: SparkSession) -> int:
-    """How many tasks the session can run at a time, as far as it knows now."""
+    """Return how many tasks the session can currently run at a time."""
     context = session.sparkContext
-    # Elsewhere Spark tells only the default parallelism, which is the number of cores it has got.
+    # In a cluster, Spark only exposes the default parallelism, its current number of cores.
     cores = _local_cores(context) or int(context.defaultParallelism)
     per_task = int(context.getConf().get("spark.task.cpus", "1") or 1)
     return max(1, cores // per_task)
 
 
 def require_slots(session: SparkSession, num_threads: int) -> None:
-    """Refuse a local session which can never run that many stream threads.
+    """Raise a `NotEnoughSlotsError` if a local session has too few slots for the threads.
 
-    Of others it is not known: executors may come and go.
-
-    Raises:
-        NotEnoughSlotsError: it has fewer task slots.
+    Other sessions are not checked: their executors may come and go.
     """
     if _local_cores(session.sparkContext) and slots(session) < num_threads:
         raise NotEnoughSlotsError(
             f"The Spark session {session.sparkContext.master} has {slots(session)} task slots, but "
-            f"each of the {num_threads} stream threads needs one. Make the session larger, for "
+            f"each of the {num_threads} stream threads needs one. Use a larger session, for "
             f"example local[{num_threads + SPARE_SLOTS}], or run fewer stream threads "
             "(num_stream_threads).",
             slots=slots(session),
@@ -172,7 +206,7 @@ def require_slots(session: SparkSession, num_threads: int) -> None:
 
 
 def _local_cores(context: SparkContext) -> int | None:
-    """How many cores a local master was given; None for any other."""
+    """Return the number of cores of a local master; None for other masters."""
     local = re.match(r"local(?:\[(\d+|\*)[,\]]|$)", str(context.master))
     if local is None:
         return None
@@ -182,28 +216,26 @@ def _local_cores(context: SparkContext) -> int | None:
     return int(local[1] or 1)
 
 
-def session_at_hand() -> SparkSession | None:
-    """The session of this process, or that it is to have; None if there is none.
+def find_session() -> SparkSession | None:
+    """Find the active session, or create it on the program's master; None without a master.
 
-    Raises:
-        SparkError: Spark is not installed, there is no Java for it, or no session on the master
-            that this program was given.
+    Raises a `SparkError` if Spark or Java is missing, or the session does not start.
     """
     require_pyspark()
-    with _handler_kept():
-        return _session_at_hand()
+    with _sigint_handler_kept():
+        return _find_session()
 
 
-def _session_at_hand() -> SparkSession | None:
+def _find_session() -> SparkSession | None:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is None and SparkContext._active_spark_context is not None:
-        # Active means to Spark: on this Python thread. A context that runs is as good.
+        # Spark's active session is per Python thread. A running context is equivalent.
         active = SparkSession.builder.getOrCreate()
     if active is None and _SUBMITTED in os.environ:
-        # A program that spark-submit runs has been given a master: that is where it shall run.
+        # spark-submit has configured a master, so run there.
         active = SparkSession.builder.getOrCreate()
     elif active is None and os.environ.get(MASTER_VARIABLE):
         active = _session_on(os.environ[MASTER_VARIABLE])
@@ -211,17 +243,17 @@ def _session_at_hand() -> SparkSession | None:
 
 
 @contextmanager
-def _handler_kept() -> Iterator[None]:
-    """Give Ctrl-C back to who had it: PySpark takes it over where it makes a context.
+def _sigint_handler_kept() -> Iterator[None]:
+    """Restore the SIGINT handler, which PySpark replaces when it creates a context.
 
-    `run` heeds signals before there is a session, and would never hear of this one again.
+    `run` installs its handler before there is a session.
     """
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
     finally:
-        is_ours = threading.current_thread() is threading.main_thread()
-        if is_ours and before not in (None, signal.default_int_handler):
+        is_main_thread = threading.current_thread() is threading.main_thread()
+        if is_main_thread and before not in (None, signal.default_int_handler):
             signal.signal(signal.SIGINT, before)
 
 
@@ -229,34 +261,34 @@ def _session_on(master: str) -> SparkSession:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    see_to_java()
-    see_to_user()
+    ensure_java()
+    ensure_user()
     try:
         log_in(SparkConf().setMaster(master))
         session: SparkSession = SparkSession.builder.master(master).getOrCreate()
     except Exception as error:
         raise SparkError(
-            f"Spark has no session on the master {master}: {start_failure(error)}"
+            f"Spark could not start a session on the master {master}: "
+            f"{describe_start_failure(error)}"
         ) from error
     return session
 
 
-def use_this_python(session: SparkSession) -> None:
-    """Let workers on this machine run the driver's Python, if nobody has chosen another. Workers
-    elsewhere have their own.
+def use_driver_python(session: SparkSession) -> None:
+    """Make workers on this machine use the driver's Python, unless PYSPARK_PYTHON is set.
 
-    Without that PySpark takes whatever `python3` is on the PATH: not the one of a virtual
+    By default PySpark runs the `python3` on the PATH, which is not the Python of a virtual
     environment that is used without being activated.
     """
     if is_local(session) and "PYSPARK_PYTHON" not in os.environ:
         session.sparkContext.pythonExec = sys.executable
 
 
-def _spare_our_jobs_on_interrupt(session: SparkSession) -> None:
-    """Replace PySpark's handler of Ctrl-C by one that cancels all jobs but the stream threads'.
+def _replace_interrupt_handler(session: SparkSession) -> None:
+    """Replace PySpark's SIGINT handler by one that does not cancel the jobs of stream threads.
 
-    PySpark's cancels them all: interrupting a query in a notebook would kill the threads, and
-    Ctrl-C in a script would kill them before they could close.
+    PySpark's handler cancels all jobs: interrupting a query in a notebook would kill the threads,
+    and Ctrl-C in a script would kill them before they could close.
     """
     if threading.current_thread() is not threading.main_thread():
         return

@@ -1,1 +1,1 @@
-"""What runs in the Python worker that is a stream thread."""
+"""The code of a stream thread that runs in the Python worker."""

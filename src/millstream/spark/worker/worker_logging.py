@@ -1,6 +1,6 @@
-"""Logging on a worker as the driver has set it up: what a program's own loggers say is seen there.
+"""Configures logging on a worker as on the driver, so that the program's own loggers work there.
 
-Levels, formats and filters travel; files and other targets do not. Workers log to their stderr.
+Levels, formats and filters are shipped; files and other targets are not. Workers log to stderr.
 """
 
 from __future__ import annotations
@@ -18,67 +18,57 @@ from typing import Any, Final, NamedTuple, TextIO
 from millstream.errors import NotPicklableError, summary_of
 from millstream.spark.code.shipping import ship
 
-_OURS = "millstream"
-#: The client of the group member: what it has to say, the member says.
-_QUIET = "kafka"
+_MILLSTREAM = "millstream"
+#: The logger of the group member's Kafka client. The member itself logs all that matters.
+_KAFKA_CLIENT = "kafka"
 _UUID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=-StreamThread-)")
 
 
-class _Handler(NamedTuple):
-    """What of a handler matters on a worker."""
-
+class _HandlerSettings(NamedTuple):
     level: int
     format: str | None
     date_format: str | None
     style: str
 
 
-class _Logger(NamedTuple):
-    """What was set for one logger."""
-
+class _LoggerSettings(NamedTuple):
     level: int
     propagate: bool
     disabled: bool
-    handler: _Handler | None
+    handler: _HandlerSettings | None
 
 
 @dataclass(frozen=True)
 class LoggingSetup:
-    """The loggers of a process, as far as they were set up.
-
-    Args:
-        ours: the effective level of the logger `millstream`.
-        loggers: the others, by name; the root logger's is empty.
-    """
-
-    ours: int
-    loggers: Mapping[str, _Logger] = field(default_factory=dict)
+    #: The effective level of the logger `millstream`.
+    millstream_level: int
+    #: The other configured loggers, by name; the root logger's name is empty.
+    loggers: Mapping[str, _LoggerSettings] = field(default_factory=dict)
 
     @staticmethod
-    def of_this_process() -> LoggingSetup:
-        """What is set up here now."""
+    def capture() -> LoggingSetup:
         found = {name: _settings_of(each) for name, each in _loggers().items()}
-        plain = _Logger(logging.NOTSET, True, False, None)
+        plain = _LoggerSettings(logging.NOTSET, True, False, None)
         return LoggingSetup(
-            logging.getLogger(_OURS).getEffectiveLevel(),
+            logging.getLogger(_MILLSTREAM).getEffectiveLevel(),
             {name: each for name, each in found.items() if each != plain},
         )
 
-    def _enable_ours(self) -> None:
-        """Undo what `dictConfig` in an earlier application of this process did to our loggers."""
-        for name, logger in _loggers(with_ours=True).items():
-            if name.partition(".")[0] == _OURS and name not in self.loggers:
+    def _enable_millstream_loggers(self) -> None:
+        """Enable Millstream's loggers that `dictConfig` of an earlier application disabled."""
+        for name, logger in _loggers(include_millstream=True).items():
+            if name.partition(".")[0] == _MILLSTREAM and name not in self.loggers:
                 logger.disabled = False
 
     @contextmanager
-    def applied(self, thread_name: str) -> Iterator[None]:
-        """Log as this says, to stderr, and as before afterwards: the process may be used again.
+    def apply(self, thread_name: str) -> Iterator[None]:
+        """Apply this configuration, with stderr as the target, inside the context.
 
-        Args:
-            thread_name: stands in each of our own lines.
+        The previous configuration is restored afterwards, because Spark may reuse the process. Each
+        line of Millstream's loggers has the thread's name.
         """
-        ours = logging.getLogger(_OURS)
-        changed = [ours, logging.getLogger(_QUIET), *map(logging.getLogger, self.loggers)]
+        millstream = logging.getLogger(_MILLSTREAM)
+        changed = [*map(logging.getLogger, (_MILLSTREAM, _KAFKA_CLIENT, *self.loggers))]
         before = [(each, each.level, each.propagate, each.disabled) for each in changed]
         added: list[tuple[logging.Logger, logging.Handler]] = []
         for name, settings in self.loggers.items():
@@ -86,17 +76,17 @@ class LoggingSetup:
             logger.setLevel(settings.level)
             logger.propagate, logger.disabled = settings.propagate, settings.disabled
             if settings.handler is not None:
-                added.append((logger, _to_stderr(settings.handler)))
-        # With a handler of its own: these lines look the same whatever the program's look like.
-        ours.setLevel(self.ours)
-        ours.propagate = False
-        self._enable_ours()
+                added.append((logger, _stderr_handler(settings.handler)))
+        # A separate handler: Millstream's lines do not depend on the program's format.
+        millstream.setLevel(self.millstream_level)
+        millstream.propagate = False
+        self._enable_millstream_loggers()
         own = logging.StreamHandler(sys.stderr)
         own.setFormatter(_UtcFormatter(thread_name))
-        added.append((ours, own))
-        if _QUIET not in self.loggers and self.ours > logging.DEBUG:
-            logging.getLogger(_QUIET).propagate = False
-            added.append((logging.getLogger(_QUIET), logging.NullHandler()))
+        added.append((millstream, own))
+        if _KAFKA_CLIENT not in self.loggers and self.millstream_level > logging.DEBUG:
+            logging.getLogger(_KAFKA_CLIENT).propagate = False
+            added.append((logging.getLogger(_KAFKA_CLIENT), logging.NullHandler()))
         for logger, handler in added:
             logger.addHandler(handler)
         try:
@@ -111,16 +101,15 @@ class LoggingSetup:
 
 
 def short_name(thread_name: str) -> str:
-    """A thread's name without the id of its process: `shop-StreamThread-1`."""
+    """Return a thread's name without its process id: `shop-StreamThread-1`."""
     return _UUID.sub("", thread_name)
 
 
-def _loggers(*, with_ours: bool = False) -> dict[str, logging.Logger]:
-    """The loggers of this process; the name of the root logger is empty."""
+def _loggers(*, include_millstream: bool = False) -> dict[str, logging.Logger]:
     named = {
         name: each
         for name, each in sorted(logging.root.manager.loggerDict.items())
-        if isinstance(each, logging.Logger) and (with_ours or name != _OURS)
+        if isinstance(each, logging.Logger) and (include_millstream or name != _MILLSTREAM)
     }
     return {"": logging.root, **named}
 
@@ -130,24 +119,26 @@ def _handlers_of(logger: logging.Logger) -> list[logging.Handler]:
     return [each for each in logger.handlers if type(each).__name__ != "NullHandler"]
 
 
-def _settings_of(logger: logging.Logger) -> _Logger:
-    """The settings of a logger as plain numbers and texts.
+def _settings_of(logger: logging.Logger) -> _LoggerSettings:
+    """Return the settings of a logger as plain numbers and strings.
 
-    Levels may be members of an enumeration of the user's, whose class workers cannot import.
+    Levels may be members of a user's enum, which workers cannot import.
     """
     handlers = _handlers_of(logger)
     handler = None
     if handlers:
         formatter = handlers[0].formatter
-        # The text of another kind of formatter may be of any form, its code need not travel.
+        # The output of other formatters may have any form, and their code is not shipped.
         plain = formatter if type(formatter) is logging.Formatter else None
-        handler = _Handler(
+        handler = _HandlerSettings(
             int(min(each.level for each in handlers)),
             None if plain is None or plain._fmt is None else str(plain._fmt),
             None if plain is None or plain.datefmt is None else str(plain.datefmt),
             "%" if plain is None else _STYLES.get(type(plain._style), "%"),
         )
-    return _Logger(int(logger.level), bool(logger.propagate), bool(logger.disabled), handler)
+    return _LoggerSettings(
+        int(logger.level), bool(logger.propagate), bool(logger.disabled), handler
+    )
 
 
 #: `StringTemplateStyle` and `StrFormatStyle` are subclasses of `PercentStyle`.
@@ -158,12 +149,12 @@ _STYLES: Final[Mapping[type[logging.PercentStyle], str]] = {
 }
 
 
-def _to_stderr(settings: _Handler) -> logging.Handler:
+def _stderr_handler(settings: _HandlerSettings) -> logging.Handler:
     handler = _WorkerHandler(sys.stderr)
     handler.setLevel(settings.level)
-    # The driver has accepted the format, perhaps without validating it.
+    # The driver may have accepted the format without validating it.
     handler.setFormatter(
-        _PatientFormatter(settings.format, settings.date_format, settings.style, validate=False)  # type: ignore[arg-type]  # one of three letters
+        _LenientFormatter(settings.format, settings.date_format, settings.style, validate=False)  # type: ignore[arg-type]  # one of three letters
     )
     return handler
 
@@ -172,40 +163,38 @@ def _to_stderr(settings: _Handler) -> logging.Handler:
 class LogFilters:
     """The filters of a process's loggers, and of the handlers whose formats workers use.
 
-    A format may name fields that a filter adds to each record. Filters are code of the user's, so
-    they travel with the topology, and not with the levels and formats, which Spark may write down.
-
-    Args:
-        of_loggers: pickled filters, by the name of their logger; the root logger's is empty.
-        of_handlers: pickled filters of the handler of a logger, by that name.
+    A format may name fields that a filter adds to each record. Filters are user code, so they are
+    shipped with the topology rather than with the levels and formats, which Spark may write to
+    disk.
     """
 
-    of_loggers: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
-    of_handlers: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+    #: Pickled filters by logger name; the root logger's name is empty.
+    logger_filters: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+    handler_filters: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
 
     @staticmethod
-    def of_this_process() -> LogFilters:
-        """The filters that are set up here now, without those that cannot be pickled."""
-        of_loggers, of_handlers = {}, {}
+    def capture() -> LogFilters:
+        """Return the current filters of this process, except for unpicklable ones."""
+        logger_filters, handler_filters = {}, {}
         for name, each in _loggers().items():
-            of_loggers[name] = _shipped(each.filters)
+            logger_filters[name] = _pickle_filters(each.filters)
             handlers = _handlers_of(each)
-            of_handlers[name] = _shipped(handlers[0].filters) if handlers else ()
+            handler_filters[name] = _pickle_filters(handlers[0].filters) if handlers else ()
         return LogFilters(
-            {name: filters for name, filters in of_loggers.items() if filters},
-            {name: filters for name, filters in of_handlers.items() if filters},
+            {name: filters for name, filters in logger_filters.items() if filters},
+            {name: filters for name, filters in handler_filters.items() if filters},
         )
 
     @contextmanager
-    def added(self) -> Iterator[None]:
-        """Filter as this says, within `LoggingSetup.applied`."""
+    def install(self) -> Iterator[None]:
+        """Install these filters inside the context, within `LoggingSetup.apply`."""
         changed: list[tuple[logging.Filterer, Any]] = []
-        for name, filters in self.of_loggers.items():
-            changed += [(logging.getLogger(name), each) for each in _loaded(filters)]
-        for name, filters in self.of_handlers.items():
+        for name, filters in self.logger_filters.items():
+            changed += [(logging.getLogger(name), each) for each in _unpickle_filters(filters)]
+        for name, filters in self.handler_filters.items():
             for handler in logging.getLogger(name).handlers:
                 if isinstance(handler, _WorkerHandler):
-                    changed += [(handler, each) for each in _loaded(filters)]
+                    changed += [(handler, each) for each in _unpickle_filters(filters)]
         for filterer, each in changed:
             filterer.addFilter(each)
         try:
@@ -216,13 +205,13 @@ class LogFilters:
 
 
 class _WorkerHandler(logging.StreamHandler[TextIO]):
-    """A handler that a worker has in place of one of the driver's."""
+    """Stands in on a worker for a handler of the driver."""
 
 
-class _PatientFormatter(logging.Formatter):
-    """Formats a record as the driver does, or plainly where the record lacks a field.
+class _LenientFormatter(logging.Formatter):
+    """Formats a record as the driver does, or in a default format if the record lacks a field.
 
-    Factories of records and filters that cannot be pickled stay in the driver.
+    Log record factories and unpicklable filters are not shipped.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -235,11 +224,11 @@ class _PatientFormatter(logging.Formatter):
 _PLAIN = logging.Formatter("%(levelname)s %(name)s: %(message)s")
 
 
-class _PatientFilter:
-    """Filters records as the driver does, and keeps those on which the filter raises.
+class _LenientFilter:
+    """Filters records as the driver does, and keeps records for which the filter raises.
 
-    It may rely on the state of the driver, for example on a context variable. Python's loggers
-    raise errors of filters in the code that logs.
+    A filter may depend on state of the driver, for example on a context variable. Python's loggers
+    raise a filter's exception in the code that logs.
     """
 
     def __init__(self, shipped: Any) -> None:
@@ -247,45 +236,45 @@ class _PatientFilter:
         self._has_raised = False
 
     def filter(self, record: logging.LogRecord) -> Any:
-        """Whether to log the record, or the record to log."""
         try:
             return self._filter(record)
         except Exception as error:
             if not self._has_raised:
                 self._has_raised = True
                 logging.getLogger(__name__).warning(
-                    "A log filter of the driver raises here, and is ignored then: %s",
+                    "A log filter of the driver raises an exception on this worker and is ignored "
+                    "for such records: %s",
                     summary_of(error),
                 )
             return True
 
 
-def _shipped(filters: Sequence[Any]) -> tuple[bytes, ...]:
+def _pickle_filters(filters: Sequence[Any]) -> tuple[bytes, ...]:
     shipped = []
     for each in filters:
         try:
             shipped.append(ship(each, f"the log filter {type(each).__name__}"))
         except NotPicklableError as error:
             logging.getLogger(__name__).warning(
-                "Workers log without a filter of this process, and plainly where a format needs "
-                "it: %s",
+                "Workers log without a filter that cannot be shipped, and in a default format "
+                "where the configured format needs the filter's fields: %s",
                 error,
             )
     return tuple(shipped)
 
 
-def _loaded(filters: Sequence[bytes]) -> Iterator[Any]:
+def _unpickle_filters(filters: Sequence[bytes]) -> Iterator[Any]:
     for each in filters:
         try:
-            yield _PatientFilter(pickle.loads(each))
+            yield _LenientFilter(pickle.loads(each))
         except Exception as error:
             logging.getLogger(__name__).warning(
-                "A log filter of the driver cannot be loaded here: %s", summary_of(error)
+                "A log filter of the driver cannot be loaded on this worker: %s", summary_of(error)
             )
 
 
 class _UtcFormatter(logging.Formatter):
-    """One line as `2026-01-31 12:00:00,000Z INFO [shop-StreamThread-1] millstream.x: text`."""
+    """Formats lines like `2026-01-31 12:00:00,000Z INFO [shop-StreamThread-1] millstream.x: …`."""
 
     @staticmethod
     def converter(seconds: float | None) -> time.struct_time:

@@ -1,6 +1,6 @@
-"""Stores of the DSL's own: what operators hold back or remember of each other.
+"""The DSL's internal stores: buffers and join state.
 
-`time_ordered_buffer` is that of suppress, `grace_buffer` that of a stream-table join with grace,
-whose records are `buffer_value`s; `outer_join_store` has records without a partner,
-`subscription_store` the subscriptions of a foreign-key join.
+`time_ordered_buffer` is the buffer of suppress, `grace_buffer` that of a stream-table join with
+grace (with records as `buffer_value`s). `join_stores` keeps the unjoined records of a stream-stream
+join and the subscriptions of a foreign-key join.
 """

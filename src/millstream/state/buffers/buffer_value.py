@@ -1,7 +1,7 @@
-"""The bytes of a buffered record: where it was read, and its values.
+"""The serialized form of a buffered record: its context and its values.
 
-Kafka Streams' `BufferValue` and `ProcessorRecordContext`, in the third version of their format, the
-one that every release since 2.6 writes.
+Kafka Streams' `BufferValue` and `ProcessorRecordContext`, in version 3 of their format, which all
+releases since 2.6 write.
 """
 
 from __future__ import annotations
@@ -16,20 +16,17 @@ _TIMES: Final = struct.Struct(">qqi")
 _INT: Final = struct.Struct(">i")
 _TWO_INTS: Final = struct.Struct(">ii")
 _NULL: Final = _INT.pack(-1)
-#: Stands for an old value that is the prior value.
+#: Marks an old value that equals the prior value.
 _SAME_AS_PRIOR: Final = _INT.pack(-2)
-#: What Kafka Streams counts for timestamp, offset and partition.
+#: The size that Kafka Streams counts for timestamp, offset and partition.
 _CONTEXT_BYTES: Final = 20
 
 
 class BufferedContext(NamedTuple):
-    """The record that a buffered value came with.
+    """The context of the record that brought a buffered value.
 
     Args:
-        timestamp: its timestamp, in milliseconds.
-        offset: the offset of the record that the task read.
-        place: where the task read it; None in a punctuator.
-        headers: its headers.
+        place: the input partition; None in a punctuator.
     """
 
     timestamp: int
@@ -39,13 +36,11 @@ class BufferedContext(NamedTuple):
 
 
 class BufferValue(NamedTuple):
-    """What a buffer keeps for a record, serialized.
+    """The serialized values of a buffered record.
 
     Args:
-        prior: what was downstream when the key was buffered first.
-        old: what the new value replaces.
+        prior: the value downstream when the key was first buffered.
         new: the new value; None is a deletion.
-        context: the record that brought the new value.
     """
 
     prior: bytes | None
@@ -54,7 +49,7 @@ class BufferValue(NamedTuple):
     context: BufferedContext
 
     def size_bytes(self) -> int:
-        """What Kafka Streams counts for it against the limit of a buffer."""
+        """Return the size that Kafka Streams counts against the limit of a buffer."""
         _, _, place, headers = self.context
         size = _CONTEXT_BYTES + (0 if place is None else len(place.topic))
         for name, value in headers:
@@ -68,7 +63,7 @@ class BufferValue(NamedTuple):
         return size
 
     def encode(self) -> bytes:
-        """The bytes."""
+        """Encode the record in version 3 of the format."""
         timestamp, offset, place, headers = self.context
         topic, partition = (b"", UNKNOWN) if place is None else (place.topic.encode(), place[1])
         parts = [_TIMES.pack(timestamp, offset, len(topic)), topic]
@@ -84,18 +79,18 @@ class BufferValue(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> tuple[BufferValue, bytes]:
-        """The value, and the bytes behind it.
+        """Decode a value; return it and the remaining bytes.
 
         Raises:
-            StreamsError: the bytes are not of this format.
+            StreamsError: the bytes do not have this format.
         """
         try:
             return _decoded(data)
         except (struct.error, UnicodeDecodeError, IndexError) as error:
             raise StreamsError(
-                f"A buffered record of {len(data)} bytes is not of the format that is written "
-                "since Kafka Streams 2.6. Let the application that wrote it empty its buffer, or "
-                "reset it."
+                f"A buffered record of {len(data)} bytes does not have the format used since "
+                "Kafka Streams 2.6. Drain the buffer with the application that wrote it, or "
+                "reset the application."
             ) from error
 
 

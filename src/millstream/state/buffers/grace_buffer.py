@@ -1,4 +1,4 @@
-"""The buffer of a stream-table join with grace: records of the stream that wait for the table.
+"""The buffer of a stream-table join with grace: stream records that wait for the table.
 
 Kafka Streams' `RocksDBTimeOrderedKeyValueBuffer`.
 """
@@ -18,21 +18,15 @@ from millstream.state.storage.bytes_store import ByteItems, CommittableStore
 _TIME: Final = struct.Struct(">q")
 _SEQUENCE: Final = struct.Struct(">i")
 _LAST_SEQUENCE: Final = 0x7FFFFFFF
-#: Begins every key, as in Kafka Streams' stores that are ordered by time first.
+#: The prefix of every key, as in Kafka Streams' time-first stores.
 _TIME_FIRST: Final = b"\x00"
 _KEY_START: Final = len(_TIME_FIRST) + _TIME.size
-#: A changelog record ends with a buffer time, which this buffer has no use for.
+#: A changelog record ends with a buffer time, which this buffer does not use.
 _NO_TIME: Final = bytes(_TIME.size)
 
 
 class BufferedRecord(NamedTuple):
-    """A record that leaves the buffer.
-
-    Args:
-        key: its key.
-        value: its value.
-        context: its timestamp, offset, place and headers.
-    """
+    """A record that leaves the buffer."""
 
     key: Any
     value: Any
@@ -40,19 +34,10 @@ class BufferedRecord(NamedTuple):
 
 
 class GraceBuffer:
-    """Holds records back until stream time has passed them by the grace period.
+    """Buffers records until stream time exceeds their timestamp by the grace period.
 
-    Stream time is the highest timestamp that was buffered. Every record is kept, also several of
-    one key and time. They leave in the order of timestamp, serialized key and arrival.
-
-    Args:
-        name: the store's name.
-        base: the layer that holds the records.
-        topic: handed to serdes.
-        key_serde: for keys.
-        value_serde: for values.
-        grace_ms: how long records wait, in milliseconds of stream time.
-        changelog: where changes are logged.
+    Stream time is the highest buffered timestamp. All records are kept, including several with the
+    same key and time. They leave in the order of timestamp, serialized key and arrival.
     """
 
     def __init__(
@@ -77,9 +62,9 @@ class GraceBuffer:
         self._changelog = changelog
         self._sequence = 0
         self._stream_time = UNKNOWN
-        # The time of the oldest record, or less; None where there is none.
+        # At most the time of the oldest record; None if the buffer is empty.
         self._oldest: int | None = None
-        self._is_known = False
+        self._is_loaded = False
 
     def put(
         self,
@@ -94,20 +79,15 @@ class GraceBuffer:
         """Buffer a record.
 
         Args:
-            key: its key, not None.
-            value: its value, not None.
-            timestamp: its timestamp.
-            place: where it was read; None in a punctuator.
-            offset: its offset.
-            headers: its headers.
+            place: the input partition; None in a punctuator.
 
         Returns:
-            Whether it was buffered; a record that is older than the grace period is not.
+            False if the record is older than the grace period; it is not buffered then.
 
         Raises:
-            SerializationError: key or value do not fit their serdes.
+            SerializationError: a serde rejected the key or value.
         """
-        self._look_up()
+        self._ensure_loaded()
         if self._stream_time - self._grace_ms > timestamp:
             return False
         key_bytes: Any = self._key_serde.serialize(self._topic, key)
@@ -125,14 +105,14 @@ class GraceBuffer:
         return True
 
     def evict(self) -> Generator[BufferedRecord, None, None]:
-        """Take out the records whose grace has passed, oldest first.
+        """Remove and return the records whose grace period has passed, oldest first.
 
-        A record leaves when the next one is asked for: if the caller raises, it stays.
+        A record is removed when the next one is requested: if the caller raises, it stays.
 
         Raises:
-            SerializationError: what was buffered does not fit the serdes.
+            SerializationError: a serde rejected buffered bytes.
         """
-        self._look_up()
+        self._ensure_loaded()
         until = self._stream_time - self._grace_ms + 1
         if self._oldest is None or self._oldest >= until or until <= 0:
             return
@@ -146,30 +126,29 @@ class GraceBuffer:
         finally:
             expired.close()
         self._oldest = until
-        self._forget_time_if_empty()
+        self._clear_oldest_if_empty()
 
     def close(self) -> None:
-        """Nothing to do: the layer below is closed by the task."""
+        """Do nothing: the task closes the layer below."""
 
-    def forget_conclusions(self) -> None:
-        """Look again at what there is before the next record: others change it meanwhile, where
-        the task follows its changelog."""
-        self._is_known = False
+    def reset_derived_state(self) -> None:
+        """Reload the derived state with the next record: restoration in another role changes it."""
+        self._is_loaded = False
 
-    def _look_up(self) -> None:
-        """Find out, once it is opened and restored, what the buffer holds."""
-        if self._is_known:
+    def _ensure_loaded(self) -> None:
+        """Load the oldest time, the stream time and the sequence number, after restoration."""
+        if self._is_loaded:
             return
-        self._is_known = True
+        self._is_loaded = True
         self._oldest = _first_time(self._base.scan(None, None))
         latest = _first_time(self._base.scan(None, None, reverse=True))
         self._stream_time = UNKNOWN if latest is None else latest
-        # From zero again, a new record could replace one of the same key and time.
+        # If it restarted at zero, a new record could replace one with the same key and time.
         self._sequence = 0
         for stored_key, _ in self._base.scan(None, None):
             self._sequence = max(self._sequence, _SEQUENCE.unpack(stored_key[-_SEQUENCE.size :])[0])
 
-    def _forget_time_if_empty(self) -> None:
+    def _clear_oldest_if_empty(self) -> None:
         if self._oldest is not None and self._stream_time < self._oldest:
             self._oldest = None
 

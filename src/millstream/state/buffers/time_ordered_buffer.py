@@ -1,4 +1,4 @@
-"""The buffer of `suppress`: the latest change of each key, in the order of time.
+"""The buffer of `suppress`: the latest change of each key, ordered by time.
 
 Kafka Streams' `InMemoryTimeOrderedKeyValueChangeBuffer`.
 """
@@ -21,18 +21,16 @@ from millstream.state.storage.java_hash_order import JavaHashSet
 NEVER: Final = (1 << 63) - 1
 
 _TIME: Final = struct.Struct(">q")
-#: The version of the format, in the header `v` of each changelog record.
+#: The format version, in the header `v` of each changelog record.
 _VERSION_HEADERS: Final[Headers] = (("v", b"\x03"),)
 
 
 class BufferedChange(NamedTuple):
-    """A change of a table that leaves the buffer, with the record that brought it.
+    """A table change that leaves the buffer.
 
     Args:
-        key: the key.
-        new_value: the new value; None is a deletion.
-        old_value: what was downstream when the key was buffered first, which the change replaces.
-        context: timestamp, offset, place and headers of the record of the latest change.
+        new_value: None is a deletion.
+        old_value: the value downstream when the key was first buffered, which the change replaces.
     """
 
     key: Any
@@ -54,26 +52,19 @@ class _Entry:
         self.gone = False
 
     def __lt__(self, other: _Entry) -> bool:
-        # Asked only where a key was taken out and came back at the same time.
+        # Called only if a key was removed and added again at the same time.
         return self.gone
 
 
 class TimeOrderedBuffer:
-    """Holds changes back until they are evicted, oldest first.
+    """Buffers table changes until they are evicted, oldest first.
 
-    A key keeps the time of its first change since it was buffered; later changes replace the value
-    and the record it came with. Everything is in memory, and comes back from the changelog, to
-    which the changed keys are logged when a commit begins (`log_changes`).
-
-    Args:
-        name: the store's name.
-        topic: handed to serdes, the changelog's name.
-        key_serde: for keys.
-        value_serde: for values.
-        changelog: where changes are logged.
+    A key keeps the time of its first buffered change; later changes replace the value and its
+    context. The buffer is in memory and is restored from the changelog. When a commit begins, the
+    changed keys are logged (`log_changes`).
     """
 
-    #: Nothing of it is on disk.
+    #: The buffer is in memory only.
     persistent = False
 
     def __init__(
@@ -86,7 +77,7 @@ class TimeOrderedBuffer:
         changelog: StoreChangelog,
     ) -> None:
         self.name = name
-        #: The bytes that the buffered records count, as Kafka Streams counts them.
+        #: The size of the buffered records, as Kafka Streams counts it.
         self.size_bytes = 0
         self._topic = topic
         self._key_serde = key_serde
@@ -98,12 +89,11 @@ class TimeOrderedBuffer:
 
     @property
     def num_records(self) -> int:
-        """How many keys are buffered."""
         return len(self._entries)
 
     @property
     def min_timestamp(self) -> int:
-        """The time of the oldest change; `NEVER` in an empty buffer."""
+        """The time of the oldest change; `NEVER` if the buffer is empty."""
         first = self._first()
         return NEVER if first is None else first.time
 
@@ -122,17 +112,12 @@ class TimeOrderedBuffer:
         """Buffer a change.
 
         Args:
-            time: where to put it in the order, if its key is not buffered yet.
-            key: its key.
-            new_value: the new value; None is a deletion.
-            old_value: what it replaces; None if there is none or it is not known.
-            timestamp: of the record that brings it.
-            place: where that record was read; None in a punctuator.
-            offset: its offset.
-            headers: its headers.
+            time: determines the order, unless the key is already buffered.
+            old_value: the replaced value; None if there is none or it is unknown.
+            place: the input partition; None in a punctuator.
 
         Raises:
-            SerializationError: key or value do not fit their serdes; nothing was buffered.
+            SerializationError: a serde rejected the key or a value; nothing was buffered.
         """
         key_bytes = self.encode_key(key)
         encode, topic = self._value_serde.serialize, self._topic
@@ -146,21 +131,21 @@ class TimeOrderedBuffer:
             self._dirty.add(key_bytes)
 
     def evict_while(self, predicate: Callable[[], bool]) -> Generator[BufferedChange, None, None]:
-        """Take changes out, oldest first (by time, then by serialized key).
+        """Remove and return changes, oldest first (by time, then by serialized key).
 
-        A change is still in the buffer while the caller works on it, and leaves when the next one
-        is asked for: if the caller raises, it stays.
+        A change is removed when the next one is requested: it is still in the buffer while the
+        caller handles it, and stays if the caller raises.
 
         Args:
-            predicate: asked before each change whether to go on.
+            predicate: called before each change; False stops the iteration.
 
         Raises:
-            SerializationError: what was buffered does not fit the serdes.
+            SerializationError: a serde rejected buffered bytes.
         """
         while (entry := self._first()) is not None and predicate():
             key = self._key_serde.deserialize(self._topic, entry.key)
             value = entry.value
-            old = self._decode(self.replaced(value))
+            old = self._decode(self.old_value_of(value))
             yield BufferedChange(key, self._decode(value.new), old, value.context)
             if not entry.gone:
                 self._remove(entry)
@@ -168,44 +153,36 @@ class TimeOrderedBuffer:
                     self._dirty.add(entry.key)
 
     @staticmethod
-    def replaced(value: BufferValue) -> bytes | None:
-        """What a change replaces downstream.
+    def old_value_of(value: BufferValue) -> bytes | None:
+        """Return the value that a change replaces downstream.
 
-        Unlike Kafka Streams, which takes what the latest change replaced in the table: a value that
-        was held back and replaced was never downstream, and a grouped table would subtract it.
+        Kafka Streams uses the value that the latest change replaced in the table. A value that was
+        buffered and replaced was never downstream, though, and a grouped table would subtract it.
         """
         return value.prior
 
     def prior_value(self, key: Any) -> tuple[bool, Any]:
-        """What is downstream of a buffered key.
-
-        Args:
-            key: the key.
-
-        Returns:
-            Whether the key is buffered, and if so, the value that was known downstream when it was
-            buffered first.
-        """
+        """Return whether a key is buffered, and the value downstream when it was first buffered."""
         entry = self._entries.get(self.encode_key(key))
         return (False, None) if entry is None else (True, self._decode(entry.value.prior))
 
     def encode_key(self, key: Any) -> bytes:
-        """The serialized key.
+        """Serialize a key.
 
         Raises:
-            StreamsError: there is none.
+            StreamsError: the key is None.
         """
         key_bytes = self._key_serde.serialize(self._topic, key)
         if key_bytes is None:
             raise StreamsError(
-                f"Store {self.name} needs a key, but got None. Leave out records without key."
+                f"Store {self.name} needs a key, but got None. Filter out records without a key."
             )
         return key_bytes
 
     def log_changes(self) -> None:
-        """Log each key that changed since the last call, as it is now. Called as a commit begins.
+        """Log the current state of each key that changed since the last call.
 
-        Follows Kafka Streams: the records have no timestamp of their own.
+        Called when a commit begins. Follows Kafka Streams: the records have no explicit timestamp.
         """
         if not self._dirty:
             return
@@ -223,9 +200,9 @@ class TimeOrderedBuffer:
         """Apply a changelog record.
 
         Raises:
-            StreamsError: the record has another format.
+            StreamsError: the record has an unknown format.
         """
-        # A key may have left and come back between two commits, at another time.
+        # A key may have been removed and added again with another time between two commits.
         entry = self._entries.get(key)
         if entry is not None:
             self._remove(entry)
@@ -234,7 +211,7 @@ class TimeOrderedBuffer:
             self._put(_TIME.unpack(rest)[0], key, buffered)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Drop all changes."""
         self._entries.clear()
         self._heap.clear()
         self._dirty.clear()

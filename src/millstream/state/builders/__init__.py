@@ -1,5 +1,6 @@
-"""Stores to be, as a topology describes them: names, kinds, serdes, options; nothing opened yet.
+"""Store builders: the names, kinds, serdes and options of the stores of a topology.
 
-`store_builder` is what all have in common; `key_value`, `windows` (and sessions), `versioned`, and
-`buffers` (the DSL's own stores) are the kinds. `state/opening` opens them in a task.
+`store_builder` has the base class and the key-value stores; `window_builders` (and sessions),
+`versioned_builders` and `buffer_builders` (internal stores of the DSL) are the other kinds of
+stores. `state/opening` opens the stores in a task.
 """

@@ -1,18 +1,29 @@
-"""What all stores to be have in common: names, serdes, options."""
+"""The protocol and base class of store builders, and the builder of key-value stores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, runtime_checkable
+from dataclasses import Field, dataclass, field, replace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    Protocol,
+    Self,
+    runtime_checkable,
+)
 
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.serdes import Serde
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    # Where no serde is given a store may hold anything.
+    # Stores without a serde are typed as `Any`.
     StoredK = TypeVar("StoredK", default=Any)
     StoredV = TypeVar("StoredV", default=Any)
 else:
@@ -23,53 +34,37 @@ else:
 
 #: Where a store keeps its data.
 StoreKind = Literal["rocksdb", "in_memory", "lru"]
+_KINDS: Final[tuple[StoreKind, ...]] = ("rocksdb", "in_memory", "lru")
 
-#: The config of a changelog whose latest record of a key is all that a store needs.
+#: The config of a changelog that only needs the latest record of each key.
 COMPACTED: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "message.timestamp.type": "CreateTime",
 }
 
 
-class StoreDefaults(Protocol):
-    """What a store takes from the application's config where its builder leaves it open."""
-
-    @property
-    def default_key_serde(self) -> Serde[Any] | None: ...
-
-    @property
-    def default_value_serde(self) -> Serde[Any] | None: ...
-
-    @property
-    def default_dsl_store(self) -> StoreKind: ...
-
-
 @runtime_checkable
 class StoreBuilder(Protocol):
-    """A state store to be: what the engine needs to know before it opens one."""
+    """The description of a state store: everything needed to open one."""
 
     @property
-    def name(self) -> str:
-        """The store's name."""
-        ...
+    def name(self) -> str: ...
 
     @property
     def logging(self) -> bool:
-        """Whether the store writes its changes to a changelog of its own."""
+        """Whether the store has its own changelog, to which it writes its changes."""
         ...
 
     @property
     def topic_config(self) -> Mapping[str, str]:
-        """What the user wants of the changelog topic, by Kafka's own names."""
+        """Kafka settings of the changelog topic that the user has set."""
         ...
 
     @property
-    def persistent(self) -> bool:
-        """Whether the data survives its process."""
-        ...
+    def persistent(self) -> bool: ...
 
-    def resolved(self, config: StoreDefaults) -> StoreBuilder:
-        """The same with everything left open taken from the config.
+    def resolved(self, config: StreamsConfig) -> StoreBuilder:
+        """Return a copy whose unset options are taken from the config.
 
         Raises:
             ConfigError: neither the builder nor the config has a serde.
@@ -77,12 +72,23 @@ class StoreBuilder(Protocol):
         ...
 
     def changelog_config(self) -> dict[str, str]:
-        """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""
+        """Return the default config of the changelog; `topic.*` and `topic_config` override it."""
         ...
 
 
-class SerdedBuilder(Generic[StoredK, StoredV]):
-    """What builders of stores with serdes have in common. They are frozen dataclasses."""
+class StoreBuilderBase(Generic[StoredK, StoredV]):
+    """The base class of store builders with serdes. Subclasses are frozen dataclasses.
+
+    The options of all builders, where they apply:
+
+    - `name`: the store's name, also used for its changelog and directory.
+    - `kind`: where the data is stored; None for the config's `default_dsl_store`.
+    - `key_serde`, `value_serde`: None for the config's defaults.
+    - `timestamped`: whether each value is stored with its timestamp.
+    - `caching`: whether the store has a record cache; ignored if the config sets the size to 0.
+    - `logging`: whether changes go to a changelog, from which the store can be restored.
+    - `topic_config`: Kafka settings of the changelog topic that override the defaults.
+    """
 
     if TYPE_CHECKING:
         __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -99,79 +105,98 @@ class SerdedBuilder(Generic[StoredK, StoredV]):
         for what, serde in (("keys", self.key_serde), ("values", self.value_serde)):
             if serde is not None and not isinstance(serde, Serde):
                 raise ConfigError(
-                    f"Store {self.name} needs a Serde for its {what}, but got {serde!r}. Take one "
+                    f"Store {self.name} needs a Serde for its {what}, but got {serde!r}. Use one "
                     "from millstream.serdes, for example STRING."
                 )
 
     def with_logging(self, logging: bool | Mapping[str, str]) -> Self:
-        """The same with or without a changelog.
-
-        Args:
-            logging: whether, or the config of the changelog topic by Kafka's own names.
-        """
+        """Return a copy with or without a changelog. A mapping contains settings of its topic."""
         if isinstance(logging, Mapping):
             return replace(self, logging=True, topic_config=dict(logging))
         return replace(self, logging=logging, topic_config={})
 
-    def resolved(self, config: StoreDefaults) -> Self:
-        """The same with everything left open taken from the config.
-
-        Raises:
-            ConfigError: neither the builder nor the config has a serde.
-        """
+    def resolved(self, config: StreamsConfig) -> Self:
+        key_serde = self.key_serde or config.default_key_serde
+        value_serde = self.value_serde or config.default_value_serde
         return replace(
             self,
-            key_serde=key_serde_of(self, config),
-            value_serde=value_serde_of(self, config),
+            key_serde=checked_serde(self.name, "key", key_serde),
+            value_serde=checked_serde(self.name, "value", value_serde),
         )
 
     def serdes(self) -> tuple[Serde[StoredK], Serde[StoredV]]:
-        """The serdes of keys and values, which must be resolved."""
+        """Return the serdes of keys and values, which must have been resolved."""
         key_serde, value_serde = self.key_serde, self.value_serde
         assert key_serde is not None, f"the key serde of store {self.name} is not resolved"
         assert value_serde is not None, f"the value serde of store {self.name} is not resolved"
         return key_serde, value_serde
 
     def changelog_config(self) -> dict[str, str]:
-        """The defaults of the changelog topic, under `topic.*` settings and `topic_config`."""
         return dict(COMPACTED)
 
 
-def key_serde_of(builder: SerdedBuilder, config: StoreDefaults) -> Serde[Any]:
-    """The serde of a store's keys: its own, or the configured default.
-
-    Raises:
-        ConfigError: there is neither.
-    """
-    return _serde(builder.name, "key", builder.key_serde or config.default_key_serde)
-
-
-def value_serde_of(builder: SerdedBuilder, config: StoreDefaults) -> Serde[Any]:
-    """The serde of a store's values: its own, or the configured default.
-
-    Raises:
-        ConfigError: there is neither.
-    """
-    return _serde(builder.name, "value", builder.value_serde or config.default_value_serde)
-
-
 def check_store_name(name: str) -> None:
-    """Refuse a name that no directory or topic can have.
-
-    Raises:
-        ConfigError: it is such a name.
-    """
+    """Raise a ConfigError unless a name is valid for a directory and a topic."""
     if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
         raise ConfigError(
-            f"{name!r} cannot be the name of a store, since its directory and changelog "
-            "are named after it. Use letters, digits, '.', '_' and '-', not beginning with '.'."
+            f"{name!r} is not a valid store name: the store's directory and changelog are named "
+            "after it. Use letters, digits, '.', '_' and '-', and do not start with '.'."
         )
 
 
-def _serde(store: str, what: str, serde: Serde[Any] | None) -> Serde[Any]:
+def checked_serde(store: str, what: str, serde: Serde[Any] | None) -> Serde[Any]:
+    """Return the serde; raise a ConfigError if there is none."""
     if serde is None:
         raise ConfigError(
-            f"Store {store} has no serde for its {what}s. Give one where the store is made or the "
-            f"records are grouped ({what}=...), or set default_{what}_serde."
+            f"Store {store} has no serde for its {what}s. Pass one where the store is created or "
+            f"the records are grouped ({what}=...), or set default_{what}_serde."
         )
     return serde
+
+
+@dataclass(frozen=True)
+class KeyValueStoreBuilder(StoreBuilderBase[StoredK, StoredV]):
+    """The builder of a key-value store (Kafka Streams' `KeyValueStoreBuilder`). Immutable.
+
+    Args:
+        max_entries: the maximum number of keys of a store of kind `lru`.
+
+    Raises:
+        ConfigError: the name is not valid for a directory or topic, the kind is unknown, or
+            `max_entries` does not match the kind.
+    """
+
+    name: str
+    kind: StoreKind | None = None
+    key_serde: Serde[StoredK] | None = None
+    value_serde: Serde[StoredV] | None = None
+    timestamped: bool = False
+    caching: bool = False
+    logging: bool = True
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+    max_entries: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind is not None and self.kind not in _KINDS:
+            raise ConfigError(
+                f"Store {self.name} has the unknown kind {self.kind!r}. "
+                f"Use one of {', '.join(_KINDS)}."
+            )
+        if (self.kind == "lru") != (self.max_entries is not None) or self.max_entries == 0:
+            raise ConfigError(
+                f"Store {self.name} has kind={self.kind!r} and max_entries={self.max_entries}, but "
+                "max_entries must be at least 1 for the kind 'lru', and None for other kinds. "
+                "Create a bounded store with Stores.lru_map(name, max_entries)."
+            )
+
+    @property
+    def persistent(self) -> bool:
+        """Whether the data survives the process. Only valid after `resolved()`."""
+        return self.kind not in ("in_memory", "lru")
+
+    def with_caching(self, enabled: bool) -> Self:
+        return replace(self, caching=enabled)
+
+    def resolved(self, config: StreamsConfig) -> Self:
+        return replace(super().resolved(config), kind=self.kind or config.default_dsl_store)

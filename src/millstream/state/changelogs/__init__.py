@@ -1,7 +1,6 @@
-"""How changes of stores reach their changelog topics, and come back from them.
+"""Writing the changes of stores to changelog topics, and restoring stores from them.
 
-Every change of every kind of store goes through the `StoreChangelog` of that store (`changelog`).
-`logged_store`, `logged_lru` and `logged_windows` are layers that hand it each write; stores that
-log in a way of their own call it themselves. `restore` is the applying side. `record_at_hand` says
-what stores must know of the record being processed.
+All changes of a store go through its `StoreChangelog` (`store_changelog`). The layers in
+`logged_stores` log each write; other stores call the changelog themselves. `restore` applies
+changelog records.
 """

@@ -1,4 +1,4 @@
-"""Bringing a store back from its changelog: the applying side."""
+"""Restoring a store by applying changelog records."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from millstream.record import TopicPartition
 from millstream.state.storage.bytes_store import ChangelogOffset, Committable
 from millstream.state.storage.value_formats import PLAIN, ValueFormat
 
-#: Applies changelog records to a store: keys, values, timestamps, and the offset reached with them,
-#: which is to be kept together with the data.
+#: Applies changelog records to a store: keys, values, timestamps, and the offset of the last one,
+#: which must be stored together with the data.
 ApplyRecords = Callable[
     [Sequence[bytes | None], Sequence[bytes | None], Sequence[int], ChangelogOffset], None
 ]
 
 
 def apply_latest(store: Committable, value_format: ValueFormat) -> ApplyRecords:
-    """Applies records to a store of which the last record of a key says all.
+    """Apply records to a store for which only the last record of a key matters.
 
-    Args:
-        store: the lowest writable layer.
-        value_format: the value of a record becomes `timestamp + value` in timestamped stores.
+    In timestamped stores, the stored value becomes `timestamp + value`.
     """
 
     def apply(
@@ -42,12 +40,9 @@ def apply_each(
     finish: Callable[[ChangelogOffset], None],
     value_format: ValueFormat = PLAIN,
 ) -> ApplyRecords:
-    """Applies records one by one to a store in which every record or their order counts.
+    """Apply records one by one, for a store for which every record, or their order, matters.
 
-    Args:
-        write: applies a record: its key, its value as it is stored, its timestamp.
-        finish: keeps the offset reached, once all records of a batch are applied.
-        value_format: the value of a record becomes `timestamp + value` in timestamped stores.
+    `write` applies a record as stored; `finish` stores the offset after all records of a batch.
     """
 
     def apply(
@@ -65,21 +60,17 @@ def apply_each(
     return apply
 
 
-#: From how many records on a store prepares for them, which takes about 20 ms.
-_MANY: Final = 200_000
+#: The number of records above which bulk loading pays off; preparing it takes about 20 ms.
+_BULK_LOAD_RECORDS: Final = 200_000
 
 
 class StoreRestorer:
-    """Applies changelog records to one store, in large write batches with the offset reached.
+    """Applies changelog records to one store, in large write batches that include the offset.
 
-    Restoring the same records twice does no harm.
+    Restoring is idempotent.
 
     Args:
-        store_name: for listeners and errors.
-        partition: the changelog partition.
-        apply: writes records to the store.
-        expect_many: prepares the store for many records, or for their end.
-        reached: the offset of the last record that the store reflects; None if it is unknown.
+        reached: the offset of the last record that the store reflects; None if unknown.
     """
 
     def __init__(
@@ -87,7 +78,7 @@ class StoreRestorer:
         store_name: str,
         partition: TopicPartition,
         apply: ApplyRecords,
-        expect_many: Callable[[bool], None],
+        set_bulk_loading: Callable[[bool], None],
         reached: int | None,
     ) -> None:
         self.store_name = store_name
@@ -95,28 +86,23 @@ class StoreRestorer:
         #: The offset of the last record that the store reflects; None before the first one.
         self.reached = reached
         self._apply = apply
-        self._expect_many = expect_many
-        self._expects = False
+        self._set_bulk_loading = set_bulk_loading
+        self._bulk_loading = False
 
     def begin(self, start: int, end: int) -> None:
-        """Records are going to come.
-
-        Args:
-            start: the offset of the first one, or before.
-            end: the offset behind the last one.
-        """
-        if end - start >= _MANY:
-            self._expects = True
-            self._expect_many(True)
+        """Prepare for restoring the records from offset `start` or later up to `end`, exclusive."""
+        if end - start >= _BULK_LOAD_RECORDS:
+            self._bulk_loading = True
+            self._set_bulk_loading(True)
 
     def end(self) -> None:
-        """No more records come, or they do as others write them."""
-        if self._expects:
-            self._expects = False
-            self._expect_many(False)
+        """End bulk loading: restoring is complete, or continues at the pace of normal writes."""
+        if self._bulk_loading:
+            self._bulk_loading = False
+            self._set_bulk_loading(False)
 
     def start_offset(self) -> int | None:
-        """Where to begin reading: behind the last record in the store; None for the beginning."""
+        """Return the offset after the last record in the store; None for the beginning."""
         return None if self.reached is None else self.reached + 1
 
     def restore_batch(
@@ -126,16 +112,10 @@ class StoreRestorer:
         timestamps: Sequence[int],
         offsets: Sequence[int],
     ) -> int:
-        """Apply the records of a batch and keep the last offset with them.
+        """Apply a batch of records and store the last offset with them.
 
-        Args:
-            keys: as logged; records without a key are skipped, as in Kafka Streams.
-            values: as logged; None deletes.
-            timestamps: of the records, in milliseconds.
-            offsets: of the records, ascending.
-
-        Returns:
-            How many records were applied or skipped.
+        Records without a key are skipped, as in Kafka Streams. Returns the number of records,
+        including skipped ones.
         """
         if not offsets:
             return 0

@@ -1,6 +1,6 @@
-"""Where state lies on the disk of a host, and who may use it.
+"""The state directory on the disk of a host, and its locks.
 
-`state_directory` is the directory of an application, `client_folder` that of one of several drivers
-on a host, `locked_directory` that of a task. `file_lock` and `own_file` lock them, `checkpoint` is
-the file of offsets. `disk` is all that any of them does to the disk.
+`state_directory` is the directory of an application, `client_folder` the folder of one of several
+drivers on a host and its process id, `locked_directory` the directory of a task. `file_lock` locks
+them, `checkpoint` is the file of offsets. `disk` contains all disk operations.
 """

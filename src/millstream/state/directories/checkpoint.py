@@ -1,4 +1,4 @@
-"""The text file in which offsets are kept for stores that cannot keep them themselves.
+"""The checkpoint file: the offsets of stores that do not store them themselves.
 
 The format is Kafka Streams' (`OffsetCheckpoint`, version 0):
 
@@ -23,18 +23,14 @@ logger = logging.getLogger(__name__)
 
 _VERSION: Final = "0"
 
-#: Stands for «no offset yet», where a store is valid but was never logged.
+#: Marks a valid store without an offset, as nothing was logged yet.
 OFFSET_UNKNOWN: Final = -4
 
 
 class CheckpointFile:
-    """Offsets of changelog partitions in a file that is replaced as a whole or not at all.
+    """Offsets of changelog partitions in a file that is replaced atomically.
 
-    An offset is that of the last changelog record reflected in the store.
-
-    Args:
-        path: the file; `.checkpoint` in a task's directory.
-        disk: where it is; by default this host's.
+    Each offset is that of the last changelog record reflected in the store.
     """
 
     def __init__(self, path: Path, disk: Disk | None = None) -> None:
@@ -42,15 +38,15 @@ class CheckpointFile:
         self._disk = disk or Disk()
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the file, durably. Without any offset the file is deleted.
+        """Replace the file durably; delete it if there are no offsets.
 
         Raises:
             ValueError: an offset is negative and not `OFFSET_UNKNOWN`.
-            OSError: the file could not be written; the old one is still there.
+            OSError: the file could not be written; the previous one is still there.
         """
         for partition, offset in offsets.items():
             if offset < 0 and offset != OFFSET_UNKNOWN:
-                raise ValueError(f"{offset} is no offset that {partition} can have reached.")
+                raise ValueError(f"{offset} is not a valid offset of {partition}.")
         if not offsets:
             self.delete()
             return
@@ -59,12 +55,12 @@ class CheckpointFile:
         self._disk.replace_text(self.path, "\n".join(lines) + "\n", durable=True)
 
     def read(self) -> dict[TopicPartition, int]:
-        """The offsets in the file; none if there is no file.
+        """Return the offsets in the file; empty if there is no file.
 
-        An entry with a negative offset is left out with a warning, as in Kafka Streams.
+        Entries with a negative offset are skipped with a warning, as in Kafka Streams.
 
         Raises:
-            StreamsError: the file is not what `write` writes.
+            StreamsError: the file is malformed.
         """
         try:
             lines = self._disk.read_text(self.path).splitlines()
@@ -75,7 +71,7 @@ class CheckpointFile:
         if len(lines) < 2:
             raise self._malformed("it ends after fewer than two lines")
         if lines[0].strip() != _VERSION:
-            raise self._malformed(f"its version is {lines[0]!r}, known is {_VERSION}")
+            raise self._malformed(f"its version is {lines[0]!r} instead of {_VERSION}")
         if not lines[1].strip().isdigit():
             raise self._malformed(f"the number of entries is {lines[1]!r}")
         expected = int(lines[1])
@@ -85,7 +81,6 @@ class CheckpointFile:
         return dict(filter(None, map(self._entry, entries)))
 
     def delete(self) -> None:
-        """Remove the file, if it is there."""
         self._disk.delete(self.path)
 
     def _entry(self, line: str) -> tuple[TopicPartition, int] | None:
@@ -97,7 +92,7 @@ class CheckpointFile:
         if len(words) != 3:
             raise self._malformed(f"the line {line!r} has more than three words")
         if offset < 0 and offset != OFFSET_UNKNOWN:
-            logger.warning("%s: offset %d of %s-%d left out", self.path, offset, topic, partition)
+            logger.warning("%s: skipping offset %d of %s-%d", self.path, offset, topic, partition)
             return None
         return TopicPartition(topic, partition), offset
 

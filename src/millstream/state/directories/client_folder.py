@@ -1,70 +1,66 @@
-"""Which folder of an application's state on one host belongs to which client.
+"""Assigns folders of an application's state on one host to clients.
 
-A client is what shares a folder of state: the threads of one driver that run on one host. The
-threads of several drivers may run there, where Spark's executors share `state.dir`, but must not
-meet in one folder: they would wait for each other's locks. So each thread claims the folder of its
-client before it looks for state:
+A client is a unit that shares a state folder: the threads of one driver that run on one host.
+Threads of several drivers may run on the same host if Spark's executors share `state.dir`, but must
+not share a folder: they would wait for each other's locks. So each thread claims its client's
+folder before it looks for state:
 
-    <state.dir>/<application.id>/            the first driver's, and that of most applications
-        .clients                             locked while somebody looks for a folder
-        .client                              the driver's id, locked while threads of it live here
-        kafka-streams-process-metadata       the client's process id, which stays with the folder
-        client-2/, client-3/, …              those of others
+    <state.dir>/<application.id>/            the first driver's, the only one in most applications
+        .clients                             locked while a folder is being claimed
+        .client                              the driver's id, locked while its threads run here
+        kafka-streams-process-metadata       the client's process id (Kafka Streams' own file)
+        client-2/, client-3/, …              the folders of other drivers
             .client, kafka-streams-process-metadata
 
-The threads of a client hold its `.client` with a shared lock. When none of them lives, the folder
-stays the driver's until another one needs it, which then finds useful state in it. The process id
-goes with the state, whoever the driver is: it is by that id that the group's leader knows where
-state is.
+The threads of a client hold a shared lock on its `.client`. When none of them is running, the
+folder stays assigned to the driver until another driver needs it, which then finds useful state
+there. The process id belongs to the state, not to the driver: a client joins the group with that
+of its folder, so that the group leader knows after a restart where state is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import logging
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from millstream.clock import Clock, Deadline
-from millstream.errors import LockError
-from millstream.state.directories.disk import Disk
-from millstream.state.directories.file_lock import FileLock
+from millstream.errors import LockError, StreamsError
+from millstream.state.directories.disk import Disk, disk_errors
+from millstream.state.directories.file_lock import FileLock, NonInheritableFile
 from millstream.state.directories.locked_directory import make_directory
-from millstream.state.directories.own_file import OwnFile
-from millstream.state.directories.process_id import NewProcessId, kept_process_id
 
 logger = logging.getLogger(__name__)
 
 CLIENTS_FILE: Final = ".clients"
 _CLIENT_FILE: Final = ".client"
 _FOLDER: Final = re.compile(r"client-([1-9]\d*)")
-#: More clients than this on one host are a mistake.
-MOST_CLIENTS: Final = 64
-#: Looking for a folder takes some milliseconds: who takes longer stands still.
-_LOOK_TIMEOUT_MS: Final = 10_000
-_LOOK_PAUSE_MS: Final = 10
+#: More clients than this on one host indicate a mistake.
+MAX_CLIENTS: Final = 64
+#: Claiming a folder takes a few milliseconds: a process that takes longer is stuck.
+_CLAIM_TIMEOUT_MS: Final = 10_000
+_CLAIM_RETRY_MS: Final = 10
+_PROCESS_ID_FILE: Final = "kafka-streams-process-metadata"
+#: Creates a process id.
+NewProcessId = Callable[[], uuid.UUID]
 
 
 class ClientFolder:
-    """A folder that is a client's own, from when it is claimed until it is released.
+    """A folder claimed by a client, until it is released: `file` has a shared lock until then."""
 
-    Args:
-        path: the folder.
-        process_id: of the client.
-        file: of its client, with the shared lock.
-    """
-
-    def __init__(self, path: Path, process_id: uuid.UUID, file: OwnFile) -> None:
+    def __init__(self, path: Path, process_id: uuid.UUID, file: NonInheritableFile) -> None:
         self.path = path
         self.process_id = process_id
         self._file = file
 
     def release(self) -> None:
-        """Take the folder no longer for the client's. Does nothing the second time."""
+        """Release the client's claim. Idempotent."""
         self._file.close()
 
 
@@ -75,71 +71,59 @@ def claim_folder(
     disk: Disk,
     new_process_id: NewProcessId = uuid.uuid4,
 ) -> ClientFolder:
-    """The folder of a client: the one its driver had before, or the first that nobody living has.
-
-    Args:
-        application: where the application's state is; made if missing.
-        driver: the id of the driver whose thread asks.
-        clock: for waiting until others have found theirs.
-        disk: where the state is.
-        new_process_id: makes the process id of a folder that has none yet.
+    """Claim the folder that the driver had before, or the first one without a running client.
 
     Raises:
-        LockError: more than 64 clients live on this host, or another process stands still while it
-            looks for its folder.
-        StreamsError: the folder's process id cannot be read, while others use it.
+        LockError: more than 64 clients run on this host, or another process is stuck while it
+            claims its folder.
+        StreamsError: the folder's process id cannot be read while others use it.
     """
-    with clients_locked(application, disk, clock):
+    with clients_lock(application, disk, clock):
         folder = _folder_of(application, driver, disk)
-        # A thread of the client that lives knows the id, and goes on with the one that it knows.
+        # A running thread of the client has already read the id and keeps using it.
         alone = not is_in_use(folder, disk)
-        process_id = kept_process_id(folder, disk, new_process_id, may_replace=alone)
-        return ClientFolder(folder, process_id, _shared(folder, disk))
+        process_id = load_or_create_process_id(folder, disk, new_process_id, may_replace=alone)
+        return ClientFolder(folder, process_id, _lock_shared(folder, disk))
 
 
 def _folder_of(application: Path, driver: uuid.UUID, disk: Disk) -> Path:
     for folder in client_folders(application, disk):
         if driver_of(folder, disk) == str(driver):
             return folder
-    for number in range(1, MOST_CLIENTS + 1):
+    for number in range(1, MAX_CLIENTS + 1):
         folder = application if number == 1 else application / f"client-{number}"
         make_directory(folder, disk)
-        with _free(folder, disk) as file:
+        with _try_lock(folder, disk) as file:
             if file is None:
                 continue
             file.write(str(driver))
-        logger.info("state is kept in %s", folder)
+        logger.info("keeping state in %s", folder)
         return folder
     raise LockError(
-        f"All {MOST_CLIENTS} folders for clients below {application} are used by other drivers, "
-        f"each of which is named by its id in the file {_CLIENT_FILE}. Start fewer on one "
-        "host, or give them different settings of state.dir."
+        f"All {MAX_CLIENTS} client folders in {application} are used by other drivers, whose ids "
+        f"are in the file {_CLIENT_FILE} of each folder. Start fewer drivers on one host, or give "
+        "them different settings of state.dir."
     )
 
 
 @contextlib.contextmanager
-def clients_locked(application: Path, disk: Disk, clock: Clock | None = None) -> Iterator[None]:
-    """Let nobody claim a folder meanwhile.
-
-    Args:
-        application: where the application's state is; made if missing.
-        disk: where it is.
-        clock: for waiting until others have done so; None to fail at once.
+def clients_lock(application: Path, disk: Disk, clock: Clock | None = None) -> Iterator[None]:
+    """Prevent other clients from claiming folders; without a clock, do not wait for the lock.
 
     Raises:
-        LockError: another process does so for too long.
+        LockError: another process holds the lock for too long.
     """
     lock = FileLock(application / CLIENTS_FILE, disk)
-    deadline = None if clock is None else Deadline(clock, _LOOK_TIMEOUT_MS)
+    deadline = None if clock is None else Deadline(clock, _CLAIM_TIMEOUT_MS)
     while not lock.is_held:
         make_directory(application, disk)
         try:
             lock.acquire()
         except (LockError, FileNotFoundError) as error:
-            # Not found: the directory was removed in between, by whoever cleans up.
+            # Not found: a cleanup removed the directory in between.
             if clock is None or deadline is None or deadline.passed:
                 raise _as_lock_error(error, application) from None
-            clock.sleep_ms(_LOOK_PAUSE_MS)
+            clock.sleep_ms(_CLAIM_RETRY_MS)
     try:
         yield
     finally:
@@ -147,7 +131,7 @@ def clients_locked(application: Path, disk: Disk, clock: Clock | None = None) ->
 
 
 def client_folders(application: Path, disk: Disk) -> list[Path]:
-    """The folders that clients have or had: the application's own, and what is there of others."""
+    """Return the folders of all current and former clients, the application's own first."""
     if not disk.is_directory(application):
         return []
     folders = filter(disk.is_directory, disk.entries(application))
@@ -157,7 +141,7 @@ def client_folders(application: Path, disk: Disk) -> list[Path]:
 
 
 def driver_of(folder: Path, disk: Disk) -> str | None:
-    """The id of the driver whose threads have or had a folder, if any."""
+    """Return the id of the driver that the folder was last assigned to, if any."""
     try:
         return disk.read_text(folder / _CLIENT_FILE).strip() or None
     except FileNotFoundError:
@@ -165,15 +149,15 @@ def driver_of(folder: Path, disk: Disk) -> str | None:
 
 
 def is_in_use(folder: Path, disk: Disk) -> bool:
-    """Whether a thread of its client lives. Only for who has `clients_locked`."""
-    with _free(folder, disk) as file:
+    """Return whether a thread of the client is running. Requires `clients_lock`."""
+    with _try_lock(folder, disk) as file:
         return file is None
 
 
 @contextlib.contextmanager
-def _free(folder: Path, disk: Disk) -> Iterator[OwnFile | None]:
-    """The file of a folder that no living client has, locked; None if one has it."""
-    file = OwnFile(folder / _CLIENT_FILE, disk)
+def _try_lock(folder: Path, disk: Disk) -> Iterator[NonInheritableFile | None]:
+    """Lock and yield the `.client` file; yield None if a running client holds the lock."""
+    file = NonInheritableFile(folder / _CLIENT_FILE, disk)
     file.open()
     try:
         try:
@@ -186,9 +170,9 @@ def _free(folder: Path, disk: Disk) -> Iterator[OwnFile | None]:
         file.close()
 
 
-def _shared(folder: Path, disk: Disk) -> OwnFile:
-    # Nobody has it exclusively but under the lock of `.clients`, which this process has.
-    file = OwnFile(folder / _CLIENT_FILE, disk)
+def _lock_shared(folder: Path, disk: Disk) -> NonInheritableFile:
+    # Exclusive locks are only taken while holding the lock of `.clients`, which this process has.
+    file = NonInheritableFile(folder / _CLIENT_FILE, disk)
     file.open()
     try:
         fcntl.flock(file.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -202,6 +186,53 @@ def _as_lock_error(error: LockError | FileNotFoundError, application: Path) -> L
     if isinstance(error, LockError):
         return error
     return LockError(
-        f"{application} was deleted again and again while a folder in it was looked for. Look for "
-        "what deletes directories below state.dir, other than Millstream."
+        f"{application} was deleted repeatedly while a folder in it was being claimed. Find out "
+        "which program other than Millstream deletes directories in state.dir."
     )
+
+
+def read_process_id(folder: Path, disk: Disk) -> uuid.UUID:
+    """Read the process id of a folder.
+
+    Raises:
+        FileNotFoundError: the folder has none.
+        ValueError: the file has invalid content.
+    """
+    text = disk.read_text(folder / _PROCESS_ID_FILE)
+    try:
+        return uuid.UUID(json.loads(text)["processId"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"it starts with {text[:40]!r}") from None
+
+
+def load_or_create_process_id(
+    folder: Path, disk: Disk, new_process_id: NewProcessId, *, may_replace: bool
+) -> uuid.UUID:
+    """Return the process id of a folder; create it on first use.
+
+    Concurrent calls from several processes return the same id. A file with invalid content may only
+    be replaced if no other process uses the folder.
+
+    Raises:
+        StreamsError: the file has invalid content and may not be replaced, or the disk failed.
+    """
+    path = folder / _PROCESS_ID_FILE
+    try:
+        return read_process_id(folder, disk)
+    except FileNotFoundError:
+        pass  # The first caller creates the id.
+    except ValueError as error:
+        if not may_replace:
+            raise StreamsError(
+                f"{path} does not contain a process id: {error}. Delete it to create a new one."
+            ) from error
+        logger.warning("%s does not contain a process id (%s); replacing it", path, error)
+        disk.delete(path)
+    process_id = new_process_id()
+    temporary = folder / f"{_PROCESS_ID_FILE}.{process_id}"
+    with disk_errors(f"store the process id in {path}"):
+        try:
+            disk.create_text(path, json.dumps({"processId": str(process_id)}), temporary)
+        except FileExistsError:
+            return read_process_id(folder, disk)
+    return process_id

@@ -1,4 +1,4 @@
-"""What state directories do to the disk, all of it in one place."""
+"""All disk operations of state directories."""
 
 from __future__ import annotations
 
@@ -11,69 +11,55 @@ from pathlib import Path
 from millstream.errors import StreamsError
 from millstream.record import TaskId
 
-#: What to do about a disk that refuses something.
+#: The advice in errors of the disk.
 ADVICE = (
-    "Look at free space, quotas and permissions of state.dir, and for errors of the disk in the "
-    "system's log. What was committed comes back from there or from the changelogs."
+    "Check the free space, quotas and permissions of state.dir, and look for disk errors in the "
+    "system log. Committed state is still there or is restored from the changelogs."
 )
 
 
 class Disk:
-    """The disk of this host. Simulations of failing disks hand in another one.
+    """The disk of this host. Simulations of failing disks replace it.
 
-    All methods raise OSError with the path that it is about; who owns the directory tells it as a
-    StreamsError (`disk_errors`). Databases are not its business: `Storages` opens them.
+    All methods raise OSError with the path concerned; owners of directories convert it to a
+    StreamsError (`disk_errors`). Databases are opened elsewhere, by `Storages`.
     """
 
-    # --- looking -------------------------------------------------------------------------------
+    # --- reading -------------------------------------------------------------------------------
 
     def exists(self, path: Path) -> bool:
-        """Whether there is such a file or directory."""
         return path.exists()
 
     def is_directory(self, path: Path) -> bool:
-        """Whether there is such a directory."""
         return path.is_dir()
 
     def entries(self, path: Path) -> list[Path]:
-        """What is in a directory, by name."""
+        """Return the entries of a directory, sorted by name."""
         return sorted(path.iterdir())
 
     def modified_ms(self, path: Path) -> int:
-        """When a file or directory was changed last, in milliseconds since the epoch."""
+        """Return the modification time of a file or directory, in milliseconds since the epoch."""
         return path.stat().st_mtime_ns // 1_000_000
 
     def read_text(self, path: Path) -> str:
-        """What is in a file; bytes that are no UTF-8 are replaced."""
+        """Return the content of a file; invalid UTF-8 is replaced."""
         return path.read_text(encoding="utf-8", errors="replace")
 
-    # --- changing ------------------------------------------------------------------------------
+    # --- writing -------------------------------------------------------------------------------
 
     def make_directory(self, path: Path, permissions: int, *, parents: bool = False) -> None:
-        """Make a directory, unless it is there.
-
-        Args:
-            path: the directory.
-            permissions: of the directory, as for `chmod`.
-            parents: whether to make those above it as well, with the usual permissions.
-        """
+        """Create a directory, if it does not exist; missing parents get default permissions."""
         path.mkdir(mode=permissions, parents=parents, exist_ok=True)
 
     def write_text(self, path: Path, text: str) -> None:
-        """Make or overwrite a file. A crash may leave it half written."""
-        with _about(path), path.open("w", encoding="utf-8", newline="\n") as file:
+        """Create or overwrite a file. After a crash it may be incomplete."""
+        with _naming_path(path), path.open("w", encoding="utf-8", newline="\n") as file:
             file.write(text)
 
     def replace_text(self, path: Path, text: str, *, durable: bool) -> None:
-        """Replace a file as a whole or not at all.
-
-        Args:
-            path: the file; made if missing.
-            text: what is in it then.
-            durable: whether it must outlive a power failure, too.
-        """
+        """Replace a file atomically; a durable change also survives a power failure."""
         temporary = path.with_name(path.name + ".tmp")
-        with _about(temporary), temporary.open("w", encoding="utf-8", newline="\n") as file:
+        with _naming_path(temporary), temporary.open("w", encoding="utf-8", newline="\n") as file:
             file.write(text)
             if durable:
                 file.flush()
@@ -82,30 +68,26 @@ class Disk:
         if durable:
             _sync_directory(path.parent)
 
-    def make_text(self, path: Path, text: str, temporary: Path) -> None:
-        """Make a file with all of its text, or fail because another process was faster.
+    def create_text(self, path: Path, text: str, temporary: Path) -> None:
+        """Create a file with its full content, or fail because another process was faster.
 
-        Args:
-            path: the file.
-            text: what is in it then.
-            temporary: a file that nobody else writes, in the same directory.
+        `temporary` is a file in the same directory that no other process writes.
 
         Raises:
-            FileExistsError: the file is there already.
+            FileExistsError: the file already exists.
         """
         try:
             self.write_text(temporary, text)
-            # Unlike a rename, a link fails if the file is there.
+            # Unlike a rename, a link fails if the file exists.
             os.link(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
 
     def touch(self, path: Path) -> None:
-        """Let a file or directory, which is there, have been changed just now."""
         os.utime(path)
 
     def delete(self, path: Path) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if it exists."""
         path.unlink(missing_ok=True)
 
     def delete_directory(self, path: Path) -> None:
@@ -113,33 +95,24 @@ class Disk:
         path.rmdir()
 
     def delete_tree(self, path: Path) -> None:
-        """Delete a directory with everything in it."""
         shutil.rmtree(path)
 
-    # --- files that are locked -----------------------------------------------------------------
+    # --- locked files --------------------------------------------------------------------------
 
     def open(self, path: Path, flags: int, permissions: int) -> int:
-        """Open a file; its descriptor."""
+        """Open a file; return its descriptor."""
         return os.open(path, flags, permissions)
 
     def write_at_start(self, descriptor: int, path: Path, text: str) -> None:
-        """Replace what is in an open file."""
-        with _about(path):
+        """Replace the content of an open file."""
+        with _naming_path(path):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, text.encode(), 0)
 
 
 @contextlib.contextmanager
 def disk_errors(attempt: str, task_id: TaskId | None = None) -> Iterator[None]:
-    """Tells what the disk refuses meanwhile as a StreamsError.
-
-    Args:
-        attempt: what is tried, for example `open the state of task 0_1`.
-        task_id: the task, where it is for one.
-
-    Raises:
-        StreamsError: what failed, with the path, and what to do.
-    """
+    """Convert OSError to StreamsError: "Cannot `attempt`", the error with the path, and advice."""
     try:
         yield
     except OSError as error:
@@ -147,8 +120,8 @@ def disk_errors(attempt: str, task_id: TaskId | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _about(path: Path) -> Iterator[None]:
-    # What fails on an open file does not say which one.
+def _naming_path(path: Path) -> Iterator[None]:
+    # Errors of an open file do not contain its path.
     try:
         yield
     except OSError as error:
@@ -158,7 +131,7 @@ def _about(path: Path) -> Iterator[None]:
 
 
 def _sync_directory(directory: Path) -> None:
-    # Makes the rename itself survive a power failure. Some file systems refuse; then it does not.
+    # Makes the rename itself survive a power failure. Some file systems do not support this.
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:

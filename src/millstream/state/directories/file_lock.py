@@ -1,37 +1,112 @@
-"""A file that at most one owner holds, between processes and within one."""
+"""An exclusive file lock, between processes and within one."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from millstream.errors import LockError
 from millstream.state.directories.disk import Disk
-from millstream.state.directories.own_file import OwnFile
 
-#: How often the file may be deleted by others while it is being locked.
+_PERMISSIONS: Final = 0o640
+
+#: Held while a descriptor is opened and registered, so that no fork happens in between.
+_registry_lock: Final = threading.RLock()
+_open_files: Final[set[NonInheritableFile]] = set()
+#: How many deletions of the file by other processes are tolerated while it is being locked.
 _ATTEMPTS: Final = 20
 
 
-class FileLock:
-    """An exclusive lock on a file (`flock`). It ends with the process that holds it, whatever
-    children that process has forked: they do not hold it.
+class NonInheritableFile:
+    """A file to be locked with `flock`, not inherited by executed programs or forked children.
 
-    The holder's process id is written into the file, to be named to whoever comes second. Two
-    locks of one process exclude each other too.
-
-    Args:
-        path: the file; created if missing, never deleted by the lock.
-        disk: where it is; by default this host's.
+    Such a lock belongs to the open file, which a forked child shares: a surviving child would keep
+    the lock of a worker that was killed. So children close the file, which does not unlock it for
+    the parent.
     """
 
     def __init__(self, path: Path, disk: Disk | None = None) -> None:
         self.path = path
-        self._file = OwnFile(path, disk)
+        self._disk = disk or Disk()
+        self._descriptor: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._descriptor is not None
+
+    @property
+    def descriptor(self) -> int:
+        assert self._descriptor is not None, f"{self.path} is not open"
+        return self._descriptor
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the open file is the one at this path, not a deleted one."""
+        try:
+            there = self.path.stat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(os.fstat(self.descriptor), there)
+
+    def open(self) -> None:
+        """Open the file, which must be closed."""
+        with _registry_lock:
+            # Executed programs do not inherit it.
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            self._descriptor = self._disk.open(self.path, flags, _PERMISSIONS)
+            _open_files.add(self)
+
+    def close(self) -> None:
+        """Close and thereby unlock the file. Idempotent."""
+        with _registry_lock:
+            descriptor, self._descriptor = self._descriptor, None
+            _open_files.discard(self)
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def read(self) -> str:
+        """Return the content of the file, which is short."""
+        return os.pread(self.descriptor, 100, 0).decode(errors="replace").strip()
+
+    def write(self, text: str) -> None:
+        """Replace the content of the file with one line."""
+        self._disk.write_at_start(self.descriptor, self.path, f"{text}\n")
+
+
+def _close_all_in_child() -> None:
+    try:
+        for file in list(_open_files):
+            file.close()
+    finally:
+        _registry_lock.release()
+
+
+os.register_at_fork(
+    before=_registry_lock.acquire,
+    after_in_parent=_registry_lock.release,
+    after_in_child=_close_all_in_child,
+)
+
+
+class FileLock:
+    """An exclusive lock on a file (`flock`).
+
+    The lock ends with the process that holds it; forked children do not hold it. The holder's
+    process id is written to the file, for the error message of other processes. Two locks within
+    one process exclude each other as well.
+
+    Args:
+        path: the file; created if missing, never deleted by the lock.
+    """
+
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
+        self.path = path
+        self._file = NonInheritableFile(path, disk)
 
     @property
     def is_held(self) -> bool:
@@ -39,10 +114,10 @@ class FileLock:
         return self._file.is_open
 
     def acquire(self) -> None:
-        """Take the lock, or fail at once. Does nothing if it is held already.
+        """Acquire the lock or fail at once. Does nothing if it is already held.
 
         Raises:
-            LockError: somebody else holds it.
+            LockError: another owner holds the lock.
         """
         if self._file.is_open:
             return
@@ -51,35 +126,35 @@ class FileLock:
             try:
                 fcntl.flock(self._file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._file.is_current:
-                    # Only whoever comes second reads it. A full disk is no reason not to lock, as
-                    # what is to be deleted has to be locked, too.
+                    # The content is only used in error messages. A full disk must not prevent
+                    # locking, as directories must be locked before they are deleted.
                     with contextlib.suppress(OSError):
                         self._file.write(str(os.getpid()))
                     return
             except BlockingIOError:
-                raise self._refused() from None
+                raise self._held_error() from None
             except BaseException:
                 self._file.close()
                 raise
-            # Deleted between opening and locking: whoever comes next would lock another file.
+            # Deleted between opening and locking: the next process would lock another file.
             self._file.close()
         raise LockError(
-            f"{self.path} was deleted {_ATTEMPTS} times while it was being locked. Look for what "
-            "deletes files there, other than Millstream."
+            f"{self.path} was deleted {_ATTEMPTS} times while it was being locked. Find out which "
+            "program other than Millstream deletes files there."
         )
 
     def release(self) -> None:
-        """Give the lock back. Does nothing if it is not held."""
+        """Release the lock. Does nothing if it is not held."""
         self._file.close()
 
-    def _refused(self) -> LockError:
-        """Who holds the lock instead; closes the file."""
+    def _held_error(self) -> LockError:
+        """Create the error that names the holder of the lock; closes the file."""
         try:
             holder = self._file.read() or "(unknown)"
-            # The holder has written the file when it got the lock, and nobody else writes it.
+            # Only the holder writes the file, when it acquires the lock.
             since = datetime.fromtimestamp(int(os.fstat(self._file.descriptor).st_mtime), UTC)
         finally:
-            # An open file counts as a lock that is held.
+            # An open file would count as a held lock.
             self._file.close()
         return LockError(
             f"{self.path} is locked by process {holder} since {since:%Y-%m-%d %H:%M:%S} UTC. "

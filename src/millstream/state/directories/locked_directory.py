@@ -1,4 +1,4 @@
-"""A directory with state, which one owner at a time may use."""
+"""A state directory with at most one owner at a time."""
 
 from __future__ import annotations
 
@@ -17,23 +17,21 @@ logger = logging.getLogger(__name__)
 _LOCK_FILE: Final = ".lock"
 _FORMAT_FILE: Final = ".format"
 _FORMAT: Final = "millstream 1\n"
-_DISTRUSTED_FILE: Final = ".distrusted"
-#: Begin the names of files beside the state, which are none themselves.
-_BESIDE: Final = (".checkpoint", ".reached", _DISTRUSTED_FILE)
+_CORRUPTED_FILE: Final = ".distrusted"
+#: Name prefixes of metadata files, which do not count as state.
+_METADATA_PREFIXES: Final = (".checkpoint", ".reached", _CORRUPTED_FILE)
 _PERMISSIONS: Final = 0o750
 
-#: How often a directory may be removed by others while it is being locked.
+#: How many deletions by other processes are tolerated while a directory is being locked.
 _LOCK_ATTEMPTS: Final = 20
 
 
 class LockedDirectory:
-    """State of a task, or of the global stores of a thread.
+    """The state of a task, or of a thread's global stores.
 
     Args:
-        path: the directory; made when it is locked.
-        application: the application's directory, somewhere above.
+        application: the application's directory, an ancestor.
         owner: for the log, for example "task 0_1".
-        disk: where it is.
     """
 
     def __init__(self, path: Path, application: Path, owner: str, disk: Disk) -> None:
@@ -49,7 +47,7 @@ class LockedDirectory:
         return self._lock.is_held
 
     def lock(self) -> None:
-        """Become the only user, and make the directory. Does nothing the second time.
+        """Lock the directory; create it if missing. Idempotent.
 
         Raises:
             LockError: another process, or another object of this one, holds the lock.
@@ -62,41 +60,40 @@ class LockedDirectory:
                 self._disk.make_directory(self.path, _PERMISSIONS)
                 self._lock.acquire()
             except (FileNotFoundError, FileExistsError):
-                # The directory was removed in between, by whoever cleans up: make it again.
+                # A cleanup removed the directory in between: create it again.
                 continue
             return
         make_directory(
             self.path, self._disk
-        )  # Tells what is in the way, if it is no other process.
+        )  # Raises an explanation if this is not due to another process.
         raise LockError(
-            f"{self.path} was deleted {_LOCK_ATTEMPTS} times while it was being locked. Look for "
-            "what deletes directories below state.dir, other than Millstream."
+            f"{self.path} was deleted {_LOCK_ATTEMPTS} times while it was being locked. Find out "
+            "which program other than Millstream deletes directories in state.dir."
         )
 
     def unlock(self) -> None:
-        """Let others use the directory. Does nothing if it is not locked here."""
+        """Unlock the directory. Does nothing if this object has not locked it."""
         if self._lock.is_held:
             try:
                 with contextlib.suppress(FileNotFoundError):
-                    # From now on the directory counts as unused.
+                    # The time since the last use starts now.
                     self._disk.touch(self.path)
             finally:
                 self._lock.release()
 
     @property
-    def is_distrusted(self) -> bool:
-        """Whether what is in the directory is to be thrown away by whoever uses it next."""
-        return self._disk.exists(self.path / _DISTRUSTED_FILE)
+    def is_marked_corrupted(self) -> bool:
+        """Whether the next owner must delete the contents of the directory."""
+        return self._disk.exists(self.path / _CORRUPTED_FILE)
 
-    def distrust(self) -> None:
-        """Have what is in the directory, which is locked, thrown away when it is prepared next."""
-        self._disk.write_text(self.path / _DISTRUSTED_FILE, "")
+    def mark_corrupted(self) -> None:
+        """Mark the locked directory as corrupted: the next `prepare` deletes its contents."""
+        self._disk.write_text(self.path / _CORRUPTED_FILE, "")
 
     def prepare(self) -> None:
-        """Empty the directory, which is locked, unless what is in it can be used: it is in our
-        format, and nobody has said that it cannot be trusted."""
-        if self.is_distrusted:
-            logger.info("%s: the state in %s is deleted and rebuilt", self._owner, self.path)
+        """Empty the locked directory if its format is unknown or it is marked as corrupted."""
+        if self.is_marked_corrupted:
+            logger.info("%s: deleting and restoring the state in %s", self._owner, self.path)
             self.wipe()
         marker = self.path / _FORMAT_FILE
         try:
@@ -107,26 +104,26 @@ class LockedDirectory:
             return
         if self.has_state():
             logger.info(
-                "%s: %s has state in another format (%s); it is deleted and rebuilt from Kafka",
+                "%s: %s has state in another format (%s); deleting it and restoring from Kafka",
                 self._owner,
                 self.path,
-                found.strip() or "of Kafka Streams, or unknown",
+                found.strip() or "that of Kafka Streams, or unknown",
             )
         self.wipe()
         self._disk.write_text(marker, _FORMAT)
 
     def wipe(self) -> None:
-        """Delete what is in the directory, which is locked, and keep the lock."""
-        # First, as nobody takes what is left for a state without it. Nothing is written, so that
-        # room can be made on a full disk.
+        """Delete the contents of the locked directory and keep the lock."""
+        # Delete the format file first: without it, remaining files do not count as state. Nothing
+        # is written, so that this works on a full disk.
         self._disk.delete(self.path / _FORMAT_FILE)
         empty_directory(self.path, self._disk, keep=(_LOCK_FILE,))
 
     def remove(self) -> None:
-        """Delete the directory, which nobody may use.
+        """Delete the directory, which must not be in use.
 
         Raises:
-            LockError: somebody does.
+            LockError: it is in use.
         """
         if self._lock.is_held:
             raise LockError(
@@ -134,20 +131,20 @@ class LockedDirectory:
             )
         self.lock()
         try:
-            # Its own lock last, so that the others find it taken until everything is gone.
+            # Delete the lock last, so that it stays locked until everything else is gone.
             self.wipe()
             self._disk.delete(self.path / _LOCK_FILE)
             with contextlib.suppress(OSError):
-                # Not empty: the next owner has come already, and has made a lock of his own.
+                # Not empty: the next owner is already there and has created a lock of its own.
                 self._disk.delete_directory(self.path)
         finally:
             self.unlock()
 
     def has_state(self) -> bool:
-        """Whether there is more in the directory than the files that come with every one."""
+        """Return whether the directory contains more than metadata files."""
         ours = (_LOCK_FILE, _FORMAT_FILE)
         return any(
-            entry.name not in ours and not entry.name.startswith(_BESIDE)
+            entry.name not in ours and not entry.name.startswith(_METADATA_PREFIXES)
             for entry in self._disk.entries(self.path)
         )
 
@@ -158,7 +155,7 @@ class LockedDirectory:
 
 
 def empty_directory(path: Path, disk: Disk, *, keep: Collection[str]) -> None:
-    """Delete what is in a directory, but for some files."""
+    """Delete the contents of a directory, except for some files."""
     for entry in disk.entries(path):
         if entry.name in keep:
             continue
@@ -169,10 +166,10 @@ def empty_directory(path: Path, disk: Disk, *, keep: Collection[str]) -> None:
 
 
 def make_directory(path: Path, disk: Disk) -> None:
-    """Make a directory that is not for everybody, unless it is there.
+    """Create a directory with restricted permissions, if it does not exist.
 
     Raises:
-        StreamsError: it cannot be made.
+        StreamsError: the directory cannot be created.
     """
-    with disk_errors(f"make the state directory {path}"):
+    with disk_errors(f"create the state directory {path}"):
         disk.make_directory(path, _PERMISSIONS, parents=True)

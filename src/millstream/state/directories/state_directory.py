@@ -1,22 +1,22 @@
-"""Where an application keeps its state on one host, and who may use which part of it.
+"""The state directory of an application on one host, and the locks of its parts.
 
     <state.dir>/<application.id>/
         .lock                            held by the driver of the application
-        kafka-streams-process-metadata   the process id, the same over restarts (`process_id`)
-        .clients, .client                whose folder this is (`client_folder`)
+        kafka-streams-process-metadata   the process id, stable over restarts (`process_id`)
+        .clients, .client                the assignment of folders to drivers (`client_folder`)
         <sub-topology>_<partition>/      one directory per task
             .lock                        held by the stream thread that owns the task
-            .format                      tells our directories from Kafka Streams'
-            .checkpoint                  offsets of stores which keep none
-            .reached                     about how many changelog records the state stands for
+            .format                      distinguishes our directories from Kafka Streams'
+            .checkpoint                  offsets of stores that do not store their offset
+            .reached                     the approximate number of changelog records in the state
             rocksdb/<store>/
         global/<thread index>/           one directory per stream thread, for its global stores
             .lock, .format, rocksdb/<store>/
-        client-2/, client-3/, ...        the same of other drivers whose threads run on this host:
+        client-2/, client-3/, ...        the same for other drivers whose threads run on this host:
                                          .client, the process id, task directories, global
 
-The layout is Kafka Streams' own. Its data is not read: a task directory that is not ours is emptied
-when the task is opened, and rebuilt from the changelogs.
+The layout is that of Kafka Streams, but its data is not read: a task directory in another format is
+emptied when the task is opened, and restored from the changelogs.
 """
 
 from __future__ import annotations
@@ -26,60 +26,53 @@ import logging
 import os
 import re
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from millstream.clock import Clock
-from millstream.errors import LockError, StreamsError
+from millstream.errors import ConfigError, LockError, StreamsError
 from millstream.record import TaskId
 from millstream.state.directories.client_folder import (
     CLIENTS_FILE,
     ClientFolder,
+    NewProcessId,
     claim_folder,
     client_folders,
-    clients_locked,
+    clients_lock,
     driver_of,
     is_in_use,
+    load_or_create_process_id,
+    read_process_id,
 )
 from millstream.state.directories.disk import Disk, disk_errors
 from millstream.state.directories.file_lock import FileLock
-from millstream.state.directories.host_path import state_dir_here
 from millstream.state.directories.locked_directory import (
     LockedDirectory,
     empty_directory,
     make_directory,
-)
-from millstream.state.directories.process_id import (
-    NewProcessId,
-    kept_process_id,
-    read_process_id,
 )
 
 logger = logging.getLogger(__name__)
 
 _LOCK_FILE: Final = ".lock"
 _CHECKPOINT_FILE: Final = ".checkpoint"
-_REACHED_FILE: Final = ".reached"
+_OFFSET_SUM_FILE: Final = ".reached"
 _TASK_DIRECTORY: Final = re.compile(r"\d+_\d+")
 _GLOBAL_DIRECTORY: Final = "global"
 _THREAD_DIRECTORY: Final = re.compile(r"\d+")
+_VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
 
 
 class StateDirectory:
     """The state of one application on one host.
 
-    The driver locks it as a whole (`lock_application`); the stream threads, which are processes of
-    their own, claim the folder of their client in it (`of_client`) and lock the tasks they work on.
-    A lock ends with its process, however that ends.
-
-    Args:
-        state_dir: the `state.dir` setting; created if missing.
-        application_id: the `application.id` setting.
-        new_process_id: makes the process id when there is none yet.
-        disk: where it is; by default this host's.
+    The driver locks the whole directory (`lock_application`). The stream threads, which are
+    separate processes, claim their client's folder (`of_client`) and lock their tasks. A lock ends
+    with its process, however the process ends.
 
     Raises:
-        ConfigError: `state_dir` names a variable of the environment that this host does not have.
+        ConfigError: `state_dir` contains an environment variable that is not set on this host.
     """
 
     def __init__(
@@ -90,15 +83,15 @@ class StateDirectory:
         new_process_id: NewProcessId = uuid.uuid4,
         disk: Disk | None = None,
     ) -> None:
-        #: Where everything is.
+        #: The disk with the state.
         self.disk = disk or Disk()
-        self.application_path = state_dir_here(state_dir) / application_id
-        #: Where tasks and global stores are: the folder of a client.
+        self.application_path = resolve_state_dir(state_dir) / application_id
+        #: The directory of tasks and global stores: a client's folder.
         self.path = self.application_path
         self._folder: ClientFolder | None = None
         self._new_process_id = new_process_id
         self._application_lock = FileLock(self.application_path / _LOCK_FILE, self.disk)
-        #: Those that were locked here and not given back.
+        #: The task directories locked by this object.
         self._tasks: dict[TaskId, LockedDirectory] = {}
 
     # --- the client ----------------------------------------------------------------------------
@@ -114,26 +107,18 @@ class StateDirectory:
         *,
         new_process_id: NewProcessId = uuid.uuid4,
     ) -> StateDirectory:
-        """The state of one client: of the threads of one driver, as far as they are on this host.
+        """Open the state of one client: the threads of one driver on this host.
 
-        It is in a folder that drivers elsewhere, whose threads run on this host too, do not use
-        before `release`, and before all threads of the client have ended.
-
-        Args:
-            state_dir: the `state.dir` setting; created if missing.
-            application_id: the `application.id` setting.
-            driver: the id of the driver.
-            clock: for waiting until others have found their folders.
-            disk: where it is; by default this host's.
-            new_process_id: makes the client's process id when the folder has none yet.
+        Drivers on other hosts whose threads run on this host do not use its folder until all
+        threads of the client have called `release` or ended.
 
         Raises:
             LockError: there are too many clients.
-            StreamsError: the process id cannot be read, or the disk fails.
+            StreamsError: the process id cannot be read, or the disk failed.
         """
         directory = cls(state_dir, application_id, new_process_id=new_process_id, disk=disk)
         application = directory.application_path
-        with disk_errors(f"find a folder in {application}"):
+        with disk_errors(f"claim a folder in {application}"):
             directory._folder = claim_folder(
                 application, driver, clock, directory.disk, new_process_id
             )
@@ -142,18 +127,18 @@ class StateDirectory:
 
     @property
     def is_claimed(self) -> bool:
-        """Whether this is the folder of a client, claimed by one of its threads."""
+        """Whether this is a client's folder, claimed by one of its threads."""
         return self._folder is not None
 
     def release(self) -> None:
-        """Let other clients use the folder, if this is the last thread of its client."""
+        """Release this thread's claim; other clients may use the folder after the last one."""
         if self._folder is not None:
             self._folder.release()
 
     # --- the application -----------------------------------------------------------------------
 
     def lock_application(self) -> None:
-        """Make this process the only driver which uses the directory.
+        """Lock the directory for this driver.
 
         Raises:
             LockError: another driver uses it.
@@ -166,29 +151,29 @@ class StateDirectory:
             raise LockError(
                 "Another instance of the application uses the state directory "
                 f"{self.application_path}: {error.message} "
-                "Two instances on one host need two settings of state.dir."
+                "Each instance on a host needs its own state.dir."
             ) from None
 
     def unlock_application(self) -> None:
-        """Let another driver use the directory. Does nothing if it is not locked."""
+        """Unlock the directory. Does nothing if it is not locked."""
         self._application_lock.release()
 
     def process_id(self) -> uuid.UUID:
-        """The id that is kept here, made when first asked for and kept ever after.
+        """Return the process id of this folder; create it on first use.
 
-        It is the client's, or, for a driver, the one that the application's own folder keeps: so
-        where a driver's threads run on its host, as they do on a local session, they have its id.
+        A client uses the id of its folder, a driver the id of the application's folder. So if a
+        driver's threads run on its own host, as in a local session, they have the driver's id.
 
-        Several processes may ask at the same time: all get the same.
+        Concurrent calls from several processes return the same id.
 
         Raises:
-            StreamsError: the file holds something else. Whoever has locked the application
-                replaces it instead.
+            StreamsError: the file has invalid content. If this process has locked the application,
+                the file is replaced instead.
         """
         if self._folder is not None:
             return self._folder.process_id
         make_directory(self.application_path, self.disk)
-        return kept_process_id(
+        return load_or_create_process_id(
             self.application_path,
             self.disk,
             self._new_process_id,
@@ -196,19 +181,19 @@ class StateDirectory:
         )
 
     def clean_up(self) -> None:
-        """Delete all local state of the application; it comes back from Kafka.
+        """Delete all local state of the application; it is restored from Kafka.
 
-        The state of other drivers whose threads run on this host is left alone.
+        The state of other drivers whose threads run on this host is kept.
 
         Raises:
-            LockError: a stream thread runs, or another driver uses the directory.
+            LockError: a stream thread is running, or another driver uses the directory.
         """
         if not self.disk.is_directory(self.application_path):
             return
         was_locked = self._application_lock.is_held
         self.lock_application()
         try:
-            with clients_locked(self.application_path, self.disk):
+            with clients_lock(self.application_path, self.disk):
                 self._delete_folders()
         finally:
             if not was_locked:
@@ -216,13 +201,13 @@ class StateDirectory:
 
     def _delete_folders(self) -> None:
         all_deleted = True
-        # The application's own folder last: the others are in it.
+        # The application's own folder comes last: it contains the others.
         for folder in reversed(client_folders(self.application_path, self.disk)):
-            if self._is_anothers(folder):
-                logger.info("%s is kept: the threads of another driver use it", folder)
+            if self._is_used_by_other_driver(folder):
+                logger.info("keeping %s: the threads of another driver use it", folder)
                 all_deleted = False
                 continue
-            state = self._in(folder)
+            state = self._state_in(folder)
             for task_id in state.task_ids():
                 state.remove_task_directory(task_id)
             for index in state._thread_indexes():
@@ -233,18 +218,18 @@ class StateDirectory:
             return
         locks = (_LOCK_FILE, CLIENTS_FILE)
         empty_directory(self.application_path, self.disk, keep=locks)
-        # Last, so that others find them taken until everything is gone.
+        # Delete the locks last, so that they stay locked until everything else is gone.
         for name in locks:
             self.disk.delete(self.application_path / name)
         with contextlib.suppress(OSError):
-            # Not empty: somebody has come already.
+            # Not empty: another process already uses it again.
             self.disk.delete_directory(self.application_path)
 
-    def _is_anothers(self, folder: Path) -> bool:
-        """Whether the threads of another driver use a folder.
+    def _is_used_by_other_driver(self, folder: Path) -> bool:
+        """Return whether another driver's threads use a folder.
 
         Raises:
-            LockError: those of this one do.
+            LockError: the threads of this driver use it.
         """
         if not is_in_use(folder, self.disk):
             return False
@@ -258,8 +243,7 @@ class StateDirectory:
             f"A stream thread of the application uses {folder}. Close the application first."
         )
 
-    def _in(self, folder: Path) -> StateDirectory:
-        """The state in the folder of a client."""
+    def _state_in(self, folder: Path) -> StateDirectory:
         directory = StateDirectory(
             self.application_path.parent, self.application_path.name, disk=self.disk
         )
@@ -269,7 +253,7 @@ class StateDirectory:
     # --- global stores -------------------------------------------------------------------------
 
     def global_directory(self, thread_index: int) -> LockedDirectory:
-        """Where a stream thread keeps its copies of the global topics. It need not exist."""
+        """Return the directory of a stream thread's global stores. It need not exist."""
         path = self.path / _GLOBAL_DIRECTORY / str(thread_index)
         return LockedDirectory(
             path, self.path, f"the global stores of thread {thread_index}", self.disk
@@ -278,20 +262,19 @@ class StateDirectory:
     # --- tasks ---------------------------------------------------------------------------------
 
     def task_directory(self, task_id: TaskId) -> Path:
-        """Where a task keeps its state. It need not exist."""
+        """Return the directory of a task. It need not exist."""
         return self.path / str(task_id)
 
     def checkpoint_path(self, task_id: TaskId) -> Path:
-        """The task's checkpoint file."""
         return self.task_directory(task_id) / _CHECKPOINT_FILE
 
     def lock_task(self, task_id: TaskId) -> None:
-        """Make this process the only one to use the task's state. Creates its directory.
+        """Lock a task's state for this process; create its directory.
 
-        Does nothing if this object holds the lock already.
+        Does nothing if this object already holds the lock.
 
         Raises:
-            LockError: another process holds it.
+            LockError: another process holds the lock.
         """
         directory = self._task(task_id)
         try:
@@ -302,51 +285,49 @@ class StateDirectory:
         self._tasks[task_id] = directory
 
     def unlock_task(self, task_id: TaskId) -> None:
-        """Let others use the task's state. Does nothing if it is not locked here."""
+        """Unlock a task's state. Does nothing if this object has not locked it."""
         directory = self._tasks.pop(task_id, None)
         if directory is not None:
             directory.unlock()
 
     def prepare_task(self, task_id: TaskId) -> Path:
-        """The directory of a locked task, emptied unless what is in it is in our format, and can
-        be trusted."""
+        """Return a locked task's directory; empty it if it is corrupted or in another format."""
         directory = self._task(task_id)
         directory.prepare()
         return directory.path
 
-    def distrust_task(self, task_id: TaskId) -> None:
-        """Have the task's state thrown away when it is prepared next, by whoever does that.
+    def mark_task_corrupted(self, task_id: TaskId) -> None:
+        """Mark a task's state as corrupted: it is deleted when it is next prepared.
 
         Raises:
-            LockError: another process has the task locked.
+            LockError: another process has locked the task.
         """
         was_locked = task_id in self._tasks
         self.lock_task(task_id)
-        self._task(task_id).distrust()
+        self._task(task_id).mark_corrupted()
         if not was_locked:
             self.unlock_task(task_id)
 
-    def note_reached(self, task_id: TaskId, offset_sum: int) -> None:
-        """Take down how far the state of a locked task is, for when nobody has it open.
+    def write_offset_sum(self, task_id: TaskId, offset_sum: int) -> None:
+        """Store the offset sum of a locked task, for times when the task is not open.
 
-        Nothing depends on it but where the group's leader places the task, so it may be old, and
-        is not written durably.
+        The group leader only uses it to place the task: it may be outdated, and the write is not
+        durable.
         """
-        path = self.task_directory(task_id) / _REACHED_FILE
+        path = self.task_directory(task_id) / _OFFSET_SUM_FILE
         try:
             self.disk.replace_text(path, f"{offset_sum}\n", durable=False)
         except OSError as error:
-            logger.warning("task %s: it is not noted how far its state is: %s", task_id, error)
+            logger.warning("task %s: cannot store the offset sum of its state: %s", task_id, error)
 
-    def reached(self) -> dict[TaskId, int]:
-        """How far the state of each task is that has been noted here."""
+    def offset_sums(self) -> dict[TaskId, int]:
         sums: dict[TaskId, int] = {}
         for task_id in self.task_ids():
-            if self._task(task_id).is_distrusted:
+            if self._task(task_id).is_marked_corrupted:
                 continue
             with contextlib.suppress(OSError, ValueError):
-                # Not noted, or being removed.
-                path = self.task_directory(task_id) / _REACHED_FILE
+                # Not stored, or being removed.
+                path = self.task_directory(task_id) / _OFFSET_SUM_FILE
                 sums[task_id] = max(0, int(self.disk.read_text(path)))
         return sums
 
@@ -354,7 +335,7 @@ class StateDirectory:
         """Delete a task's directory.
 
         Raises:
-            LockError: another process, or this object, has it locked.
+            LockError: another process, or this object, has locked it.
         """
         try:
             self._task(task_id).remove()
@@ -363,11 +344,7 @@ class StateDirectory:
             raise
 
     def task_ids(self, *, with_state_only: bool = False) -> list[TaskId]:
-        """The tasks that have a directory here, in order.
-
-        Args:
-            with_state_only: leave out directories without a store in them.
-        """
+        """Return the tasks that have a directory, or only those with a store in it, sorted."""
         if not self.disk.is_directory(self.path):
             return []
         return sorted(
@@ -379,20 +356,17 @@ class StateDirectory:
         )
 
     def remove_obsolete_tasks(self, *, unused_for_ms: int, clock: Clock) -> list[TaskId]:
-        """Delete the directories of tasks that have moved away, and say which.
+        """Delete the directories of tasks that have moved away; return their ids.
 
-        Those in folders whose clients are gone are deleted, too, but not told.
-
-        Args:
-            unused_for_ms: how long a directory must have been unused (`state.cleanup.delay.ms`).
-            clock: what time it is.
+        Also deletes those in folders without a running client, but does not return them.
+        Directories are kept for `unused_for_ms` (`state.cleanup.delay.ms`) after their last use.
         """
         if len(client_folders(self.application_path, self.disk)) > 1:
-            # If somebody looks for a folder just now, it is done the next time.
-            with contextlib.suppress(LockError), clients_locked(self.application_path, self.disk):
+            # If a folder is being claimed right now, the next cleanup does this.
+            with contextlib.suppress(LockError), clients_lock(self.application_path, self.disk):
                 for folder in client_folders(self.application_path, self.disk):
                     if folder != self.path and not is_in_use(folder, self.disk):
-                        self._in(folder)._remove_unused(unused_for_ms, clock)
+                        self._state_in(folder)._remove_unused(unused_for_ms, clock)
         return self._remove_unused(unused_for_ms, clock)
 
     def _remove_unused(self, unused_for_ms: int, clock: Clock) -> list[TaskId]:
@@ -406,27 +380,27 @@ class StateDirectory:
                     continue
                 self.remove_task_directory(task_id)
             except (LockError, FileNotFoundError):
-                # Somebody uses it, or was faster in removing it.
+                # Another process uses it, or has already removed it.
                 continue
             except (OSError, StreamsError) as error:
-                logger.warning("task %s: its obsolete state stays: %s", task_id, error)
+                logger.warning("task %s: cannot delete its obsolete state: %s", task_id, error)
                 continue
-            logger.info("task %s: its obsolete state was deleted", task_id)
+            logger.info("task %s: deleted its obsolete state", task_id)
             removed.append(task_id)
         return removed
 
     def remove_outdated_tasks(self, *, max_age_ms: int, clock: Clock) -> list[TaskId]:
-        """Delete the directories of tasks in which nothing was changed for long, and say which.
+        """Delete the directories of tasks that have not changed for a long time; return their ids.
 
-        For the start, when nobody works in them: a copy that was left alone for longer than its
-        changelog keeps deletions has keys that were deleted since. Those in use are left alone.
+        Called at startup, when no task is running: a copy that is older than the deletions retained
+        in its changelog contains keys that were deleted in the meantime. Directories in use are
+        kept.
 
         Args:
-            max_age_ms: for how long (`state.cleanup.dir.max.age.ms`, KIP-1259).
-            clock: what time it is.
+            max_age_ms: the maximum age (`state.cleanup.dir.max.age.ms`, KIP-1259).
 
         Raises:
-            StreamsError: the disk refuses it.
+            StreamsError: the disk failed.
         """
         removed = []
         for task_id in self.task_ids():
@@ -438,16 +412,16 @@ class StateDirectory:
                     self.remove_task_directory(task_id)
             except LockError:
                 continue
-            logger.info("task %s: its state was deleted, as it is too old", task_id)
+            logger.info("task %s: deleted its state, which was too old", task_id)
             removed.append(task_id)
         return removed
 
     def _changed_ms(self, path: Path) -> int:
-        """When something below a directory was changed last: a process that was killed has not
-        said of the directory itself that it has used it."""
+        """Return the time of the last change below a directory: a process that was killed did not
+        update the time of the directory itself."""
         found = self.disk.modified_ms(path)
         for entry in self.disk.entries(path):
-            # What is gone by now was changed a moment ago, by whoever has the lock.
+            # Files that have disappeared were just changed by the owner of the lock.
             with contextlib.suppress(FileNotFoundError):
                 is_directory = self.disk.is_directory(entry)
                 changed_ms = self._changed_ms if is_directory else self.disk.modified_ms
@@ -461,10 +435,41 @@ class StateDirectory:
         )
 
     def _thread_indexes(self) -> list[int]:
-        """The threads that have a directory for global stores."""
+        """Return the indexes of the threads that have a directory for global stores."""
         directory = self.path / _GLOBAL_DIRECTORY
         if not self.disk.is_directory(directory):
             return []
         entries = filter(self.disk.is_directory, self.disk.entries(directory))
         names = [entry.name for entry in entries]
         return [int(name) for name in names if _THREAD_DIRECTORY.fullmatch(name)]
+
+
+def resolve_state_dir(
+    state_dir: str | os.PathLike[str], environment: Mapping[str, str] | None = None
+) -> Path:
+    """Resolve the `state.dir` setting on this host: hosts may mount disks at different paths.
+
+    Args:
+        state_dir: the setting; `${NAME}` is replaced by an environment variable of this host.
+
+    Raises:
+        ConfigError: a variable is not set on this host, or empty.
+
+    Example:
+        >>> str(resolve_state_dir("${SCRATCH}/state", {"SCRATCH": "/mnt/disk2"}))
+        '/mnt/disk2/state'
+    """
+    known = os.environ if environment is None else environment
+
+    def value(found: re.Match[str]) -> str:
+        given = known.get(found[1])
+        if not given:
+            raise ConfigError(
+                f"state_dir is {os.fspath(state_dir)!r}, but the environment variable {found[1]} "
+                f"is {'not set' if given is None else 'empty'} on {os.uname().nodename}. Set it "
+                "for the driver and, on a cluster, for the executors: in the environment of "
+                "Spark's workers, or with spark.executorEnv."
+            )
+        return given
+
+    return Path(_VARIABLE.sub(value, os.fspath(state_dir)))

@@ -1,5 +1,6 @@
-"""Key-value stores, and what stores of all kinds have in common above the bytes.
+"""Key-value stores, and the base classes of all store interfaces.
 
-`store` is what processors see, `table` what the DSL's operators use. `typed_store` and
-`encoded_table` are what these two have in common with those of the other kinds.
+`key_value_store` is the interface for processors, `key_value_table` the one for the DSL's
+operators. `TypedStore` (`typed_store`) and `EncodedTable` are the base classes of these two kinds
+of interfaces.
 """

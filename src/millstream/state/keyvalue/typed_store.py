@@ -1,31 +1,56 @@
-"""What the stores that processors and queries see have in common: open or not, keys, eviction."""
+"""The base class of the stores that processors and queries use, and their input position."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, Generic, TypeVar
 
 from millstream.errors import InvalidStateStoreError, NullKeyError, StreamsError
-from millstream.record import ValueAndTimestamp
+from millstream.record import TopicPartition, ValueAndTimestamp
 from millstream.serdes import Serde
 from millstream.state.caches.record_cache import RecordCache
-from millstream.state.changelogs.record_at_hand import RecordAtHand
-from millstream.state.queries.store_position import StorePosition
+from millstream.state.changelogs.store_changelog import ProcessorRecordContext
+from millstream.state.queries.requests.position import Position
+from millstream.state.storage.iterators import KeyValueIterator
 
 K = TypeVar("K")
 L = TypeVar("L")
+ItemK = TypeVar("ItemK")
+ItemV = TypeVar("ItemV")
+
+
+class StorePosition:
+    """The offset of the last record of each input partition that caused a write.
+
+    Follows Kafka Streams' `StoreQueryUtils.updatePosition`: writes of punctuators do not count.
+    Writes that are only in the record cache are tracked separately, as some queries skip it.
+    """
+
+    def __init__(self, *, cached: bool = False) -> None:
+        self._cached = cached
+        self._seen: dict[TopicPartition, int] = {}
+        self._written: dict[TopicPartition, int] = {}
+
+    def update(self, record: ProcessorRecordContext) -> None:
+        place = record.place
+        if place is not None and record.offset > self._seen.get(place, -1):
+            self._seen[place] = record.offset
+
+    def mark_flushed(self) -> None:
+        """Mark the contents of the cache as written."""
+        self._written.update(self._seen)
+
+    def position(self, *, skip_cache: bool = False) -> Position:
+        """Return the current position; with `skip_cache`, that of the layers below the cache."""
+        below = self._written if skip_cache and self._cached else self._seen
+        offsets: dict[str, dict[int, int]] = {}
+        for place, offset in below.items():
+            offsets.setdefault(place.topic, {})[place.partition] = offset
+        return Position(offsets)
 
 
 class TypedStore(Generic[K, L]):
-    """A store that takes and gives objects, above a layer of type L.
-
-    Args:
-        name: the store's name.
-        layer: what lies below.
-        topic: handed to serdes, the changelog's name.
-        key_serde: for keys.
-        persistent: whether the state survives the process.
-        cache: the record cache below, if there is one.
-    """
+    """A store of objects above a layer of type L."""
 
     def __init__(
         self,
@@ -45,10 +70,10 @@ class TypedStore(Generic[K, L]):
         self._key_serde = key_serde
         self._cache = cache
         self._is_open = True
-        #: How far it is, by what was put here.
+        #: The input position, updated by each put.
         self.position = StorePosition(cached=cache is not None)
         if cache is not None:
-            cache.on_flush = self.position.flushed
+            cache.on_flush = self.position.mark_flushed
 
     @property
     def is_open(self) -> bool:
@@ -56,13 +81,9 @@ class TypedStore(Generic[K, L]):
         return self._is_open
 
     def close(self) -> None:
-        """Refuse all calls from now on. Called by the task when it closes its stores.
+        """Reject all further calls. The task calls this when it closes its stores.
 
         Example:
-            >>> in_memory = Stores.in_memory_key_value("visits")
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.key_value_builder(in_memory, STRING, LONG)
-            ... )
             >>> visits.close()
             >>> visits.is_open
             False
@@ -72,69 +93,67 @@ class TypedStore(Generic[K, L]):
     def _open(self) -> L:
         if not self._is_open:
             raise InvalidStateStoreError(
-                f"Store {self.name} is currently closed. Probably its task has moved or ended; "
-                "get the store anew."
+                f"Store {self.name} is currently closed. Its task has probably moved or ended; "
+                "get the store again."
             )
         return self._layer
 
     def _key(self, key: K) -> bytes:
         key_bytes = self._key_serde.serialize(self._topic, key)
         if key_bytes is None:
-            raise self._no_key("a key")
+            raise self._null_key_error("a key")
         return key_bytes
 
-    def _no_key(self, what: str) -> NullKeyError:
+    def _null_key_error(self, what: str) -> NullKeyError:
         return NullKeyError(
-            f"Store {self.name} needs {what}, but got None. Leave out records without key before."
+            f"Store {self.name} needs {what}, but got None. Filter out records without a key first."
         )
 
     def _prefix(self, prefix: Any, serde: Serde[Any]) -> bytes:
-        """A serialized prefix of keys."""
+        """Serialize a key prefix."""
         data = prefix_bytes(self.name, self._topic, prefix, serde)
         if data is None:
-            raise self._no_key("a prefix")
+            raise self._null_key_error("a prefix")
         return data
 
-    def _untimed(self, value: Any, timestamp: int) -> tuple[Any, int]:
-        """What a store with timestamps is given, as value and timestamp.
+    def _split_timestamp(self, value: Any, timestamp: int) -> tuple[Any, int]:
+        """Return the value and timestamp to store.
 
         Args:
-            value: a `ValueAndTimestamp`; None deletes.
-            timestamp: of the record, for a deletion.
+            timestamp: the record's timestamp, used for a deletion.
         """
         if value is None:
             return None, timestamp
         if not isinstance(value, ValueAndTimestamp):
             raise StreamsError(
-                f"Store {self.name} keeps timestamps, but was given {type(value).__name__} "
-                "without one. Put ValueAndTimestamp(value, timestamp)."
+                f"Store {self.name} stores timestamps, but got {type(value).__name__} without "
+                "one. Put ValueAndTimestamp(value, timestamp)."
             )
         return value.value, timestamp if value.value is None else value.timestamp
 
-    def _put_for(self, record: RecordAtHand) -> None:
-        """Something was put for this record."""
+    def _iterator(
+        self, items: Generator[tuple[ItemK, ItemV], None, None]
+    ) -> KeyValueIterator[ItemK, ItemV]:
+        return KeyValueIterator(self.name, items, lambda: self._is_open)
+
+    def _after_put(self, record: ProcessorRecordContext) -> None:
+        """Update the position and evict from the cache after a put."""
         cache = self._cache
-        self.position.note(record)
-        # Where changes are forwarded, the operator that forwards them evicts.
+        self.position.update(record)
+        # If changes are forwarded, the forwarding operator evicts.
         if cache is not None and not cache.forwards_changes:
             cache.evict()
 
 
 def prefix_bytes(store: str, topic: str, prefix: Any, serde: Serde[Any]) -> bytes | None:
-    """A serialized prefix of keys; None if the serde has nothing for it.
-
-    Args:
-        store: the store's name.
-        topic: for which keys are serialized.
-        prefix: the prefix.
-        serde: of the prefix.
+    """Serialize a key prefix; None if the serde returns None.
 
     Raises:
-        TypeError: the serde is none.
+        TypeError: `serde` is not a Serde.
     """
     if not isinstance(serde, Serde):
         raise TypeError(
             f"prefix_scan() of store {store} needs a Serde as its prefix_serde, but got {serde!r}. "
-            "Take one from millstream.serdes that writes prefixes as the keys are written."
+            "Use one from millstream.serdes that encodes prefixes in the same way as the keys."
         )
     return serde.serialize(topic, prefix)

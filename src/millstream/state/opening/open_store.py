@@ -1,36 +1,91 @@
-"""What a store is to its task once it is open."""
+"""An open store, the environment in which it is opened, and the lowest layers of stores."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from millstream.record import TaskId, TopicPartition
+from millstream.state.builders.store_builder import StoreBuilder
+from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.caches.record_cache import RecordCache
 from millstream.state.changelogs.restore import ApplyRecords
-from millstream.state.queries.readers import StoreReader
-from millstream.state.queries.store_position import StorePosition
-from millstream.state.storage.bytes_store import Committable
+from millstream.state.changelogs.store_changelog import (
+    ChangelogWriter,
+    ProcessorRecordContext,
+    StoreChangelog,
+)
+from millstream.state.engine_failures import EngineFailures
+from millstream.state.keyvalue.typed_store import StorePosition
+from millstream.state.queries.read_requests import ReadRequest
+from millstream.state.storage.bytes_store import (
+    ByteItems,
+    Committable,
+    CommittableStore,
+    Storage,
+)
+from millstream.state.storage.memory import MemoryStore
+from millstream.state.storage.overlay import OverlayStore
+from millstream.state.storage.storages import Storages
+from millstream.state.storage.value_formats import PLAIN, ValueFormat
+from millstream.state.storage.write_check import WriteCheck
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEnvironment:
+    """The task's services for a store that is being opened.
+
+    Args:
+        topic: passed to serdes: the name of the changelog, even if the store has none.
+        restored_from: the partition from which the store is restored; None if it is not restored.
+        writer: writes changes to changelogs, if the builder enables logging; None to disable it.
+        recent_max_bytes: bytes of recent entries that a window store may keep in memory.
+        dropped: counts records that were too late for a store; called with their number, the
+            reason and the store's name.
+        write_check: verifies the order of writes and deliveries, in tests.
+    """
+
+    task_id: TaskId
+    directory: Path
+    topic: str
+    restored_from: TopicPartition | None
+    writer: ChangelogWriter | None
+    context: ProcessorRecordContext
+    budget: CacheBudget
+    recent_max_bytes: int
+    storages: Storages
+    dropped: Callable[[int, str, str], None]
+    write_check: WriteCheck | None = None
+    failures: EngineFailures = field(default_factory=EngineFailures)
+
+    def changelog_of(
+        self, builder: StoreBuilder, value_format: ValueFormat = PLAIN
+    ) -> StoreChangelog:
+        """Return the changelog of a store; disabled if its builder disables logging."""
+        writer = self.writer if builder.logging else None
+        return StoreChangelog(builder.name, writer, value_format)
 
 
 @dataclass(slots=True)
 class OpenStore:
-    """One store of a task, with those of its layers that somebody asks for by name.
+    """One open store of a task, with the layers that the task accesses.
 
     Args:
-        store: what processors get.
-        table: what the DSL's operators get, for example a `TimestampedTable`; None for stores which
-            only processors use.
+        store: the interface for processors.
+        table: the interface for the DSL's operators, for example a `TimestampedTable`; None for
+            stores that only processors use.
         base: the lowest writable layer: commits, restoration, closing.
-        apply: writes changelog records to the store.
-        cache: the record cache, None without caching.
-        keeps_offset: whether `base` keeps the changelog offset with its data. For a persistent
-            store which does not, the task keeps it in its checkpoint file.
-        before_commit: writes and logs what the store only does once a commit.
-        on_recycle: forgets what was concluded from the data, which others may change from now on.
-        reader: reads it for queries; None if it takes none.
-        position: of what processors put.
+        keeps_offset: whether `base` stores the changelog offset with its data. If a persistent
+            store does not, the task writes the offset to its checkpoint file.
+        before_commit: writes and logs the changes that the store defers until a commit.
+        on_recycle: resets state derived from the data, which may change in the task's other role.
+        read: reads the store for queries, see `queries/readers.py`; None if it cannot be queried.
     """
 
     store: Any
@@ -41,23 +96,63 @@ class OpenStore:
     keeps_offset: bool = True
     before_commit: Callable[[], None] | None = None
     on_recycle: Callable[[], None] | None = None
-    reader: StoreReader | None = None
+    read: Callable[[ReadRequest], ByteItems | None] | None = None
     position: StorePosition = field(default_factory=StorePosition)
 
     @property
     def persistent(self) -> bool:
-        """Whether the data survives its process."""
         return self.base.persistent
 
     @property
     def stream_time(self) -> int | None:
-        """The latest time that was put into a window or session store; None for other stores."""
+        """The latest time put into a window or session store; None for other stores."""
         return getattr(self.base, "observed_time", None)
 
     def close(self) -> None:
-        """Release everything; what is not committed is dropped."""
+        """Release all resources and discard uncommitted writes."""
         with ExitStack() as closing:
             closing.callback(self.base.close)
             if self.cache is not None:
                 closing.callback(self.cache.close)
             self.store.close()
+
+
+def open_base(name: str, persistent: bool, environment: StoreEnvironment) -> CommittableStore:
+    """Open the lowest writable layer of a store; see `open_storage` for the errors."""
+    return open_overlay(name, environment) if persistent else MemoryStore()
+
+
+def open_overlay(name: str, environment: StoreEnvironment) -> OverlayStore:
+    """Open the lowest writable layer of a persistent store; see `open_base`."""
+    return OverlayStore(open_storage(name, environment), environment.write_check)
+
+
+def open_storage(name: str, environment: StoreEnvironment) -> Storage:
+    """Open the storage of a persistent store's committed data; empty it if it is unusable.
+
+    Raises:
+        TaskCorruptedError: the data on disk cannot be read.
+    """
+    place = (name, environment.directory / "rocksdb" / name, environment.task_id)
+    storage = environment.storages.open(*place)
+    storage.on_failure = environment.failures.record
+    why = _rebuild_reason(storage, environment)
+    if why is None:
+        return storage
+    logger.info(
+        "task %s: rebuilding store %s from its changelog: %s", environment.task_id, name, why
+    )
+    storage.close()
+    environment.storages.destroy(*place)
+    storage = environment.storages.open(*place)
+    storage.on_failure = environment.failures.record
+    return storage
+
+
+def _rebuild_reason(storage: Storage, environment: StoreEnvironment) -> str | None:
+    if environment.restored_from is None:
+        return None
+    if storage.committed_offset(environment.restored_from) is None and not storage.is_empty():
+        # Restoring on top would keep keys whose deletions were compacted out of the changelog.
+        return f"it contains data but no offset for {environment.restored_from}"
+    return None

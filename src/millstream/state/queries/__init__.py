@@ -1,6 +1,6 @@
-"""Reading stores for queries: from what is asked, by way of bytes, to what is answered.
+"""Interactive queries of stores: from a query, via bytes, to its result.
 
-A query is *planned* (`codec`): its key is serialized, and it becomes a `Read`, which is plain bytes
-and numbers. A store *reads* (`readers`): pairs of bytes in order. The pairs are *decoded* where the
-query was asked. `run` does all of it at once, for a store at hand.
+A query is *planned* (`codec`): its key is serialized, and it becomes a `ReadRequest` of bytes and
+numbers (`read_requests`). A store *reads* it (`readers`, `store_reads`) and returns pairs of
+bytes, in order. The caller *decodes* the pairs. `run_query` does all of this for a local store.
 """

@@ -1,8 +1,9 @@
-"""Where bytes lie: in memory and in RocksDB.
+"""Storing bytes: in memory and in RocksDB.
 
-`bytes_store` and `timed_store` say what the layers of a store speak. `memory`, `lru` and `overlay`
-(writes that are not committed yet, above a storage) are lowest writable layers. `storages` opens
-what keeps committed data and tells how it fails; `rocksdb` is what does on a real disk.
-`value_formats` says how values lie with their timestamps, `iterators` what iterations over stores
-are; `sorted_keys` and `java_hash_order` are orders of keys.
+`bytes_store` and `timed_store` define the protocols of store layers. `memory`, `lru` and `overlay`
+(uncommitted writes above a storage) are the lowest writable layers. `storages` opens the storages
+of committed data and defines their errors; `rocksdb` implements one on disk. `value_formats`
+defines how values are stored with timestamps, `iterators` how stores are iterated; `sorted_keys`
+and `java_hash_order` are key orders. `write_check` verifies in tests that no write is on disk
+before its results are delivered.
 """

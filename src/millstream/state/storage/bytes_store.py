@@ -1,59 +1,51 @@
-"""What every layer of a state store speaks: byte keys, byte values, unsigned lexicographic order.
+"""The protocols of store layers: byte keys, byte values, unsigned lexicographic order.
 
-A store is built from layers, each wrapping the one below through the same protocol:
+A store is built from layers; each wraps the one below and has the same interface:
 
-    KeyValueStore        objects, serdes                       what processors see
+    KeyValueStore        objects and serdes                    the interface for processors
       RecordCache        the latest value per key, as objects  only with caching
-        LoggedStore      each write goes to the changelog too
-          OverlayStore   writes that are not committed yet
-            Storage      RocksDB: what is committed, and the changelog offset it stands for
+        LoggedStore      logs each write to the changelog
+          OverlayStore   uncommitted writes
+            Storage      RocksDB: committed data and its changelog offset
 
-An in-memory store needs no overlay: nothing of it survives its process.
+An in-memory store needs no overlay: its data does not survive the process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from millstream.record import TopicPartition
 
-#: Pairs in order of their keys, over the state at the time of the call. Close it when done early.
+#: Pairs in key order, from a snapshot at the time of the call. Close it if it is not exhausted.
 ByteItems = Generator[tuple[bytes, bytes], None, None]
 
-#: How far a store has got: it reflects its changelog up to and including this offset.
+#: The position of a store: it reflects its changelog up to and including this offset.
 ChangelogOffset = tuple[TopicPartition, int]
 
 
-class ReadableBytes(Protocol):
-    """Reading by key and by range of keys."""
+class ReadableBytesStore(Protocol):
+    """Reads by key and by key range."""
 
-    def get(self, key: bytes) -> bytes | None:
-        """The value of a key, None if there is none."""
-        ...
+    def get(self, key: bytes) -> bytes | None: ...
 
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The value of each key, in their order."""
-        ...
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> ByteItems:
-        """The pairs whose key is in `[start, end)`; None leaves that side open."""
+        """Iterate over the pairs with keys in `[start, end)`; None leaves that side open."""
         ...
 
-    def approximate_num_entries(self) -> int:
-        """About how many keys there are."""
-        ...
+    def approximate_num_entries(self) -> int: ...
 
 
-class BytesStore(ReadableBytes, Protocol):
-    """A layer that can be written. A value of None deletes the key."""
+class BytesStore(ReadableBytesStore, Protocol):
+    """A writable layer. The value None deletes the key."""
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
         """Write one key.
 
         Args:
-            key: the key.
-            value: the value, None deletes.
             timestamp: of the changelog record, in milliseconds; other layers pass it on.
         """
         ...
@@ -61,122 +53,119 @@ class BytesStore(ReadableBytes, Protocol):
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """Write many keys, in order; the columns are equally long."""
+        """Write many keys, in order; the columns have the same length."""
         ...
 
 
 class Committable(Protocol):
-    """What decides which writes survive a crash: the lowest writable layer of a store of any kind.
+    """The lowest writable layer of a store, which determines the writes that survive a crash.
 
-    Invariant: after a crash the store holds what was written before some `commit` or `restore`,
-    and `committed_offset` is the offset given with it.
+    Invariant: after a crash the store contains the writes up to some `commit` or `restore`, and
+    `committed_offset` returns the offset passed to that call.
     """
 
     @property
-    def persistent(self) -> bool:
-        """Whether anything survives the process."""
-        ...
+    def persistent(self) -> bool: ...
 
     @property
     def uncommitted_bytes(self) -> int:
-        """At most how many bytes wait for a commit."""
+        """An upper bound of the bytes of uncommitted writes."""
         ...
 
-    def count_uncommitted(self) -> int:
-        """How many bytes wait for a commit, counted anew."""
-        ...
+    def count_uncommitted(self) -> int: ...
 
     def commit_begun(self) -> None:
-        """What was put so far is what the next commit keeps; what comes is for the one after.
+        """Freeze the writes so far: the next commit persists them, but no later writes.
 
-        One that has begun before and did not come about is part of this one.
+        If an earlier commit was begun and not completed, this one includes it.
         """
         ...
 
     def commit(self, offset: ChangelogOffset | None) -> None:
-        """Keep what was put until `commit_begun`, or so far if that was not called, together with
-        the changelog offset it stands for.
+        """Persist the writes made before `commit_begun`, or all writes if it was not called,
+        together with their changelog offset.
 
         Args:
-            offset: None leaves the offset as it is, for stores without a changelog and for
-                commits in which nothing was logged.
+            offset: None keeps the previous offset, for stores without a changelog and for commits
+                in which nothing was logged.
         """
         ...
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
-        """Apply changelog records, and keep the offset of the last one with them."""
+        """Apply changelog records and store the offset of the last one with them."""
         ...
 
-    def expect_many(self, expected: bool) -> None:
-        """Prepare for many changelog records, of which the last ones come before anything is read;
-        or for the end of that."""
+    def set_bulk_loading(self, enabled: bool) -> None:
+        """Turn bulk loading on or off: many changelog records, read only after the last one."""
         ...
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
-        """The offset of the last changelog record reflected in the store; None if unknown."""
+        """Return the offset of the last changelog record reflected in the store, or None."""
         ...
 
     def close(self) -> None:
-        """Release everything, without committing. Does nothing the second time."""
+        """Release all resources without committing. Idempotent."""
         ...
 
 
 class CommittableStore(BytesStore, Committable, Protocol):
-    """The lowest writable layer of a store that is read by key and by range of keys."""
+    """The lowest writable layer of a store that is read by key and by key range."""
 
     def commit_restored(self, offset: ChangelogOffset) -> None:
         """Commit the writes of applied changelog records, with the offset of the last one."""
         ...
 
 
-class Storage(ReadableBytes, Protocol):
-    """What keeps committed data: ordered scans over a snapshot, atomic data with offset.
+class Storage(ReadableBytesStore, Protocol):
+    """A storage of committed data: scans over a snapshot, atomic writes of data and offset.
 
     Attributes:
-        on_failure: called with each error of the disk or the database before it is raised.
+        on_failure: called with each disk or database error before it is raised.
     """
 
     on_failure: Callable[[Exception], None]
 
-    def is_empty(self) -> bool:
-        """Whether there is no key."""
-        ...
+    def is_empty(self) -> bool: ...
 
     def write_batch(
         self,
         items: Mapping[bytes, bytes | None],
         offset: ChangelogOffset | None,
         *,
-        dropped: Sequence[tuple[bytes, bytes]] = (),
+        deleted_ranges: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
-        """Write all items, and the offset if there is one, or nothing of it.
+        """Write all items and the offset, if any, atomically.
 
         Args:
-            items: the values by key; None deletes.
-            offset: the changelog offset reached with these items; None leaves the one there is.
-            dropped: ranges `[start, end)` of keys to delete, before the items are written.
+            offset: the changelog offset reached with these items; None keeps the previous one.
+            deleted_ranges: key ranges `[start, end)` to delete before the items are written.
         """
         ...
 
-    def expect_many(self, expected: bool) -> None:
-        """Prepare for much that is written and not read; or for its end."""
+    def set_bulk_loading(self, enabled: bool) -> None:
+        """Turn bulk loading on or off: many writes without reads."""
         ...
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
-        """The offset last written for that changelog partition."""
+        """Return the last offset written for a changelog partition, or None."""
         ...
 
     def close(self) -> None:
-        """Release everything. Does nothing the second time."""
+        """Release all resources. Idempotent."""
         ...
 
 
+def iterate(pairs: Iterable[tuple[bytes, bytes]] = ()) -> ByteItems:
+    """Iterate over pairs that are already there; by default over none."""
+    yield from pairs
+
+
 def end_including(last: bytes | None) -> bytes | None:
-    """The exclusive end of a range which includes `last`: the smallest key after it."""
+    """Return the exclusive end of a range that includes `last`: the smallest key after it."""
     return None if last is None else last + b"\x00"
 
 
 def end_of_prefix(prefix: bytes) -> bytes | None:
-    """The exclusive end of all keys that begin with `prefix`; None if no key comes after them."""
+    """Return the exclusive end of the keys that start with `prefix`; None if unbounded."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None

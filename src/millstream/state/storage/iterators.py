@@ -1,4 +1,4 @@
-"""Iterating over a store: merging what is written above with what lies below, and closing."""
+"""Iterating over a store: merging layers, and the public iterator."""
 
 from __future__ import annotations
 
@@ -18,31 +18,29 @@ def merged(
     below: ByteItems,
     *,
     reverse: bool = False,
-    place_of: Callable[[bytes], Any] | None = None,
+    sort_key_of: Callable[[bytes], Any] | None = None,
 ) -> ByteItems:
-    """Pairs of two layers in order of keys; the upper one wins, and its None hides a key.
+    """Merge the pairs of two layers in key order; the upper one wins, and its None hides a key.
 
     Args:
-        above: pairs of the upper layer, each key once, in the direction of the scan.
+        above: the pairs of the upper layer, each key once, in the direction of the scan.
         below: the pairs of the lower layer in the same range and direction. Closed at the end.
-        reverse: whether keys descend.
-        place_of: by what keys are ordered; None if by themselves.
     """
-    return _merged(above, below, reverse, place_of) if above else below
+    return _merged(above, below, reverse, sort_key_of) if above else below
 
 
 def _merged(
     above: Sequence[tuple[bytes, bytes | None]],
     below: ByteItems,
     reverse: bool,
-    place_of: Callable[[bytes], Any] | None,
+    sort_key_of: Callable[[bytes], Any] | None,
 ) -> ByteItems:
     try:
         lower = next(below, None)
         for key, value in above:
-            place = key if place_of is None else place_of(key)
+            place = key if sort_key_of is None else sort_key_of(key)
             while lower is not None and lower[0] != key:
-                there = lower[0] if place_of is None else place_of(lower[0])
+                there = lower[0] if sort_key_of is None else sort_key_of(lower[0])
                 if there < place if reverse else there > place:
                     break
                 yield lower
@@ -61,13 +59,8 @@ def _merged(
 class KeyValueIterator(Generic[K, V]):
     """Keys and values of a store, in the order of the serialized keys.
 
-    A context manager, and closes itself when exhausted. One that is abandoned before its end should
-    be closed: it holds a snapshot of the store. The store's owner is its only user.
-
-    Args:
-        store_name: for errors.
-        items: the pairs.
-        is_open: whether the store is still open.
+    A context manager that closes itself when exhausted. Close it if you stop early: it holds a
+    snapshot of the store. Only the thread that owns the store may use it.
 
     Example:
         >>> in_memory = Stores.in_memory_key_value("visits")
@@ -98,10 +91,10 @@ class KeyValueIterator(Generic[K, V]):
         return self
 
     def __next__(self) -> tuple[K, V]:
-        """The next pair.
+        """Return the next pair.
 
         Raises:
-            InvalidStateStoreError: the store was closed meanwhile.
+            InvalidStateStoreError: the store was closed in the meantime.
         """
         if self._peeked:
             return self._peeked.pop()
@@ -109,7 +102,7 @@ class KeyValueIterator(Generic[K, V]):
             self.close()
             raise InvalidStateStoreError(
                 f"Store {self._store_name} was closed while it was being iterated. "
-                "Probably its task has moved; get the store anew and iterate again."
+                "Its task has probably moved; get the store again and restart the iteration."
             )
         try:
             return next(self._items)
@@ -118,16 +111,12 @@ class KeyValueIterator(Generic[K, V]):
             raise
 
     def peek_next_key(self) -> K:
-        """The key that comes next, without going there.
+        """Return the next key without advancing.
 
         Raises:
-            StopIteration: there is none.
+            StopIteration: there are no more pairs.
 
         Example:
-            >>> in_memory = Stores.in_memory_key_value("visits")
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.key_value_builder(in_memory, STRING, LONG)
-            ... )
             >>> visits.put("ann", 3)
             >>> visits.all().peek_next_key()
             'ann'
@@ -137,13 +126,9 @@ class KeyValueIterator(Generic[K, V]):
         return self._peeked[0][0]
 
     def close(self) -> None:
-        """Release the snapshot. Does nothing the second time.
+        """Release the snapshot. Idempotent.
 
         Example:
-            >>> in_memory = Stores.in_memory_key_value("visits")
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.key_value_builder(in_memory, STRING, LONG)
-            ... )
             >>> visits.put_all([("ann", 3), ("bob", 1)])
             >>> items = visits.all()
             >>> next(items)

@@ -1,7 +1,7 @@
-"""The order in which Java's `HashSet<Bytes>` gives its elements.
+"""The iteration order of Java's `HashSet<Bytes>`.
 
-Kafka Streams logs the changed keys of some stores in that order. It means nothing, but keeping to
-it makes our changelogs equal to Kafka Streams', byte by byte and record by record.
+Kafka Streams logs the changed keys of some stores in this order. The order has no meaning, but it
+makes our changelogs identical to Kafka Streams': the same bytes in the same order.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ from typing import Final
 
 _SMALLEST_TABLE: Final = 16
 _MASK: Final = 0xFFFFFFFF
-#: A byte as Java sees it: from -128 to 127.
+#: The value of each byte as a signed Java `byte`: -128 to 127.
 _SIGNED: Final = tuple(byte - 256 if byte > 127 else byte for byte in range(256))
 
 
 class JavaHashSet:
-    """A set of byte strings that is filled, read in Java's order, and cleared.
+    """A set of byte strings with the iteration order of Java's `HashSet`.
 
-    Invariant: the table never shrinks, as in Java, so the order may depend on earlier fillings.
+    As in Java, the hash table never shrinks, so the order may depend on earlier contents.
     """
 
     def __init__(self) -> None:
         self._keys: dict[bytes, None] = {}
         self._table = _SMALLEST_TABLE
-        #: Puts a key in, if it is not there: a dict's own method, as this is called for each write.
+        #: Adds a key if it is missing. The method of the dict itself, because it is called for
+        #: every write.
         self.add = self._keys.setdefault
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def in_order(self) -> Sequence[bytes]:
-        """The elements in the order of Java's iterator."""
+        """Return the elements in the order of Java's iterator."""
         keys = list(self._keys)
         while len(keys) * 4 > self._table * 3:
             self._table *= 2
         if len(keys) > 1:
             buckets = self._table - 1
-            # Within a bucket Java keeps the order of adding, and so does sort().
+            # Within a bucket, Java keeps the insertion order, and so does the stable sort().
             keys.sort(key=lambda key: _spread_hash(key) & buckets)
         return keys
 
     def clear(self) -> None:
-        """Take everything out."""
         while len(self._keys) * 4 > self._table * 3:
             self._table *= 2
         self._keys.clear()
@@ -55,7 +55,7 @@ def _spread_hash(key: bytes) -> int:
 
 
 def java_hash(data: bytes) -> int:
-    """`Arrays.hashCode` of some bytes, unsigned."""
+    """Compute Java's `Arrays.hashCode` of a byte array, as an unsigned integer."""
     size = len(data)
     powers = _powers(size)
     total: int = powers[0] + sum(map(mul, map(_SIGNED.__getitem__, data), powers[1:]))
@@ -63,7 +63,7 @@ def java_hash(data: bytes) -> int:
 
 
 def _powers(size: int) -> list[int]:
-    """The powers of 31 from `size` down to 0."""
+    """Return the powers of 31 from `size` down to 0."""
     cached = _POWERS.get(size)
     if cached is None:
         cached = [pow(31, exponent, 1 << 32) for exponent in range(size, -1, -1)]

@@ -9,33 +9,58 @@ from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
 from millstream.state.storage.sorted_keys import SortedKeys
 
 
-class MemoryStore:
-    """A dict, with its keys in order when somebody scans.
+class MemoryCommits:
+    """The commits of a store in memory, whose writes are never pending; implements `Committable`.
 
-    Nothing survives the process, so a new one is restored from the beginning of its changelog. The
-    offset reached is kept all the same: a standby whose task becomes active goes on from there.
-
-    Scans follow Kafka Streams: over the keys of the moment of the call, with the values of the
-    moment each is reached, keys deleted meanwhile being left out.
+    The data does not survive the process: a new store is restored from the beginning of its
+    changelog. The changelog offset is kept nevertheless, so that a standby whose task becomes
+    active continues there.
     """
 
     persistent = False
-    #: There is nothing to commit: writes are as durable as they will ever be.
     uncommitted_bytes = 0
 
     def __init__(self) -> None:
+        self._offsets: dict[TopicPartition, int] = {}
+
+    def count_uncommitted(self) -> int:
+        return 0
+
+    def commit_begun(self) -> None:
+        """Do nothing."""
+
+    def commit(self, offset: ChangelogOffset | None) -> None:
+        if offset is not None:
+            self._offsets[offset[0]] = offset[1]
+
+    def set_bulk_loading(self, enabled: bool) -> None:
+        """Do nothing."""
+
+    def committed_offset(self, partition: TopicPartition) -> int | None:
+        return self._offsets.get(partition)
+
+    def close(self) -> None:
+        self._offsets.clear()
+
+
+class MemoryStore(MemoryCommits):
+    """A dict with keys that are sorted on demand.
+
+    Scans follow Kafka Streams: they iterate over the keys at the time of the call, with the values
+    at the time each key is reached; keys deleted in the meantime are left out.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
         self._values: dict[bytes, bytes] = {}
         self._order = SortedKeys(self._values)
-        self._offsets: dict[TopicPartition, int] = {}
-        # Hot: a dict's own method is the whole of a read.
+        # Hot path: a read is a dict's own method.
         self.get = self._values.get
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The value of each key, in their order."""
         return list(map(self._values.get, keys))
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Write one key; None deletes."""
         if value is not None:
             self._values[key] = value
         elif self._values.pop(key, None) is not None:
@@ -44,53 +69,29 @@ class MemoryStore:
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """Write many keys, in order."""
         self._apply(dict(zip(keys, values, strict=True)))
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> ByteItems:
-        """The pairs whose key is in `[start, end)`."""
         keys = self._order.between(start, end)
         if reverse:
             keys.reverse()
         return self._present(keys)
 
     def approximate_num_entries(self) -> int:
-        """How many keys there are, exactly."""
+        """Return the exact number of keys."""
         return len(self._values)
 
-    def commit_begun(self) -> None:
-        """Nothing waits."""
-
-    def commit(self, offset: ChangelogOffset | None) -> None:
-        """Remember the offset reached."""
-        if offset is not None:
-            self._offsets[offset[0]] = offset[1]
-
-    def count_uncommitted(self) -> int:
-        """Nothing waits."""
-        return 0
-
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
-        """Apply changelog records."""
         self._apply(items)
         self.commit(offset)
 
     def commit_restored(self, offset: ChangelogOffset) -> None:
-        """Keep the offset of the last changelog record that was applied."""
         self.commit(offset)
 
-    def expect_many(self, expected: bool) -> None:
-        """Nothing to prepare."""
-
-    def committed_offset(self, partition: TopicPartition) -> int | None:
-        """The offset of the last changelog record reflected; None in a new store."""
-        return self._offsets.get(partition)
-
     def close(self) -> None:
-        """Let go of everything."""
+        super().close()
         self._values.clear()
         self._order.clear()
-        self._offsets.clear()
 
     def _apply(self, items: Mapping[bytes, bytes | None]) -> None:
         for key, value in items.items():

@@ -1,4 +1,4 @@
-"""Byte keys in order, cheap to keep while nobody asks for the order."""
+"""Sorted byte keys; sorting is deferred until the order is needed."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from typing import Any
 
-#: Keys per block. Inserting moves half a block (8 KiB at most), finding a block bisects their ends.
+#: Keys per block. An insertion moves half a block (8 KiB at most); a search bisects the block ends.
 _BLOCK_KEYS = 1_000
 
 
 class SortedKeys:
     """The keys of a dict, sorted on demand.
 
-    A dict keeps its keys in the order of insertion, so the keys not yet sorted are its last ones:
-    writes to the dict cost nothing here, and the first scan afterwards sorts the new keys in.
+    A dict keeps its keys in insertion order, so the keys not yet sorted are its last ones: writes
+    to the dict cost nothing here, and the next scan merges the new keys.
 
     Invariant: the keys held here are the first ones of the dict. The owner calls `discard` for each
-    key it takes out of the dict, and `clear` when it empties it.
+    key that it removes from the dict, and `clear` when it empties the dict.
 
     Args:
-        owner: the dict; read, never changed.
+        owner: the dict; read, never modified.
     """
 
     def __init__(self, owner: dict[bytes, Any]) -> None:
@@ -31,8 +31,8 @@ class SortedKeys:
         self._count = 0
 
     def between(self, start: bytes | None, end: bytes | None) -> list[bytes]:
-        """The keys in `[start, end)`, in a new list; None leaves that side open."""
-        self._sort_in_new_keys()
+        """Return the keys in `[start, end)` as a new list; None leaves that side open."""
+        self._merge_new_keys()
         blocks = self._blocks
         if not blocks:
             return []
@@ -52,7 +52,7 @@ class SortedKeys:
         return keys
 
     def discard(self, key: bytes) -> None:
-        """Forget a key that leaves the dict, if it had been sorted in."""
+        """Remove a key that leaves the dict, if it was already merged."""
         index = bisect_left(self._ends, key)
         if index == len(self._blocks):
             return
@@ -68,17 +68,16 @@ class SortedKeys:
             del self._blocks[index], self._ends[index]
 
     def clear(self) -> None:
-        """Forget all keys."""
         self._blocks = []
         self._ends = []
         self._count = 0
 
-    def _sort_in_new_keys(self) -> None:
+    def _merge_new_keys(self) -> None:
         new = len(self._owner) - self._count
         if not new:
             return
         keys = islice(reversed(self._owner), new)
-        # One insertion costs about 1 us, sorting again about 0.1 us a key.
+        # An insertion costs about 1 us, sorting everything about 0.1 us a key.
         if new * 10 > self._count:
             self._rebuild(chain(*self._blocks, keys))
         else:

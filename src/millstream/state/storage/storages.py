@@ -1,4 +1,4 @@
-"""Where stores get the storages from that keep their committed data, and how these fail."""
+"""The factory protocol of storages for committed data, and the errors of storages."""
 
 from __future__ import annotations
 
@@ -14,43 +14,41 @@ from millstream.errors import (
 from millstream.record import TaskId
 from millstream.state.storage.bytes_store import Storage
 
-#: In the messages of RocksDB. Files are missing where somebody deleted some of them; column
-#: families that we do not know are those of Java's databases, or of another format.
-_SIGNS_OF_CORRUPTION: Final = (
+#: Parts of RocksDB's messages. Files are missing if some were deleted; unknown column families are
+#: those of Java's databases or of another format.
+_CORRUPTION_MESSAGES: Final = (
     "Corruption",
     "No such file or directory",
     "Column families not opened",
 )
-_SIGNS_OF_ANOTHER_OWNER: Final = ("lock hold by current process", "While lock file")
-_SIGNS_OF_A_FULL_DISK: Final = ("No space left on device", "Disk quota exceeded", "File too large")
+_LOCK_MESSAGES: Final = ("lock hold by current process", "While lock file")
+_DISK_FULL_MESSAGES: Final = ("No space left on device", "Disk quota exceeded", "File too large")
 
 
 class Storages(Protocol):
-    """Opens the storages of one process. Simulations of failing disks hand in another one.
+    """Opens the storages of one process. Simulations of failing disks replace it.
 
-    A storage raises what `storage_error` makes of a failure.
+    Storages convert errors with `storage_error`.
     """
 
     def open(self, name: str, directory: Path, task_id: TaskId) -> Storage:
-        """Open a storage, whose directory is locked for its task; made if missing.
+        """Open a storage whose directory is locked by its task; create it if missing.
 
         Args:
-            name: the store's name.
-            directory: of the storage alone.
-            task_id: the task, for errors.
+            directory: the directory of this storage only.
 
         Raises:
-            TaskCorruptedError: what is on disk cannot be read.
-            LockError: another owner has it open.
-            StreamsError: the disk refuses it.
+            TaskCorruptedError: the data on disk cannot be read.
+            LockError: another owner has the storage open.
+            StreamsError: the disk failed.
         """
         ...
 
     def destroy(self, name: str, directory: Path, task_id: TaskId) -> None:
-        """Delete a closed storage with everything in it. Takes what `open` takes.
+        """Delete a closed storage and its contents. Takes the arguments of `open`.
 
         Raises:
-            StreamsError: the disk refuses it.
+            StreamsError: the disk failed.
         """
         ...
 
@@ -58,44 +56,37 @@ class Storages(Protocol):
 def storage_error(
     attempt: str, name: str, task_id: TaskId, directory: Path, error: Exception
 ) -> StreamsError:
-    """What a store raises when its storage fails: store, task, path, and what to do.
+    """Convert an error of a storage into the error that its store raises.
 
     Args:
-        attempt: what was tried, for example `write`.
-        name: the store's name.
-        task_id: the task.
-        directory: of the storage.
-        error: what the disk or the database said.
+        attempt: the failed operation, for example `write`.
 
     Returns:
-        A TaskCorruptedError if what is on disk can be used no more; a LockError if somebody else
-        uses it; else a StreamsError, after which everything that was committed is still there.
+        A TaskCorruptedError if the data on disk is unusable; a LockError if another owner uses it;
+        otherwise a StreamsError, after which all committed data is still there.
     """
     if isinstance(error, StreamsError):
         return error
     text = str(error)
     failure = f"Cannot {attempt} store {name} of task {task_id} in {directory}"
-    if any(sign in text for sign in _SIGNS_OF_ANOTHER_OWNER):
+    if any(part in text for part in _LOCK_MESSAGES):
         return LockError(f"{failure}: another owner has it open ({text}).", task_id=task_id)
-    if any(sign in text for sign in _SIGNS_OF_CORRUPTION):
+    if any(part in text for part in _CORRUPTION_MESSAGES):
         return TaskCorruptedError(
             f"{failure}: {text}. It will be rebuilt from its changelog.", task_ids=[task_id]
         )
-    if any(sign in text for sign in _SIGNS_OF_A_FULL_DISK):
+    if any(part in text for part in _DISK_FULL_MESSAGES):
         advice = "Free space there, or set state.dir to a larger disk."
     else:
-        advice = (
-            "Look at the permissions of state.dir, and for errors of the disk in the system's log."
-        )
+        advice = "Check the permissions of state.dir, and look for disk errors in the system log."
     return StreamsError(
         f"{failure}: {type(error).__name__}: {text}. {advice} "
-        "What was committed is still there, and what was not comes again.",
+        "Committed data is still there; uncommitted data will be processed again.",
         task_id=task_id,
     )
 
 
 def closed_error(name: str, task_id: TaskId) -> InvalidStateStoreError:
-    """What a store raises that is used after its storage was closed."""
     return InvalidStateStoreError(
-        f"Store {name} is currently closed. Probably its task has moved.", task_id=task_id
+        f"Store {name} is currently closed. Its task has probably moved.", task_id=task_id
     )

@@ -1,7 +1,8 @@
-"""What the layers of window and session stores speak beyond keys and values: stretches of time.
+"""The protocols of the layers of window and session stores, which are read by key and time.
 
-Stored keys are those of `window_keys`. The time of a stored key is the window's start or the
-session's end; by it the store decides what is too old to be kept.
+Stored keys are defined in `window_keys`. The time of a stored key is the window's start or the
+session's end; it determines when the entry expires. Ranges of times and keys include both ends;
+None as a key leaves that side open.
 """
 
 from __future__ import annotations
@@ -11,48 +12,34 @@ from typing import Any, Protocol, TypeVar
 
 from millstream.state.storage.bytes_store import ByteItems, Committable
 
-#: Stored keys with their values, in order.
+#: Stored keys and their values, in order.
 StoredPairs = Sequence[tuple[bytes, bytes]]
 
 V = TypeVar("V")
 
 
-def from_place(
-    pairs: Sequence[tuple[bytes, V]], begin: bytes, place_of: Callable[[bytes], Any], reverse: bool
+def from_stored_key(
+    pairs: Sequence[tuple[bytes, V]],
+    begin: bytes,
+    sort_key_of: Callable[[bytes], Any],
+    reverse: bool,
 ) -> list[tuple[bytes, V]]:
-    """Those pairs that do not come before a stored key, in the order in which they are given.
-
-    Args:
-        pairs: in any order.
-        begin: the stored key.
-        place_of: by what the store orders its stored keys.
-        reverse: whether the store is read backwards.
-    """
-    place = place_of(begin)
+    """Return the pairs at or after a stored key, in the direction of the read, in their order."""
+    place = sort_key_of(begin)
     if reverse:
-        return [pair for pair in pairs if place_of(pair[0]) <= place]
-    return [pair for pair in pairs if place_of(pair[0]) >= place]
+        return [pair for pair in pairs if sort_key_of(pair[0]) <= place]
+    return [pair for pair in pairs if sort_key_of(pair[0]) >= place]
 
 
-class TimedReads(Protocol):
-    """Reading windows or sessions by key and time. What has expired is not there."""
+class ReadableTimedStore(Protocol):
+    """Reads windows or sessions by key and time. Expired entries are not returned."""
 
-    def get(self, key: bytes) -> bytes | None:
-        """The value of a stored key, None if there is none."""
-        ...
+    def get(self, key: bytes) -> bytes | None: ...
 
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The value of each stored key, in their order."""
-        ...
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
     def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
-        """What a key has within some time, ascending.
-
-        Args:
-            key: the serialized key, without a window.
-            first: the earliest time, in milliseconds.
-            last: the latest time, included.
-        """
+        """Return the entries of a key (without a window) from time `first` to `last`, ascending."""
         ...
 
     def read_keys(
@@ -65,88 +52,70 @@ class TimedReads(Protocol):
         reverse: bool = False,
         begin: bytes | None = None,
     ) -> ByteItems:
-        """What all keys between two have within some time, in the store's own order.
+        """Iterate over a range of keys in a time range, in the store's own order.
 
-        Follows Kafka Streams: in RocksDB by segments of time, in a segment by stored key; in memory
-        by time, then by key. Every key of a window store that is ordered by time (of windows that
-        are emitted when they close) is read by time as well.
+        Follows Kafka Streams: in RocksDB by time segment, then by stored key; in memory by time,
+        then by key. A time-ordered window store (for windows that are emitted when they close) is
+        also read by time if all keys are read.
 
         Args:
-            lowest: the first serialized key; None begins with the first one there is.
-            highest: the last one, included; None ends with the last one there is.
-            first: the earliest time, in milliseconds.
-            last: the latest time, included.
-            reverse: whether to go backwards.
-            begin: a stored key, which need not be there: what comes before it, in the order of
-                reading, is left out. None begins with the first.
+            begin: a stored key, which need not exist, to start at in the direction of the read;
+                None starts with the first entry.
         """
         ...
 
-    def place_of(self, stored: bytes, every_key: bool = False) -> tuple[int, bytes, bytes]:
-        """The sort key of a stored key in `read_keys`.
-
-        Args:
-            stored: the stored key.
-            every_key: whether neither `lowest` nor `highest` is given.
-        """
+    def sort_key_of(self, stored: bytes, every_key: bool = False) -> tuple[int, bytes, bytes]:
+        """Return the sort key of a stored key in `read_keys`, if all keys are read or only some."""
         ...
 
 
-class TimedStore(TimedReads, Protocol):
-    """A layer that can be written. A value of None deletes the stored key."""
+class TimedStore(ReadableTimedStore, Protocol):
+    """A writable layer. The value None deletes the stored key."""
 
     @property
     def observed_time(self) -> int:
-        """The latest time that was put, -1 at first: the store's stream time."""
+        """The latest time put so far, -1 before the first put: the store's stream time."""
         ...
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Write one stored key, unless it is too old: then it is counted as dropped.
-
-        Args:
-            key: the stored key.
-            value: the value, None deletes.
-            timestamp: of the changelog record, in milliseconds; other layers pass it on.
-        """
+        """Write one stored key; if it has expired, count it as dropped instead."""
         ...
 
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """Write many stored keys, in order; the columns are equally long."""
+        """Write many stored keys, in order; the columns have the same length."""
         ...
 
     def remove(self, key: bytes, timestamp: int) -> None:
-        """Delete one stored key. That it is too old is not counted, unlike in `put`."""
+        """Delete one stored key. Unlike `put`, this does not count expired keys."""
         ...
 
-    def approximate_num_entries(self) -> int:
-        """About how many stored keys there are."""
-        ...
+    def approximate_num_entries(self) -> int: ...
 
 
 class CommittableTimedStore(TimedStore, Committable, Protocol):
     """The lowest writable layer of a window or session store.
 
     Attributes:
-        last_number: the number given to the last duplicate; kept and restored with the data.
+        last_seqnum: the last sequence number of a duplicate; stored and restored with the data.
     """
 
-    last_number: int
+    last_seqnum: int
 
     @property
     def readable_from(self) -> int:
-        """The earliest time that is read: whatever is older has expired, though it may be put."""
+        """The earliest readable time: older entries have expired, but may still be put."""
         ...
 
     def put_at(self, key: bytes, value: bytes | None, time: int) -> None:
-        """`put` for a stored key whose time is known."""
+        """Write a stored key with a known time; see `put`."""
         ...
 
-    def read_expired_too(self, first: int, last: int) -> ByteItems:
-        """What all keys have within some time, in the store's own order.
+    def read_including_expired(self, first: int, last: int) -> ByteItems:
+        """Iterate over the entries of all keys in a time range, in the store's own order.
 
-        Follows Kafka Streams: sessions that are closed are looked for in this way. In RocksDB they
-        are found as long as their segment is live, in memory they are gone when they expire.
+        Follows Kafka Streams: closed sessions are searched in this way. In RocksDB they are found
+        while their segment is live, in memory only until they expire.
         """
         ...

@@ -1,59 +1,24 @@
-"""How a store's values lie on disk: as they are, or behind their timestamp.
+"""The formats of stored values: plain, or prefixed with a timestamp.
 
 A timestamped store keeps `int64 big-endian timestamp + value`, as Kafka Streams does. Its changelog
-carries the value alone, the timestamp being that of the record.
+records contain only the value, and have the value's timestamp.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
-from millstream.compiled import compiled
+from millstream.native import compiled
 from millstream.record import UNKNOWN
 
 _TIMESTAMP: Final = struct.Struct(">q")
 _TIMESTAMP_BYTES: Final = _TIMESTAMP.size
 
 
-class ValueFormat(Protocol):
-    """Joins values and timestamps to what lies on disk, and takes them apart again."""
-
-    @property
-    def timestamped(self) -> bool:
-        """Whether the timestamp is kept."""
-        ...
-
-    def join(self, value: bytes | None, timestamp: int) -> bytes | None:
-        """The bytes on disk; None, which deletes, stays None."""
-        ...
-
-    def join_many(
-        self, values: Iterable[bytes | None], timestamps: Iterable[int]
-    ) -> list[bytes | None]:
-        """The bytes on disk of each value, in a new list."""
-        ...
-
-    def split(self, stored: bytes) -> tuple[bytes, int]:
-        """The value and its timestamp, which is -1 where none is kept."""
-        ...
-
-    def value_of(self, stored: bytes | None) -> bytes | None:
-        """The value alone."""
-        ...
-
-    def values_of(self, stored: Sequence[bytes | None]) -> Sequence[bytes | None]:
-        """The values alone."""
-        ...
-
-    def timestamps(self, stored: Iterable[bytes | None]) -> list[int]:
-        """The timestamps alone: -1 for None, and where none is kept."""
-        ...
-
-
 def with_times(values: Iterable[bytes | None], timestamps: Iterable[int]) -> list[bytes | None]:
-    """Each value behind its timestamp; None for None."""
+    """Prefix each value with its timestamp; None stays None."""
     pack = _TIMESTAMP.pack
     return [
         None if value is None else pack(timestamp) + value
@@ -65,7 +30,12 @@ def with_times(values: Iterable[bytes | None], timestamps: Iterable[int]) -> lis
 _with_times = compiled(with_times, "with_times")
 
 
-class _Plain:
+class ValueFormat:
+    """Combines values and timestamps into stored values, and splits them again.
+
+    This is the plain format, which stores no timestamps. A stored value of None is a deletion.
+    """
+
     timestamped = False
 
     def join(self, value: bytes | None, timestamp: int) -> bytes | None:
@@ -74,9 +44,11 @@ class _Plain:
     def join_many(
         self, values: Iterable[bytes | None], timestamps: Iterable[int]
     ) -> list[bytes | None]:
+        """Return the stored value of each value, as a new list."""
         return list(values)
 
     def split(self, stored: bytes) -> tuple[bytes, int]:
+        """Return the value and its timestamp, -1 if none is stored."""
         return stored, UNKNOWN
 
     def value_of(self, stored: bytes | None) -> bytes | None:
@@ -86,10 +58,11 @@ class _Plain:
         return stored
 
     def timestamps(self, stored: Iterable[bytes | None]) -> list[int]:
+        """Return only the timestamps: -1 for None, and if none are stored."""
         return [UNKNOWN for _ in stored]
 
 
-class _Timestamped:
+class _Timestamped(ValueFormat):
     timestamped = True
 
     def join(self, value: bytes | None, timestamp: int) -> bytes | None:
@@ -107,7 +80,7 @@ class _Timestamped:
         return None if stored is None else stored[_TIMESTAMP_BYTES:]
 
     def values_of(self, stored: Sequence[bytes | None]) -> Sequence[bytes | None]:
-        # A stored value is never empty, so only None is false.
+        # A stored value is never empty, so only None is falsy.
         return [each and each[_TIMESTAMP_BYTES:] for each in stored]
 
     def timestamps(self, stored: Iterable[bytes | None]) -> list[int]:
@@ -115,10 +88,10 @@ class _Timestamped:
         return [UNKNOWN if each is None else unpack(each)[0] for each in stored]
 
 
-PLAIN: Final[ValueFormat] = _Plain()
+PLAIN: Final = ValueFormat()
 TIMESTAMPED: Final[ValueFormat] = _Timestamped()
 
 
 def format_of(timestamped: bool) -> ValueFormat:
-    """The format of a timestamped store, or of a plain one."""
+    """Return the format of a timestamped or plain store."""
     return TIMESTAMPED if timestamped else PLAIN

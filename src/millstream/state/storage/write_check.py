@@ -1,4 +1,4 @@
-"""Verifies that no write reaches the disk before everything that it caused is delivered."""
+"""Verifies that no write reaches the disk before all of its results are delivered."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from millstream.errors import IllegalStateError
 
-#: The variable that turns it on.
+#: The environment variable that enables the check.
 CHECK_WRITES: Final = "MILLSTREAM_CHECK_WRITES"
 
 _Parameters = ParamSpec("_Parameters")
@@ -15,14 +15,14 @@ _Result = TypeVar("_Result")
 
 
 class WriteCheck:
-    """The order of the writes and deliveries of one stream thread, for tests.
+    """Tracks the order of the writes and deliveries of one stream thread, for tests.
 
-    A thread works in units: a batch, a punctuation, the flush of a cache. What a unit has sent is
-    complete when the unit ends, and delivered when the producer is flushed after that. A store may
-    only write what units did that are delivered: if the process died between the write and the
-    delivery, the next owner would find the state of a record without its results.
+    A thread works in units: a batch, a punctuation, the flush of a cache. The records sent by a
+    unit are complete when the unit ends, and delivered when the producer is flushed afterwards. A
+    store may only write the changes of delivered units: if the process died between the write and
+    the delivery, the next owner would find the state of a record without its results.
 
-    Stream threads have one if `CHECK_WRITES` is set in the environment of the workers.
+    Enabled in stream threads if `CHECK_WRITES` is set in the environment of the workers.
     """
 
     def __init__(self) -> None:
@@ -32,52 +32,47 @@ class WriteCheck:
 
     @property
     def last_unit(self) -> int:
-        """The number of the unit that runs, or else of the last one that ended."""
+        """The number of the current unit, or of the last one that ended."""
         return self._ended + (self._depth > 0)
 
     def begin(self) -> None:
-        """Begin a unit, or a part of the unit that runs."""
+        """Begin a unit, or a nested part of the current unit."""
         self._depth += 1
 
     def end(self) -> None:
-        """End what was begun last."""
+        """End the unit or part that was begun last."""
         self._depth -= 1
         if not self._depth:
             self._ended += 1
 
     def watch(self, worker: object, *methods: str) -> None:
-        """Take each call of these methods for a unit, or for a part of one.
-
-        Args:
-            worker: the object.
-            methods: their names.
-        """
+        """Treat each call of these methods as a unit, or as a part of one."""
         for name in methods:
-            setattr(worker, name, self._within(getattr(worker, name)))
+            setattr(worker, name, self._as_unit(getattr(worker, name)))
 
-    def _within(self, work: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-        def unit(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
+    def _as_unit(self, work: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+        def unit(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
             self.begin()
             try:
-                return work(*arguments, **named)
+                return work(*args, **kwargs)
             finally:
                 self.end()
 
         return unit
 
     def flushed(self) -> None:
-        """Everything that was sent is acknowledged."""
+        """Mark all ended units as delivered, as all records are acknowledged."""
         self._delivered = self._ended
 
-    def may_write(self, last_unit: int) -> None:
-        """Verify that a store may write what was put into it up to some unit.
+    def verify_write(self, last_unit: int) -> None:
+        """Verify that a store may write its changes up to a unit.
 
         Raises:
-            IllegalStateError: not all that this unit has sent is delivered.
+            IllegalStateError: not all records of this unit are delivered.
         """
         if last_unit > self._delivered:
             raise IllegalStateError(
-                f"A store is about to write what unit {last_unit} of its thread has put into it, "
-                f"but only units up to {self._delivered} are delivered: after a crash, records "
-                "would be in the state and not in the output. This is a defect of Millstream."
+                f"A store is about to write the changes of unit {last_unit} of its thread, but "
+                f"only units up to {self._delivered} are delivered: after a crash, records would "
+                "be in the state but not in the output. This is a bug in Millstream."
             )

@@ -1,2 +1,2 @@
-"""Versioned stores: `store` is what processors see, `table` what the DSL's operators use, and
-`versions` keeps the versions as bytes."""
+"""Versioned stores: `versioned_store` is the interface for processors, `versioned_table` that for
+the DSL's operators, and `versions` stores the versions as bytes."""

@@ -1,21 +1,20 @@
-"""Versions of values, as bytes: every key's latest one, and older ones for as long as history goes.
+"""Versions of values, as bytes: the latest version of each key, and a history of older ones.
 
-What Kafka Streams' `RocksDBVersionedStore` does, in a layout of its own. One ordered store holds
+Implements Kafka Streams' `RocksDBVersionedStore` with a different layout. One ordered store holds
 
 - the latest version of each key: its timestamp and value, which never expire;
-- each older version by itself: from when it was valid, until when, its value. They are
-  grouped by segments, intervals of the time until which they were valid, so that what expires lies
-  together;
-- for each key whose latest version was deleted a mark in place of that version, and a note in the
-  segment of that time, as such a key is forgotten when the deletion itself has left history;
+- each older version separately: start and end of its validity, and its value. Older versions are
+  grouped by segments (intervals of the end of validity), so that expiring versions are adjacent;
+- for each key whose latest version was deleted, a tombstone in place of that version and an entry
+  in the segment of that time; the key is removed when the deletion itself leaves the history;
 - the stream time.
 
-Kafka Streams keeps all versions of a key and segment in one value, which every late write reads and
-writes anew; here a write costs the same however many versions there are.
+Kafka Streams stores all versions of a key and segment in one value, which every late write reads
+and rewrites; here the cost of a write does not depend on the number of versions.
 
-The older versions of a key within a segment follow each other without gaps. Between segments, and
-before the latest version, there may be a gap, in which the key has no value: deletions are often
-nothing else. Where a segment has nothing but a deletion, it is a version that is valid for no time.
+Within a segment, the older versions of a key are contiguous. Between segments, and before the
+latest version, there may be a gap in which the key has no value: most deletions are only such gaps.
+If a segment contains only a deletion, it is stored as a version with an empty validity.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from millstream.state.storage.bytes_store import BytesStore, end_of_prefix
 
 logger = logging.getLogger(__name__)
 
-#: What `put` gives for a version that is the newest of its key.
+#: Returned by `put` for a version that is the newest of its key.
 VALID_TO_UNDEFINED: Final = -1
-#: What `put` gives for a version that comes too late to be kept.
+#: Returned by `put` for a version that is too late to be kept.
 NOT_PUT: Final = -(1 << 63)
 
 _LATEST: Final = b"\x00"
@@ -43,23 +42,22 @@ _STREAM_TIME: Final = b"\x03"
 _TIME: Final = struct.Struct(">q")
 _SEGMENT: Final = struct.Struct(">cQ")
 _SEGMENT_AND_SIZE: Final = struct.Struct(">cQI")
-#: Before a value, so that it differs from a deletion.
+#: The prefix of a value, which distinguishes it from a deletion.
 _VALUE: Final = b"\x00"
-#: Before a latest value, if there was a deletion just before it: there may be a gap.
+#: The prefix of a latest value that directly follows a deletion: there may be a gap.
 _VALUE_AFTER_GAP: Final = b"\x01"
 _VALUE_START: Final = _TIME.size + 1
-# Keys must sort by signed times, so they carry them shifted.
+# Keys must sort by signed times, so times are shifted to be unsigned.
 _SHIFT: Final = 1 << 63
 _UNSIGNED: Final = struct.Struct(">Q")
 
 
 class Version(NamedTuple):
-    """A value of a key that was valid for some time.
+    """A value of a key and its validity.
 
     Args:
-        value: the value; None is a deletion.
-        timestamp: from when it is valid.
-        valid_to: until when, exclusive; None if it is the latest one.
+        value: None is a deletion.
+        valid_to: the end of its validity, exclusive; None for the latest version.
     """
 
     value: bytes | None
@@ -68,7 +66,6 @@ class Version(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Until when an older version was valid."""
         assert self.valid_to is not None, "the latest version has no end"
         return self.valid_to
 
@@ -82,13 +79,11 @@ class VersionedBytes:
     """The versions of all keys.
 
     Args:
-        name: the store's name, for the log.
-        layers: the layer that holds them.
-        history_ms: how far back in time `get_as_of` can look, and how late a version may come.
+        history_ms: how far back in time `get_as_of` can read, and how late a version may arrive.
         segment_ms: the length of the intervals in which versions expire together.
 
     Attributes:
-        stream_time: the highest timestamp that was put; -1 before the first one.
+        stream_time: the highest timestamp put so far; -1 before the first put.
     """
 
     def __init__(self, name: str, layers: BytesStore, *, history_ms: int, segment_ms: int) -> None:
@@ -105,23 +100,21 @@ class VersionedBytes:
             self.stream_time = self._saved_time = _TIME.unpack(stored)[0]
 
     def is_expired(self, timestamp: int) -> bool:
-        """Whether a version with this timestamp comes too late."""
+        """Return whether a version with this timestamp is too late."""
         return timestamp < self.stream_time - self._history_ms
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> int:
         """Add a version, or replace the one with the same timestamp.
 
-        Follows Kafka Streams: a deletion at the very timestamp of the latest version takes that
-        version away and leaves no trace of its own, if it is the only one of its key.
+        Follows Kafka Streams: a deletion with the timestamp of the latest version removes that
+        version and leaves no tombstone if it is the key's only version.
 
         Args:
-            key: the key.
-            value: the value; None says that there is none from then on.
-            timestamp: from when it is valid, in milliseconds.
+            value: None means that the key has no value from that time on.
 
         Returns:
-            Until when it is valid: the timestamp of the next newer version, `VALID_TO_UNDEFINED`
-            if there is none, `NOT_PUT` if it comes too late.
+            The end of its validity: the timestamp of the next newer version, `VALID_TO_UNDEFINED`
+            if there is none, `NOT_PUT` if it is too late.
         """
         if self.is_expired(timestamp):
             return NOT_PUT
@@ -142,7 +135,7 @@ class VersionedBytes:
             else:
                 kind = stored[_TIME.size : _VALUE_START]
                 if timestamp > latest_time:
-                    # Saves most writes a look at what is there: 3 us of 5 us.
+                    # Saves most writes a read: 3 us of 5 us.
                     put = self._write if kind == _VALUE else self._append
                     replaced = Version(latest, latest_time, timestamp)
                     put(self._segment_of(timestamp), key, replaced)
@@ -162,7 +155,7 @@ class VersionedBytes:
         return newer
 
     def get_latest(self, key: bytes) -> Version | None:
-        """The latest version of a key; None if there is none or it was deleted."""
+        """Return the latest version of a key; None if there is none or it was deleted."""
         stored = self._layers.get(_LATEST + key)
         if stored is None:
             return None
@@ -170,15 +163,11 @@ class VersionedBytes:
         return None if value is None else Version(value, _TIME.unpack_from(stored)[0], None)
 
     def get_as_of(self, key: bytes, timestamp: int) -> Version | None:
-        """The version of a key that is valid at a time.
-
-        Args:
-            key: the key.
-            timestamp: the time, in milliseconds.
+        """Return the version of a key that was valid at a time, in milliseconds.
 
         Returns:
-            None if there is none, if it is a deletion, or if it is older than the history that is
-            kept. The latest version never gets too old.
+            None if there is none, if it is a deletion, or if the time is before the retained
+            history, unless the latest version was already valid: it never expires.
         """
         stored = self._layers.get(_LATEST + key)
         if stored is None:
@@ -189,7 +178,7 @@ class VersionedBytes:
             return Version(latest, latest_time, None)
         if self.is_expired(timestamp):
             logger.debug(
-                "store %s: a version as of %d was asked for, but history only goes back to %d",
+                "store %s: a version as of %d was requested, but the history starts at %d",
                 self._name,
                 timestamp,
                 self.stream_time - self._history_ms,
@@ -201,16 +190,13 @@ class VersionedBytes:
         return found.version
 
     def get_between(self, key: bytes, first: int | None, last: int | None) -> list[Version]:
-        """The versions of a key that were valid at any time between two, oldest first.
+        """Return the versions of a key that were valid at any time in a range, oldest first.
 
-        Args:
-            key: the key.
-            first: the first time, in milliseconds; None for the beginning.
-            last: the last one, included; None for the end.
+        Times are in milliseconds; None leaves that side of the range open.
 
         Returns:
-            No deletions. Nothing but the latest version, which never gets too old, if `last` is
-            before the history that is kept.
+            The versions without deletions. If `last` is before the retained history, only the
+            latest version, which never expires.
         """
         found: list[Version] = []
         if last is None or not self.is_expired(last):
@@ -229,20 +215,16 @@ class VersionedBytes:
         return [version for version in found if version.value is not None]
 
     def save_stream_time(self) -> None:
-        """Keep the stream time with the versions, so that a restart changes no answer.
+        """Store the stream time with the versions, so that a restart does not change results.
 
-        To be called before each commit. Kafka Streams forgets it when a task is restarted from what
-        is on disk.
+        Call this before each commit. Kafka Streams loses the stream time when a task restarts from
+        local state.
         """
         if self.stream_time != self._saved_time:
             self._saved_time = self.stream_time
             self._layers.put(_STREAM_TIME, _TIME.pack(self.stream_time), self.stream_time)
 
-    def approximate_num_entries(self) -> int:
-        """About how many versions there are, of all keys."""
-        return self._layers.approximate_num_entries()
-
-    # --- parts ---------------------------------------------------------------------------------
+    # --- internals -----------------------------------------------------------------------------
 
     def _put_latest(
         self, key: bytes, value: bytes | None, timestamp: int, kind: bytes = _VALUE
@@ -257,7 +239,7 @@ class VersionedBytes:
         self._add_segment(segment)
 
     def _put_newest(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Put a version after all that are there; the key has no latest one."""
+        """Put a version newer than all others; the key has no latest version."""
         if value is None:
             segment = self._segment_of(timestamp)
             last = self._last(segment, key)
@@ -268,7 +250,7 @@ class VersionedBytes:
         self._put_latest(key, value, timestamp, _VALUE_AFTER_GAP)
 
     def _put_into(self, key: bytes, value: bytes | None, timestamp: int, found: _Found) -> int:
-        """Let a version begin while another one was valid, which ends there."""
+        """Start a version while another one is valid; the other one ends there."""
         segment, old = found
         if old.timestamp < timestamp:
             older_segment = self._segment_of(timestamp)
@@ -282,7 +264,7 @@ class VersionedBytes:
         return old.end
 
     def _put_before(self, key: bytes, value: bytes | None, timestamp: int, newer: int) -> None:
-        """Put a version where there was none, before one that begins at `newer`."""
+        """Put a version where the key has no value, before one that starts at `newer`."""
         segment = self._segment_of(newer)
         last = self._last(segment, key)
         if last is not None and last.end <= timestamp:
@@ -293,10 +275,10 @@ class VersionedBytes:
         self._write(segment, key, Version(value, timestamp, newer))
 
     def _append(self, segment: int, key: bytes, version: Version) -> None:
-        """Put a version after those of its segment, and a deletion where there is a gap."""
+        """Put a version after the others of its segment, and a deletion if there is a gap."""
         last = self._last(segment, key)
         while last is not None and last.end > version.timestamp:
-            # Only where the changelog is read again by a store that is ahead of it.
+            # Only if the changelog is read again into a store that is ahead of it.
             self._remove(segment, key, last)
             if last.timestamp < version.timestamp:
                 self._write(segment, key, last._replace(valid_to=version.timestamp))
@@ -319,12 +301,12 @@ class VersionedBytes:
         self._layers.put(stored_key, None, UNKNOWN)
 
     def _last(self, segment: int, key: bytes) -> Version | None:
-        """The newest version of a key in a segment."""
+        """Return the newest version of a key in a segment."""
         prefix = self._prefix(segment, key)
         return self._one(prefix, end_of_prefix(prefix), reverse=True)
 
     def _search(self, key: bytes, timestamp: int) -> _Found | None:
-        """The older version that is valid at a time, or else the oldest one that begins later."""
+        """Return the older version valid at a time, or else the oldest one that starts later."""
         end = _time_key(timestamp + 1)
         segments = self._segments
         for index in range(bisect_left(segments, self._segment_of(timestamp)), len(segments)):
@@ -349,7 +331,7 @@ class VersionedBytes:
         return timestamp // self._segment_ms + _SHIFT
 
     def _prefix(self, segment: int, key: bytes) -> bytes:
-        # The size keeps the versions of one key together, whatever its bytes are.
+        # The size keeps the versions of a key together, whatever its bytes are.
         return _SEGMENT_AND_SIZE.pack(_HISTORY, segment, len(key)) + key
 
     def _add_segment(self, segment: int) -> None:
@@ -360,7 +342,7 @@ class VersionedBytes:
             insort(segments, segment)
 
     def _expire(self) -> None:
-        """Forget the segments that no time of the history reaches into."""
+        """Delete the segments that are entirely before the history."""
         first_live = self._segment_of(self.stream_time - self._history_ms)
         if first_live <= self._expired_before:
             return
@@ -369,14 +351,14 @@ class VersionedBytes:
         expired = segments[: bisect_left(segments, first_live)]
         for segment in expired:
             self._delete_all(_SEGMENT.pack(_HISTORY, segment))
-            self._forget_deleted(segment)
+            self._remove_deleted_keys(segment)
         del segments[: len(expired)]
 
-    def _forget_deleted(self, segment: int) -> None:
+    def _remove_deleted_keys(self, segment: int) -> None:
         prefix = _SEGMENT.pack(_DELETED, segment)
-        for note, time in list(self._layers.scan(prefix, end_of_prefix(prefix))):
-            latest_key = _LATEST + note[_SEGMENT.size :]
-            # The key may have come back since, which its latest version says.
+        for deleted_key, time in list(self._layers.scan(prefix, end_of_prefix(prefix))):
+            latest_key = _LATEST + deleted_key[_SEGMENT.size :]
+            # The key may have a new latest version; then it is kept.
             if self._layers.get(latest_key) == time:
                 self._layers.put(latest_key, None, UNKNOWN)
         self._delete_all(prefix)
@@ -386,7 +368,6 @@ class VersionedBytes:
         self._layers.put_many(keys, [None] * len(keys), [UNKNOWN] * len(keys))
 
     def _find_segments(self) -> Iterator[int]:
-        """The segments of a store that had been opened before."""
         found: set[int] = set()
         for kind in (_HISTORY, _DELETED):
             start: bytes | None = kind

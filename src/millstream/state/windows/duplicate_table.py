@@ -1,5 +1,6 @@
-"""Windows that keep several values of one key at one time, in memory, as joins of streams ask for
-them: by key and time, and hardly ever in another way."""
+"""Window entries with duplicates (several values with the same key and time), in memory.
+
+Optimized for the reads of stream joins, which are almost always by key and time."""
 
 from __future__ import annotations
 
@@ -9,43 +10,39 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from millstream.record import UNKNOWN
-from millstream.state.windows.time_table import ENTRY_OVERHEAD_BYTES
+from millstream.state.windows.time_table import ENTRY_OVERHEAD_BYTES, TimeTable
 from millstream.state.windows.window_keys import WINDOWS
 
-#: Start, stored key and value. They sort by time, and then by the number in the stored key.
+#: Start, stored key and value. They sort by time, then by the sequence number in the stored key.
 Entry = tuple[int, bytes, bytes]
 
-_NOTHING: Final[Sequence[Entry]] = ()
+_EMPTY: Final[Sequence[Entry]] = ()
 
 
-#: From so many entries on, it takes longer to move those that stay than to look how many go.
-_LONG: Final = 64
+#: From this length on, a bisection and one deletion are faster than deleting entries one by one.
+_BISECT_MIN_ENTRIES: Final = 64
 
 
 class _Bucket:
-    """A stretch of time."""
+    """A time bucket."""
 
-    __slots__ = ("lists", "size_bytes", "weighed")
+    __slots__ = ("lists", "size_bytes", "sized_count")
 
     def __init__(self) -> None:
-        #: The lists of `by_key` that have entries here, some of them many times.
+        #: The lists of `by_key` with entries in this bucket; a list occurs once per entry.
         self.lists: list[list[Entry]] = []
-        #: What the entries take of which this is known, and how many these are.
-        self.size_bytes = self.weighed = 0
+        #: The size of the entries that were counted, and the number of these.
+        self.size_bytes = self.sized_count = 0
 
 
 class DuplicateTable:
-    """What each key has, ascending, in a list by key: does what a `TimeTable` does.
+    """The entries of each key, ascending, in a list by key: the duplicates' `TimeTable`.
 
-    There is no dict by stored key beside it, since nothing is ever written again. To find what a
-    key has within some time takes no bytes to be made and compared.
-
-    Args:
-        bucket_ms: how long a stretch of time is, of which what is old is forgotten.
+    There is no additional dict by stored key, since entries are never overwritten. Reading the
+    entries of a key in a time range does not create and compare bytes.
 
     Attributes:
-        by_key: the entries of each key that has any. To be read only.
-        size_bytes: about what everything takes.
+        by_key: the entries of each key that has any. Read-only.
     """
 
     def __init__(self, bucket_ms: int) -> None:
@@ -53,11 +50,11 @@ class DuplicateTable:
         self.size_bytes = 0
         self._bucket_ms = max(1, bucket_ms)
         self._buckets: dict[int, _Bucket] = {}
-        # The numbers of the buckets, ascending, and of those with entries that are not weighed.
+        # The numbers of the buckets, ascending, and of those with entries that are not counted.
         self._numbers: list[int] = []
-        self._filled: set[int] = set()
-        # From this time on, what is noted comes behind all that is there.
-        self._in_order_from = UNKNOWN
+        self._unsized: set[int] = set()
+        # Entries from this time on sort after all existing ones.
+        self._append_from = UNKNOWN
 
     def __len__(self) -> int:
         return sum(map(len, self.by_key.values()))
@@ -65,7 +62,6 @@ class DuplicateTable:
     # --- reading ---------------------------------------------------------------------------------
 
     def get(self, stored: bytes) -> bytes | None:
-        """The value of a stored key, None if there is none."""
         time = WINDOWS.time_of(stored)
         for _, other, value in self._of_key(WINDOWS.key_of(stored), time, time):
             if other == stored:
@@ -73,22 +69,9 @@ class DuplicateTable:
         return None
 
     def of_key(self, key: bytes, first: int, last: int) -> list[tuple[bytes, bytes]]:
-        """The stored keys of a key within some time and their values, ascending.
-
-        Args:
-            key: the serialized key.
-            first: the earliest time.
-            last: the latest time, included.
-        """
         return [(stored, value) for _, stored, value in self._of_key(key, first, last)]
 
     def between(self, first: int, last: int) -> list[tuple[bytes, bytes]]:
-        """The stored keys within some time and their values, in no order.
-
-        Args:
-            first: the earliest time.
-            last: the latest time, included.
-        """
         low = bisect_left(self._numbers, first // self._bucket_ms)
         high = bisect_left(self._numbers, last // self._bucket_ms + 1)
         lists = {
@@ -100,94 +83,75 @@ class DuplicateTable:
         return [
             (stored, value)
             for known in lists.values()
-            for _, stored, value in within(known, first, last)
+            for _, stored, value in entries_between(known, first, last)
         ]
 
     def _of_key(self, key: bytes, first: int, last: int) -> Sequence[Entry]:
         known = self.by_key.get(key)
-        return _NOTHING if known is None else within(known, first, last)
+        return _EMPTY if known is None else entries_between(known, first, last)
 
     # --- writing ---------------------------------------------------------------------------------
 
     def put(self, stored: bytes, value: bytes, time: int) -> None:
-        """Write one value.
-
-        Args:
-            stored: the stored key.
-            value: the value.
-            time: that of the stored key.
-        """
+        """Write one value; `time` is that of the stored key."""
         key = WINDOWS.key_of(stored)
-        if time < self._in_order_from:
+        if time < self._append_from:
             self.discard(stored, time)
         else:
-            # Others of this time may have higher numbers.
-            self._in_order_from = time + 1
+            # Other entries at this time may have higher sequence numbers.
+            self._append_from = time + 1
         known = self.by_key[key]
         insort(known, (time, stored, value))
         bucket = self._bucket(time // self._bucket_ms)
         bucket.lists.append(known)
-        bucket.weighed += 1
+        bucket.sized_count += 1
         size = len(stored) + len(value) + ENTRY_OVERHEAD_BYTES
         bucket.size_bytes += size
         self.size_bytes += size
 
     def put_many(self, pairs: Mapping[bytes, bytes], number: int) -> None:
-        """Write values.
-
-        Args:
-            pairs: the values by stored key.
-            number: of the bucket where all of their times lie.
-        """
         for stored, value in pairs.items():
             self.put(stored, value, WINDOWS.time_of(stored))
 
-    def note_many(self, keys: Iterable[bytes], entries: Iterable[Entry]) -> None:
-        """Let new entries be found, each by its key. They are to be weighed later on.
+    def add_many(self, keys: Iterable[bytes], entries: Iterable[Entry]) -> None:
+        """Add entries so that they can be found; count them later with `add_sizes`.
 
-        Args:
-            keys: the serialized keys.
-            entries: the entries: of one time, those that were numbered first come first.
+        Entries with the same time must be in the order of their sequence numbers.
         """
-        bucket_ms, latest, start, end = self._bucket_ms, self._in_order_from, 0, 0
-        # Looked up as a list first: what is waited for is memory, and more of it at a time so.
+        bucket_ms, latest, start, end = self._bucket_ms, self._append_from, 0, 0
+        # Look up all lists first: the cost is memory latency, which overlaps in this way.
         lists = list(map(self.by_key.__getitem__, keys))
         for known, entry in zip(lists, entries, strict=True):
             time = entry[0]
             if time >= latest:
-                # Not even the one before it needs to be looked at.
+                # The entry sorts last: no comparison is needed.
                 latest = time
                 known.append(entry)
             else:
                 insort(known, entry)
             if not start <= time < end:
-                # Most records are of the same time as those before them.
+                # Most records are in the same bucket as the previous one.
                 number = time // bucket_ms
                 start, end = number * bucket_ms, (number + 1) * bucket_ms
                 fill = self._bucket(number).lists.append
-                self._filled.add(number)
+                self._unsized.add(number)
             fill(known)
-        self._in_order_from = latest
+        self._append_from = latest
 
-    def weigh(self, size_bytes: int, count: int) -> None:
-        """Count what was noted since the last call.
-
-        Args:
-            size_bytes: what all stored keys and values take.
-            count: how many they are.
-        """
-        # An average will do: it is to be counted and forgotten alike.
+    def add_sizes(self, size_bytes: int, count: int) -> None:
+        """Count the entries added since the last call, and the size of their keys and values."""
+        # An average is sufficient: entries are dropped by the size that was counted.
         each = size_bytes // count + ENTRY_OVERHEAD_BYTES
-        for number in self._filled:
+        for number in self._unsized:
             bucket = self._buckets[number]
-            grown = each * (len(bucket.lists) - bucket.weighed)
-            bucket.weighed = len(bucket.lists)
+            grown = each * (len(bucket.lists) - bucket.sized_count)
+            bucket.sized_count = len(bucket.lists)
             bucket.size_bytes += grown
             self.size_bytes += grown
-        self._filled.clear()
+        self._unsized.clear()
 
-    def unnote(self, key: bytes, entry: Entry) -> None:
-        """An entry that was noted is not to be kept, if it has not been forgotten already."""
+    def remove_entry(self, key: bytes, entry: Entry) -> None:
+        """Remove an entry, if it was not already dropped."""
         known = self.by_key.get(key, [])
         place = bisect_left(known, entry)
         if place < len(known) and known[place] is entry:
@@ -196,43 +160,35 @@ class DuplicateTable:
                 del self.by_key[key]
 
     def discard(self, stored: bytes, time: int) -> None:
-        """Delete a stored key, if it is there."""
         key = WINDOWS.key_of(stored)
         for entry in self._of_key(key, time, time):
             if entry[1] == stored:
-                # It stays on the scales until its bucket goes: what is put is hardly ever deleted.
-                self.unnote(key, entry)
+                # Its size counts until the bucket is dropped, as deletions are rare.
+                self.remove_entry(key, entry)
                 return
 
     def bucket_of(self, time: int) -> int:
-        """The number of the bucket that a time lies in."""
         return time // self._bucket_ms
 
-    def forget_before(self, time: int) -> None:
-        """Drop the buckets that lie wholly before a time: what is in the others stays."""
+    def drop_before(self, time: int) -> None:
         numbers, number = self._numbers, time // self._bucket_ms
         while numbers and numbers[0] < number:
-            self.forget_oldest()
+            self.drop_oldest()
 
-    def forget_oldest(self) -> int:
-        """Drop the oldest bucket.
-
-        Returns:
-            The time from which on everything is still there.
-        """
+    def drop_oldest(self) -> int:
         number = self._numbers.pop(0)
         bucket = self._buckets.pop(number)
-        self._filled.discard(number)
+        self._unsized.discard(number)
         self.size_bytes -= bucket.size_bytes
         after = (number + 1) * self._bucket_ms
         end = (after,)
         for known in bucket.lists:
-            # Nothing older is there than what this bucket has, and it has the list once an entry.
+            # The bucket has the oldest entries, and contains the list once per entry.
             if not known or known[0] >= end:
                 continue
             stored = known[0][1]
-            if len(known) < _LONG:
-                # It is to be freed anyway, and no other entry is looked at.
+            if len(known) < _BISECT_MIN_ENTRIES:
+                # The entry must be freed anyway, and no other entry is accessed.
                 del known[0]
             else:
                 del known[: bisect_left(known, end)]
@@ -241,12 +197,11 @@ class DuplicateTable:
         return after
 
     def clear(self) -> None:
-        """Drop everything."""
         self.by_key.clear()
         self._buckets.clear()
         self._numbers.clear()
-        self._filled.clear()
-        self._in_order_from = UNKNOWN
+        self._unsized.clear()
+        self._append_from = UNKNOWN
         self.size_bytes = 0
 
     def _bucket(self, number: int) -> _Bucket:
@@ -257,16 +212,14 @@ class DuplicateTable:
         return bucket
 
 
-def within(entries: list[Entry], first: int, last: int) -> list[Entry]:
-    """The entries of a key within some time, in a new list.
-
-    Args:
-        entries: ascending.
-        first: the earliest time.
-        last: the latest time, included.
-    """
+def entries_between(entries: list[Entry], first: int, last: int) -> list[Entry]:
+    """Return a key's entries, which ascend, from time `first` to `last`, as a new list."""
     low = 0 if first <= entries[0][0] else bisect_left(entries, (first,))
     if last >= entries[-1][0]:
-        # Mostly nothing is later than what is looked for.
+        # Usually there are no later entries.
         return entries[low:]
     return entries[low : bisect_left(entries, (last + 1,), low)]
+
+
+#: The entries of a window store in memory, with lookups by stored key, by key and by time.
+RecentTable = TimeTable | DuplicateTable

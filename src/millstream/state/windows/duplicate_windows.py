@@ -1,7 +1,7 @@
-"""Window stores that keep several values of one key at one time, as joins of streams need them.
+"""Window stores with duplicates (several values with the same key and time), as joins need.
 
-Every value has a stored key of its own, so whole batches are written without looking at what is
-there. What has come of a batch can be found before it is written, as if it had been.
+Every value has its own stored key, so whole batches are written without reading existing entries.
+The entries of a batch can be found before they are written.
 """
 
 from __future__ import annotations
@@ -9,72 +9,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, compress, repeat
 from operator import add, ge, itemgetter
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from millstream.record import UNKNOWN
 from millstream.state.storage.bytes_store import ChangelogOffset
 from millstream.state.storage.overlay import OverlayStore
-from millstream.state.storage.timed_store import CommittableTimedStore
-from millstream.state.windows.duplicate_table import DuplicateTable, Entry, within
-from millstream.state.windows.memory_windows import Expired, MemoryWindows, memory_bucket_ms
-from millstream.state.windows.segmented_windows import SegmentedWindows
-from millstream.state.windows.segments import bucket_length_ms, segment_prefix
-from millstream.state.windows.window_keys import LAST_NUMBER, WINDOWS, number_of
+from millstream.state.windows.duplicate_table import DuplicateTable, Entry, entries_between
+from millstream.state.windows.memory_windows import ExpiredCallback, MemoryWindows, memory_bucket_ms
+from millstream.state.windows.segmented_windows import (
+    SegmentedWindows,
+    bucket_length_ms,
+    segment_prefix,
+)
+from millstream.state.windows.window_keys import MAX_SEQNUM, WINDOWS, seqnum_of
 from millstream.windowed import MAX_TIME_MS
 
-#: What a key has that has nothing: it is older than everything.
-_NEVER: Final[list[Entry]] = [(UNKNOWN, b"", b"")]
+#: The entries of a key without any: an entry older than all others.
+_NO_ENTRIES: Final[list[Entry]] = [(UNKNOWN, b"", b"")]
 _LAST: Final = itemgetter(-1)
 _TIME: Final = itemgetter(0)
 
 
-class DuplicateStore(CommittableTimedStore, Protocol):
-    """The lowest layer of a window store with duplicates."""
+class DuplicateBatch:
+    """Records that are about to be stored as duplicates, in order.
 
-    @property
-    def table(self) -> DuplicateTable:
-        """What is in memory."""
-        ...
-
-    @property
-    def reach_ms(self) -> int:
-        """How far behind the latest time something can be read."""
-        ...
-
-    def has_in_memory(self, first: int) -> bool:
-        """Whether all that can be read from a time on is in memory, now and later on."""
-        ...
-
-    def keep(self, arrivals: Arrivals) -> None:
-        """Write what has come."""
-        ...
-
-
-class Arrivals:
-    """Records on their way into a store with duplicates, in the order in which they come.
-
-    All can be found once they are there, but who looks says how many of them have come already
-    (`find_many`): to look at what is found, which is little, is cheaper than to take turns.
+    All entries are in the table at once; `find_visible` is called with the number of records
+    stored so far and filters out later ones: checking the few entries found is cheaper than adding
+    and searching alternately.
 
     Args:
-        store: where they go.
-        keys: their serialized keys.
-        times: their times.
-        stored: their stored keys.
-        entries: what is to be written of each; None of one without a value.
+        entries: the entries to write; None for a record without a value.
     """
-
-    __slots__ = (
-        "_first_number",
-        "_latest",
-        "_put",
-        "_reach_ms",
-        "_table",
-        "entries",
-        "keys",
-        "stored",
-        "times",
-    )
 
     def __init__(
         self,
@@ -90,124 +55,112 @@ class Arrivals:
         self.entries = entries
         self._put: Sequence[int] = times
         if store.persistent and not all(entries):
-            # Follows Kafka Streams: in memory, nulls are put, too, and move the time on.
+            # Follows Kafka Streams: in memory, None values are put as well and advance the time.
             columns = zip(times, entries, strict=True)
             self._put = [UNKNOWN if entry is None else time for time, entry in columns]
-        # The latest time there is when so many have come.
+        # The latest time after each number of stored records.
         self._latest = list(accumulate(self._put, max, initial=store.observed_time))
-        self._reach_ms = store.reach_ms
-        self._first_number = number_of(stored[0]) if stored else 0
+        self._readable_ms = store.readable_ms
+        self._first_seqnum = seqnum_of(stored[0]) if stored else 0
         self._table = store.table
         if all(entries):
-            self._table.note_many(keys, filter(None, entries))
+            self._table.add_many(keys, filter(None, entries))
         else:
             there = compress(keys, entries)
-            self._table.note_many(there, filter(None, entries))
+            self._table.add_many(there, filter(None, entries))
 
     @property
     def latest(self) -> int:
-        """The latest time when all have come."""
+        """The latest time after all records are stored."""
         return self._latest[-1]
 
-    def find_many(
+    def find_visible(
         self,
         keys: Sequence[bytes],
         times: Sequence[int],
         before_ms: int,
         after_ms: int,
-        come: Sequence[int],
+        stored_counts: Sequence[int],
     ) -> dict[int, list[Entry]]:
-        """By their positions those that find something, and what they find: 1 us each.
+        """Return the entries that were found, by position in `keys`: 1 us each.
 
-        Args:
-            keys: the serialized keys to look for.
-            times: when.
-            before_ms: how much earlier.
-            after_ms: how much later.
-            come: how many of these records have come by then.
+        Each search sees the first `stored_counts` records of this batch.
         """
-        # Columns, as what is waited for is memory: more of it at a time so.
-        lists = list(map(self._table.by_key.get, keys, repeat(_NEVER)))
+        # By column: the cost is memory latency, which overlaps in this way.
+        lists = list(map(self._table.by_key.get, keys, repeat(_NO_ENTRIES)))
         newest = list(map(_TIME, list(map(_LAST, lists))))
         firsts = [time - before_ms for time in times]
-        # Mostly all that there is is too old: it is kept for records that come late.
+        # Usually all entries are too old: they are kept for late records.
         candidates = compress(range(len(lists)), map(ge, newest, firsts))
-        # What has expired or comes later is sorted out below.
-        earliest = max(0, self._latest[0] - self._reach_ms)
+        # Expired entries and later records are filtered out below.
+        earliest = max(0, self._latest[0] - self._readable_ms)
         certain = min(self.times, default=MAX_TIME_MS)
-        doubtful = self._latest[-1] - self._reach_ms
+        doubtful = self._latest[-1] - self._readable_ms
         found: dict[int, list[Entry]] = {}
         for position in candidates:
-            # Follows Kafka Streams: what ends before the epoch ends there.
+            # Follows Kafka Streams: a range that ends before the epoch ends at the epoch.
             last = max(0, times[position] + after_ms)
-            entries = within(lists[position], max(firsts[position], earliest), last)
+            entries = entries_between(lists[position], max(firsts[position], earliest), last)
             if entries and (entries[-1][0] >= certain or entries[0][0] < doubtful):
-                entries = self._come(entries, come[position])
+                entries = self._visible(entries, stored_counts[position])
             if entries:
                 found[position] = entries
         return found
 
-    def _come(self, entries: list[Entry], count: int) -> list[Entry]:
-        """What of some entries is there, and has not expired, when so many have come."""
-        size, first, earliest = len(self.keys), self._first_number, self._latest[count]
-        earliest -= self._reach_ms
+    def _visible(self, entries: list[Entry], count: int) -> list[Entry]:
+        """Return the entries that are visible and not expired when `count` records are stored."""
+        size, first, earliest = len(self.keys), self._first_seqnum, self._latest[count]
+        earliest -= self._readable_ms
         return [
             entry
             for entry in entries
             if entry[0] >= earliest
-            and not count <= (number_of(entry[1]) - first & LAST_NUMBER) < size
+            and not count <= (seqnum_of(entry[1]) - first & MAX_SEQNUM) < size
         ]
 
     def put_times(self) -> list[tuple[int, int]]:
-        """The time of each that is put, and the latest one then."""
+        """Return the time of each put record, and the latest time at that point."""
         times = zip(self._put, self._latest[1:], strict=True)
         return [(time, latest) for time, latest in times if time != UNKNOWN]
 
-    def take_back(self, first_live: int) -> list[Entry]:
-        """What is to be written: the rest, of before a time, is not to be found any more."""
+    def drop_expired(self, first_live: int) -> list[Entry]:
+        """Remove expired entries from the table; return the entries to write."""
         entries = [entry for entry in self.entries if entry is not None]
         if min(self.times) >= first_live:
             return entries
         for key, entry in zip(self.keys, self.entries, strict=True):
             if entry is not None and entry[0] < first_live:
-                self._table.unnote(key, entry)
+                self._table.remove_entry(key, entry)
         return [entry for entry in entries if entry[0] >= first_live]
 
 
 class MemoryDuplicates(MemoryWindows):
-    """A window store with duplicates in memory.
+    """A window store with duplicates in memory."""
 
-    Args:
-        retention_ms: how far times may lie behind the latest one.
-        expired: called for each put that comes too late.
-    """
-
-    def __init__(self, retention_ms: int, expired: Expired) -> None:
+    def __init__(self, retention_ms: int, expired: ExpiredCallback) -> None:
         self.table = DuplicateTable(memory_bucket_ms(retention_ms))
         super().__init__(WINDOWS, retention_ms, expired, self.table)
-        self.reach_ms = retention_ms - 1
+        self.readable_ms = retention_ms - 1
 
     def has_in_memory(self, first: int) -> bool:
-        """Everything is."""
+        """Return True: all entries are in memory."""
         return True
 
-    def keep(self, arrivals: Arrivals) -> None:
-        """Write what has come."""
-        self.observed_time = arrivals.latest
+    def write_batch(self, batch: DuplicateBatch) -> None:
+        self.observed_time = batch.latest
         first_live = self.readable_from
-        if min(arrivals.times) < first_live:
-            for time, latest in arrivals.put_times():
-                if time < latest - self.reach_ms:
+        if min(batch.times) < first_live:
+            for time, latest in batch.put_times():
+                if time < latest - self.readable_ms:
                     self._expired()
-        entries = arrivals.take_back(first_live)
+        entries = batch.drop_expired(first_live)
         if entries:
             _, stored, values = zip(*entries, strict=True)
-            self.table.weigh(_total(stored, values), len(entries))
-        self.table.forget_before(first_live)
+            self.table.add_sizes(_total_bytes(stored, values), len(entries))
+        self.table.drop_before(first_live)
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
-        """Apply changelog records. What comes too late is left out, and not counted."""
-        self.last_number = _highest_number(items, self.last_number)
+        self.last_seqnum = _highest_seqnum(items, self.last_seqnum)
         super().restore(items, offset)
 
 
@@ -215,11 +168,7 @@ class SegmentedDuplicates(SegmentedWindows):
     """A window store with duplicates above RocksDB.
 
     Args:
-        base: where everything is.
-        retention_ms: how far times may lie behind the latest one.
-        recent_bytes: what recent entries may take in memory.
-        keeps_edge: whether a record that is exactly `retention_ms` old is found.
-        expired: called for each put that comes too late.
+        retention_inclusive: whether a record that is exactly `retention_ms` old is found.
     """
 
     def __init__(
@@ -228,8 +177,8 @@ class SegmentedDuplicates(SegmentedWindows):
         *,
         retention_ms: int,
         recent_bytes: int,
-        keeps_edge: bool = False,
-        expired: Expired,
+        retention_inclusive: bool = False,
+        expired: ExpiredCallback,
     ) -> None:
         self.table = DuplicateTable(bucket_length_ms(retention_ms))
         super().__init__(
@@ -241,30 +190,25 @@ class SegmentedDuplicates(SegmentedWindows):
             recent=self.table,
             expired=expired,
         )
-        if keeps_edge:
-            self._reach_ms = retention_ms
-
-    @property
-    def reach_ms(self) -> int:
-        """How far behind the latest time something can be read."""
-        return self._reach_ms
+        if retention_inclusive:
+            self.readable_ms = retention_ms
 
     def has_in_memory(self, first: int) -> bool:
-        """Whether all that can be read from a time on is in memory, now and later on."""
-        return max(first, self.observed_time - self._reach_ms, 0) >= self.complete_from
+        """Return whether all data readable from a time on is in memory, now and later."""
+        return max(first, self.observed_time - self.readable_ms, 0) >= self.complete_from
 
-    def keep(self, arrivals: Arrivals) -> None:
-        """Write what has come: 0.7 us each."""
+    def write_batch(self, batch: DuplicateBatch) -> None:
+        """Write a batch: 0.7 us each."""
         segment_ms = self._segment_ms
-        if arrivals.latest > self.observed_time:
-            # First of all, as a commit of what is written must know of it.
-            self._advance(arrivals.latest)
+        if batch.latest > self.observed_time:
+            # Advance first, as a commit of these writes must include the new time.
+            self._advance(batch.latest)
         first_live = self._first_segment * segment_ms
-        if min(arrivals.times) < first_live:
-            for time, latest in arrivals.put_times():
+        if min(batch.times) < first_live:
+            for time, latest in batch.put_times():
                 if time // segment_ms < self._segment_of(latest - self._retention_ms):
                     self._expired()
-        entries = arrivals.take_back(first_live)
+        entries = batch.drop_expired(first_live)
         if not entries:
             return
         times, stored, values = zip(*entries, strict=True)
@@ -276,21 +220,24 @@ class SegmentedDuplicates(SegmentedWindows):
             segments = [time // segment_ms for time in times]
             places = list(map(add, map(segment_prefix, segments), stored))
         self._base.put_many(places, values, ())
-        self.table.weigh(_total(stored, values), len(entries))
+        self.table.add_sizes(_total_bytes(stored, values), len(entries))
         while self.table.size_bytes > self._recent_bytes:
-            self.complete_from = max(self.complete_from, self.table.forget_oldest())
+            self.complete_from = max(self.complete_from, self.table.drop_oldest())
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
-        """Apply changelog records. What comes too late is left out, and not counted."""
-        self.last_number = _highest_number(items, self.last_number)
-        # A null was logged, but not put: it did not move the time on, and deletes nothing.
+        self.last_seqnum = _highest_seqnum(items, self.last_seqnum)
+        # None was logged but not put: it did not advance the time and deletes nothing.
         super().restore({key: value for key, value in items.items() if value is not None}, offset)
 
 
-def _total(stored: Iterable[bytes], values: Iterable[bytes]) -> int:
+#: The lowest layer of a window store with duplicates.
+DuplicateStore: TypeAlias = MemoryDuplicates | SegmentedDuplicates
+
+
+def _total_bytes(stored: Iterable[bytes], values: Iterable[bytes]) -> int:
     return sum(map(len, stored)) + sum(map(len, values))
 
 
-def _highest_number(stored_keys: Mapping[bytes, object], so_far: int) -> int:
-    """The highest number that tells duplicates apart among the stored keys of windows."""
-    return max(so_far, *map(number_of, stored_keys), 0)
+def _highest_seqnum(stored_keys: Mapping[bytes, object], so_far: int) -> int:
+    """Return the highest sequence number among the stored keys of windows."""
+    return max(so_far, *map(seqnum_of, stored_keys), 0)

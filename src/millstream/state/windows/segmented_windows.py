@@ -1,8 +1,8 @@
-"""Windows and sessions that are kept in RocksDB, and the recent ones in memory as well.
+"""Windows and sessions in RocksDB, with the recent ones in memory as well.
 
-Kafka Streams keeps each segment of time in a database of its own, to delete it as a whole. Here a
-segment is a range of keys in one database, `int64 segment + stored key`, and is deleted by one
-range tombstone, so that data and changelog offset are still written in one batch.
+Kafka Streams keeps each time segment in a separate database, to delete it as a whole. Here a
+segment is a key range of one database, `int64 segment + stored key`, and is deleted with one range
+tombstone, so that data and changelog offset are still written in one batch.
 """
 
 from __future__ import annotations
@@ -12,55 +12,82 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from millstream.record import UNKNOWN, TopicPartition
-from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset
+from millstream.record import UNKNOWN
+from millstream.state.storage.bytes_store import ByteItems, ChangelogOffset, iterate
 from millstream.state.storage.overlay import OverlayStore
-from millstream.state.storage.timed_store import StoredPairs, from_place
-from millstream.state.windows.memory_windows import Expired
-from millstream.state.windows.recent_table import RecentTable
-from millstream.state.windows.segments import (
-    SEGMENT_BYTES,
-    behind,
-    bucket_length_ms,
-    segment_length_ms,
-    segment_prefix,
-)
+from millstream.state.storage.timed_store import StoredPairs, from_stored_key
+from millstream.state.windows.duplicate_table import RecentTable
+from millstream.state.windows.memory_windows import ExpiredCallback
 from millstream.state.windows.time_table import TimeTable
-from millstream.state.windows.window_keys import WINDOWS, KeyLayout
+from millstream.state.windows.window_keys import WINDOWS, KeyLayout, with_keys_between
+
+_SEGMENT: Final = struct.Struct(">q")
+SEGMENT_BYTES: Final = _SEGMENT.size
+
+#: The minimum segment length in Kafka Streams: one minute.
+_SHORTEST_SEGMENT_MS: Final = 60_000
+#: The number of time buckets within the retention, for the entries in memory.
+_BUCKETS: Final = 64
+
+#: The prefix of the stored keys of a segment.
+segment_prefix: Final = _SEGMENT.pack
 
 _PROGRESS: Final = struct.Struct(">qi")
-#: Behind all segments. Its value: the latest time, and the number given to the last duplicate.
+#: Sorts after all segments. Its value: the latest time, and the last sequence number.
 _PROGRESS_KEY: Final = b"\xffprogress"
 
-#: What is written by stored key; None deletes.
+#: Writes by stored key; None deletes.
 _Writes = dict[bytes, bytes | None]
-#: By segment and, of recent times, bucket.
+#: Writes by segment and, for recent times, bucket.
 _Groups = dict[tuple[int, int | None], _Writes]
-_UNKNOWN: Final[_Writes] = {}
+_NOT_GROUPED: Final[_Writes] = {}
+#: The maximum number of segments in which a key range is sought separately; else scan all of them.
+_MAX_SEEKS: Final = 50
 
-#: In how many segments a range of keys is looked for one by one: beyond, all are looked through.
-_MOST_SEEKS: Final = 50
+
+def segment_length_ms(retention_ms: int) -> int:
+    """Return the segment length of a store: half of its retention, but at least a minute.
+
+    That is Kafka Streams' length, as segments determine which late records are still accepted.
+    """
+    return max(retention_ms // 2, _SHORTEST_SEGMENT_MS)
+
+
+def bucket_length_ms(retention_ms: int) -> int:
+    """Return the length of the buckets in which recent entries are dropped from memory."""
+    return min(segment_length_ms(retention_ms), retention_ms // _BUCKETS)
+
+
+def key_upper_bound(highest: bytes, suffix: bytes) -> bytes:
+    """Return an upper bound of all stored keys of a key and of smaller keys.
+
+    Stored keys of a prefix of the key may sort after those of the key.
+
+    Args:
+        suffix: a suffix greater than the suffix of any stored key.
+    """
+    best, decisive = 0, len(suffix)
+    for size in range(1, len(highest) + 1):
+        # Compare only the part that can differ: keys may be long.
+        if highest[best : min(size, best + decisive)] + suffix > suffix:
+            best = size
+    return highest[:best] + suffix
 
 
 class SegmentedWindows:
     """A window or session store above RocksDB.
 
-    A segment is live until all of it is older than the retention; what is put into one that is
-    not live is dropped. Reading is exact to the millisecond all the same.
+    A segment is live until all of it is older than the retention; puts into other segments are
+    dropped. Reads are nevertheless exact to the millisecond.
 
-    **Recent entries are in memory, too**, all of them from a time on that moves forward when they
-    take too much of it: `complete_from`. A read of times behind it asks RocksDB nothing, not even
-    whether there is something: ten windows of a key take 10 us from RocksDB, 3 us from memory.
+    **Recent entries are also in memory**: all of them from the time `complete_from` on, which
+    advances when they take too much memory. Reads after that time do not access RocksDB, not even
+    to check for existence: ten windows of a key take 10 us from RocksDB and 3 us from memory.
 
     Args:
-        layout: `WINDOWS` or `SESSIONS`.
-        base: where everything is.
-        retention_ms: how far times may lie behind the latest one.
-        recent_bytes: what recent entries may take in memory.
-        time_ordered: whether windows of all keys are read by time and key, rather than by segment
-            and key. Reads of a range of keys are by segment and key in any case.
-        recent: keeps what is recent; None for a `TimeTable`.
-        expired: called for each put that comes too late.
+        recent_bytes: the memory limit of recent entries.
+        time_ordered: whether windows of all keys are read by time and key instead of segment and
+            key. Reads of a key range are always by segment and key.
     """
 
     persistent = True
@@ -74,7 +101,7 @@ class SegmentedWindows:
         recent_bytes: int,
         time_ordered: bool,
         recent: RecentTable | None = None,
-        expired: Expired,
+        expired: ExpiredCallback,
     ) -> None:
         self._layout = layout
         self._base = base
@@ -83,42 +110,47 @@ class SegmentedWindows:
         self._recent_bytes = recent_bytes
         self._time_ordered = time_ordered
         self._expired = expired
-        # Follows Kafka Streams: the last millisecond counts only for windows ordered by time.
+        # Follows Kafka Streams: the last millisecond counts only for time-ordered windows.
         reaches_last = time_ordered and layout is WINDOWS
-        self._reach_ms = retention_ms if reaches_last else retention_ms - 1
+        #: How far behind the latest time entries can be read.
+        self.readable_ms = retention_ms if reaches_last else retention_ms - 1
         bucket_ms = bucket_length_ms(retention_ms)
         self._recent = TimeTable(layout, bucket_ms) if recent is None else recent
         self._time_of = layout.time_of
-        self.observed_time, self.last_number = UNKNOWN, 0
+        self.observed_time, self.last_seqnum = UNKNOWN, 0
         progress = base.get(_PROGRESS_KEY)
         if progress is not None:
-            self.observed_time, self.last_number = _PROGRESS.unpack(progress)
-        self._saved = (self.observed_time, self.last_number)
-        base.before_writing = self._save_progress
+            self.observed_time, self.last_seqnum = _PROGRESS.unpack(progress)
+        self._saved = (self.observed_time, self.last_seqnum)
+        base.before_commit = self._save_progress
         self.complete_from = self.observed_time + 1
         self._first_segment = self._segment_of(self.observed_time - retention_ms)
-        self._dies_at = self._death_of(self._first_segment)
+        self._expires_at = self._expiry_of(self._first_segment)
+        self.approximate_num_entries = base.approximate_num_entries
+        self.count_uncommitted = base.count_uncommitted
+        self.commit_begun, self.commit = base.commit_begun, base.commit
+        self.set_bulk_loading = base.set_bulk_loading
+        self.committed_offset = base.committed_offset
 
     # --- reading ---------------------------------------------------------------------------------
 
     @property
     def readable_from(self) -> int:
-        """The earliest time that is read, of whatever its segment still has."""
-        return self.observed_time - self._reach_ms
+        """The earliest readable time, even if a segment contains older entries."""
+        return self.observed_time - self.readable_ms
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a stored key, None if there is none."""
         time = self._time_of(key)
-        if time < self.observed_time - self._reach_ms:
+        if time < self.observed_time - self.readable_ms:
             return None
         if time >= self.complete_from:
             return self._recent.get(key)
         return self._base.get(segment_prefix(time // self._segment_ms) + key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The value of each stored key, in their order: 0.2 us for a recent one, else 1 us."""
+        """Return the value of each stored key, in order: 0.2 us for a recent one, else 1 us."""
         size = self._layout.suffix_bytes
-        # Few windows are asked for at a time.
+        # Only few distinct windows are requested at a time.
         times = list(map(self._time_of, {key[-size:] for key in keys}))
         earliest = max(self.complete_from, self.readable_from)
         if times and min(times) >= earliest:
@@ -126,10 +158,9 @@ class SegmentedWindows:
         return list(map(self.get, keys))
 
     def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
-        """What a key has within some time, ascending."""
-        # Hot, where streams are joined: comparing takes half of what max() does.
+        # Hot path of stream joins: comparisons take half the time of max().
         observed_time = self.observed_time
-        earliest = observed_time - self._reach_ms
+        earliest = observed_time - self.readable_ms
         if first < earliest:
             first = earliest
         if first < 0:
@@ -152,27 +183,21 @@ class SegmentedWindows:
         reverse: bool = False,
         begin: bytes | None = None,
     ) -> ByteItems:
-        """What all keys between two have within some time, in the store's own order."""
         first = max(first, self.readable_from)
         by_time = self._by_time(lowest is None and highest is None)
         return self._between(
             lowest, highest, first, last, by_time=by_time, reverse=reverse, begin=begin
         )
 
-    def read_expired_too(self, first: int, last: int) -> ByteItems:
-        """What all keys have within some time, in the store's own order.
-
-        Follows Kafka Streams: sessions that are closed are looked for in this way, so that they are
-        found while their segment is live.
-        """
+    def read_including_expired(self, first: int, last: int) -> ByteItems:
         by_time = self._time_ordered
         return self._between(None, None, first, last, by_time=by_time, reverse=False)
 
-    def place_of(self, stored: bytes, every_key: bool = False) -> tuple[int, bytes, bytes]:
-        """The sort key of a stored key, in reads of some keys or of every key.
+    def sort_key_of(self, stored: bytes, every_key: bool = False) -> tuple[int, bytes, bytes]:
+        """Return the sort key of a stored key, in reads of some or all keys.
 
-        Follows Kafka Streams: a store ordered by time reads ranges of keys from its index by key,
-        and so do reads of all sessions.
+        Follows Kafka Streams: a time-ordered store reads key ranges, and all sessions, from its
+        index by key.
         """
         return self._place(stored, self._by_time(every_key))
 
@@ -188,25 +213,19 @@ class SegmentedWindows:
             return time, stored[:-size], stored[8 - size :]
         return time, stored[8 - size :], stored[:-size]
 
-    def approximate_num_entries(self) -> int:
-        """About how many stored keys there are."""
-        return self._base.approximate_num_entries()
-
     # --- writing ---------------------------------------------------------------------------------
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Write one stored key, unless its segment is dead; None deletes."""
         self.put_at(key, value, self._time_of(key))
 
     def put_at(self, key: bytes, value: bytes | None, time: int) -> None:
-        """The same for a stored key whose time is known."""
         if not self._write(key, value, time):
             self._expired()
 
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """Write many stored keys, in order: 0.7 us each if they share starts, one by one 1.4 us."""
+        """Write many stored keys, in order: 0.7 us each if they share starts, otherwise 1.4 us."""
         groups: _Groups = {}
         if self._layout is WINDOWS:
             self._group_windows(keys, values, groups)
@@ -219,10 +238,9 @@ class SegmentedWindows:
                     group[key] = value
         self._write_groups(groups)
         while self._recent.size_bytes > self._recent_bytes:
-            self.complete_from = max(self.complete_from, self._recent.forget_oldest())
+            self.complete_from = max(self.complete_from, self._recent.drop_oldest())
 
     def remove(self, key: bytes, timestamp: int) -> None:
-        """Delete one stored key. That it is too old is not counted."""
         self._write(key, None, self._time_of(key))
 
     def _write(self, key: bytes, value: bytes | None, time: int) -> bool:
@@ -239,30 +257,17 @@ class SegmentedWindows:
             else:
                 recent.put(key, value, time)
                 while recent.size_bytes > self._recent_bytes:
-                    self.complete_from = max(self.complete_from, recent.forget_oldest())
+                    self.complete_from = max(self.complete_from, recent.drop_oldest())
         return True
 
-    # --- life ------------------------------------------------------------------------------------
+    # --- commits and restoration -----------------------------------------------------------------
 
     @property
     def uncommitted_bytes(self) -> int:
-        """At most how many bytes of writes wait for a commit."""
         return self._base.uncommitted_bytes
 
-    def count_uncommitted(self) -> int:
-        """How many bytes of writes wait for a commit, counted anew."""
-        return self._base.count_uncommitted()
-
-    def commit_begun(self) -> None:
-        """What was put so far is what the next commit keeps; what comes is for the one after."""
-        self._base.commit_begun()
-
-    def commit(self, offset: ChangelogOffset | None) -> None:
-        """Keep what was put until the commit began, with the changelog offset it stands for."""
-        self._base.commit(offset)
-
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
-        """Apply changelog records. What comes too late is left out, and not counted."""
+        """Apply changelog records. Expired records are skipped and not counted."""
         times = list(map(self._time_of, items))
         latest = max(times, default=UNKNOWN)
         if latest > self.observed_time:
@@ -274,53 +279,44 @@ class SegmentedWindows:
             for segment, (key, value) in zip(segments, items.items(), strict=True)
             if segment >= first_segment
         }
-        self._saved = (self.observed_time, self.last_number)
+        self._saved = (self.observed_time, self.last_seqnum)
         live[_PROGRESS_KEY] = _PROGRESS.pack(*self._saved)
         self._base.restore(live, offset)
         self._recent.clear()
         self.complete_from = self.observed_time + 1
 
-    def expect_many(self, expected: bool) -> None:
-        """Prepare for many changelog records, or for their end."""
-        self._base.expect_many(expected)
-
-    def committed_offset(self, partition: TopicPartition) -> int | None:
-        """The offset of the last changelog record that is reflected in what is committed."""
-        return self._base.committed_offset(partition)
-
     def close(self) -> None:
-        """Close the database; what waits is dropped and comes back from the changelog."""
         self._recent.clear()
         self._base.close()
 
-    # --- parts -----------------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------------
 
     def _group_windows(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], groups: _Groups
     ) -> None:
-        """Collect what is written where: few windows are at a time, so their suffixes tell most."""
+        """Group writes by segment and bucket; few distinct windows have few distinct suffixes."""
         suffix_bytes = self._layout.suffix_bytes
-        places: dict[bytes, _Writes | None] = {}
-        unknown = _UNKNOWN
+        groups_by_suffix: dict[bytes, _Writes | None] = {}
+        unknown = _NOT_GROUPED
         for key, value in zip(keys, values, strict=True):
             suffix = key[-suffix_bytes:]
-            group = places.get(suffix, unknown)
+            group = groups_by_suffix.get(suffix, unknown)
             if group is unknown:
                 first_segment, group = self._first_segment, self._group_of(key, groups)
                 if first_segment != self._first_segment:
-                    places.clear()
-                places[suffix] = group
+                    groups_by_suffix.clear()
+                groups_by_suffix[suffix] = group
             if group is None:
                 self._expired()
             else:
                 group[key] = value
 
     def _group_of(self, key: bytes, groups: _Groups) -> _Writes | None:
-        """Where to collect what is written under a stored key; None if its segment is dead."""
+        """Return the group for the writes of a stored key; None if its segment has expired."""
         time = self._time_of(key)
         if time > self.observed_time:
-            if time >= self._dies_at:
-                # What was written so far may be in segments that die now.
+            if time >= self._expires_at:
+                # Earlier writes may belong to segments that expire now.
                 self._write_groups(groups)
             self._advance(time)
         segment = time // self._segment_ms
@@ -333,16 +329,15 @@ class SegmentedWindows:
         return group
 
     def _write_groups(self, groups: _Groups) -> None:
-        """Write what is collected."""
         for (segment, bucket), written in groups.items():
             prefix = segment_prefix(segment)
             values = list(written.values())
             self._base.put_many([prefix + key for key in written], values, ())
             if bucket is not None:
-                self._remember(written, bucket)
+                self._write_recent(written, bucket)
         groups.clear()
 
-    def _remember(self, written: _Writes, bucket: int) -> None:
+    def _write_recent(self, written: _Writes, bucket: int) -> None:
         if None not in written.values():
             self._recent.put_many(written, bucket)  # type: ignore[arg-type]
             return
@@ -355,31 +350,31 @@ class SegmentedWindows:
     def _segment_of(self, time: int) -> int:
         return max(time, 0) // self._segment_ms
 
-    def _death_of(self, segment: int) -> int:
-        """The time at which all of a segment is older than the retention."""
+    def _expiry_of(self, segment: int) -> int:
+        """Return the time at which all of a segment is older than the retention."""
         return (segment + 1) * self._segment_ms + self._retention_ms
 
     def _advance(self, time: int) -> None:
-        """Go to a later time: segments that are dead now are deleted."""
+        """Advance the time and delete segments that have expired."""
         self.observed_time = time
-        # Most records go to a later time, and hardly one kills a segment.
-        if time < self._dies_at:
+        # Most records advance the time, and only few of them expire a segment.
+        if time < self._expires_at:
             return
         first = self._segment_of(time - self._retention_ms)
-        self._base.drop(segment_prefix(self._first_segment), segment_prefix(first))
+        self._base.delete_range(segment_prefix(self._first_segment), segment_prefix(first))
         self._first_segment = first
-        self._dies_at = self._death_of(first)
-        self._recent.forget_before(first * self._segment_ms)
+        self._expires_at = self._expiry_of(first)
+        self._recent.drop_before(first * self._segment_ms)
 
     def _save_progress(self) -> None:
-        progress = (self.observed_time, self.last_number)
+        progress = (self.observed_time, self.last_seqnum)
         if progress != self._saved:
             self._saved = progress
             self._base.put(_PROGRESS_KEY, _PROGRESS.pack(*progress), UNKNOWN)
 
     def _scan_key(self, key: bytes, first: int, last: int) -> list[tuple[bytes, bytes]]:
         start, end = self._layout.first_at(key, first), self._layout.after(key, last)
-        # Longer keys that begin with this one, and bytes that look like a time, lie in between.
+        # Longer keys that start with this one, and bytes that look like a time, may be in between.
         size = SEGMENT_BYTES + len(key) + self._layout.suffix_bytes
         segments = range(self._segment_of(first), self._segment_of(last) + 1)
         found: list[tuple[bytes, bytes]] = []
@@ -401,39 +396,31 @@ class SegmentedWindows:
         reverse: bool,
         begin: bytes | None = None,
     ) -> ByteItems:
-        # Dead segments are still there until the next commit.
+        # Expired segments exist until the next commit.
         first = max(first, self._first_segment * self._segment_ms)
         last = min(last, self.observed_time)
         if begin is not None and by_time:
             time = self._time_of(begin)
             first, last = (first, min(last, time)) if reverse else (max(first, time), last)
         if first > last:
-            return _nothing()
+            return iterate()
         if first >= self.complete_from:
-            pairs = self._wanted(self._recent.between(first, last), lowest, highest)
+            pairs = with_keys_between(
+                self._recent.between(first, last), lowest, highest, self._layout
+            )
         elif by_time:
-            pairs = self._every_key(first, last)
+            pairs = self._read_all(first, last)
         else:
             return self._scan(lowest, highest, first, last, reverse=reverse, begin=begin)
-        place_of = partial(self._place, by_time=by_time)
+        sort_key_of = partial(self._place, by_time=by_time)
         if begin is not None:
-            pairs = from_place(pairs, begin, place_of, reverse)
-        pairs.sort(key=lambda pair: place_of(pair[0]), reverse=reverse)
+            pairs = from_stored_key(pairs, begin, sort_key_of, reverse)
+        pairs.sort(key=lambda pair: sort_key_of(pair[0]), reverse=reverse)
         return (pair for pair in pairs)
 
-    def _every_key(self, first: int, last: int) -> list[tuple[bytes, bytes]]:
-        """What all keys have within some time, in any order."""
+    def _read_all(self, first: int, last: int) -> list[tuple[bytes, bytes]]:
+        """Return the entries of all keys in a time range, in any order."""
         return list(self._scan(None, None, first, last, reverse=False))
-
-    def _wanted(
-        self, pairs: list[tuple[bytes, bytes]], lowest: bytes | None, highest: bytes | None
-    ) -> list[tuple[bytes, bytes]]:
-        key_of = self._layout.key_of
-        if lowest is not None:
-            pairs = [pair for pair in pairs if key_of(pair[0]) >= lowest]
-        if highest is not None:
-            pairs = [pair for pair in pairs if key_of(pair[0]) <= highest]
-        return pairs
 
     def _scan(
         self,
@@ -446,11 +433,13 @@ class SegmentedWindows:
         begin: bytes | None = None,
     ) -> ByteItems:
         segments = range(self._segment_of(first), self._segment_of(last) + 1)
-        if (lowest is None and highest is None) or len(segments) > _MOST_SEEKS:
+        if (lowest is None and highest is None) or len(segments) > _MAX_SEEKS:
             ranges = [(segment_prefix(segments.start), segment_prefix(segments.stop))]
         else:
-            # What lies beside these keys is not looked at.
-            end = None if highest is None else behind(highest, self._layout.after(b"", last))
+            # Seek the key range in each segment instead of scanning other keys.
+            end = (
+                None if highest is None else key_upper_bound(highest, self._layout.after(b"", last))
+            )
             ranges = [
                 (
                     segment_prefix(segment) + (lowest or b""),
@@ -464,11 +453,11 @@ class SegmentedWindows:
                 (start, min(stop, raw + b"\0")) if reverse else (max(start, raw), stop)
                 for start, stop in ranges
             ]
-        # All of them now, since all segments must be seen as of this moment.
+        # Create all scans now, so that all segments are read as of this moment.
         scans = [
             self._base.scan(start, stop, reverse=reverse) for start, stop in ranges if start < stop
         ]
-        return self._filtered(_one_after_the_other(scans), lowest, highest, first, last)
+        return self._filtered(_concatenate(scans), lowest, highest, first, last)
 
     def _filtered(
         self,
@@ -491,14 +480,10 @@ class SegmentedWindows:
             items.close()
 
 
-def _one_after_the_other(scans: list[ByteItems]) -> ByteItems:
+def _concatenate(scans: list[ByteItems]) -> ByteItems:
     try:
         for scan in scans:
             yield from scan
     finally:
         for scan in scans:
             scan.close()
-
-
-def _nothing() -> ByteItems:
-    yield from ()

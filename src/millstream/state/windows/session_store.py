@@ -1,4 +1,4 @@
-"""Session stores as processors and queries see them: objects in, objects out."""
+"""Session stores for processors and queries."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Generic, TypeVar
 
 from millstream.errors import NullKeyError
 from millstream.serdes import Serde
-from millstream.state.changelogs.record_at_hand import RecordAtHand
+from millstream.state.changelogs.store_changelog import ProcessorRecordContext
 from millstream.state.keyvalue.typed_store import TypedStore
 from millstream.state.storage.iterators import KeyValueIterator
 from millstream.state.windows.session_table import SessionTable
 from millstream.state.windows.window_keys import SESSIONS, session_key, session_of
-from millstream.windowed import MAX_TIME_MS, Window, Windowed, windowed
+from millstream.windowed import MAX_TIME_MS, Window, Windowed, unchecked_windowed
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -21,20 +21,14 @@ V = TypeVar("V")
 class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
     """A value per key and session, kept for the store's retention (Java's `SessionStore`).
 
-    A session has a start and an end, both of which belong to it. Those that end before the latest
-    one by the retention or more have expired: they are not found, and putting one is dropped and
-    counted (in RocksDB, which forgets by segments of at least a minute, somewhat later ones are
-    still taken).
+    A session has a start and an end, both inclusive. Sessions that end before the latest one by the
+    retention or more have expired: they are not found, and a put of one is dropped and counted (in
+    RocksDB, which expires segments of at least a minute, some expired sessions are still accepted).
 
-    Times are milliseconds since the epoch. What is read may be kept and changed: it is not shared
-    with the store. What is put is serialized at once.
+    Times are milliseconds since the epoch. Values that were read may be kept and modified: they are
+    not shared with the store. Values are serialized when they are put.
 
-    Args:
-        table: the store as operators see it.
-        topic: handed to serdes, the changelog's name.
-        key_serde: for keys.
-        persistent: whether the state survives the process.
-        context: the record being processed; its timestamp goes to the changelog.
+    The examples of the methods start with an empty store `visits` of strings and integers.
 
     Example:
         >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
@@ -54,7 +48,7 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         topic: str,
         key_serde: Serde[Any],
         persistent: bool,
-        context: RecordAtHand,
+        context: ProcessorRecordContext,
     ) -> None:
         super().__init__(
             table.name,
@@ -69,19 +63,11 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
     def put(self, session: Windowed[K], value: V | None) -> None:
         """Store the value of a session; None removes it.
 
-        Args:
-            session: the key with its session.
-            value: the value.
-
         Raises:
             InvalidStateStoreError: the store is closed. All methods raise this.
-            NullKeyError: the key is None. So do all methods that need a key.
+            NullKeyError: the key is None. All methods that need a key raise this.
 
         Example:
-            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.session_builder(in_memory, STRING, LONG)
-            ... )
             >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
             >>> visits.fetch_session("ann", 0, 1_000)
             2
@@ -89,16 +75,12 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         table = self._open()
         stored_key = self._stored_key(session)
         table.put_encoded(stored_key, table.encode(value), self._context.timestamp)
-        self._put_for(self._context)
+        self._after_put(self._context)
 
     def remove(self, session: Windowed[K]) -> None:
-        """Remove a session, if it is there.
+        """Remove a session, if it exists.
 
         Example:
-            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.session_builder(in_memory, STRING, LONG)
-            ... )
             >>> session = Windowed("ann", Window(0, 1_000))
             >>> visits.put(session, 2)
             >>> visits.remove(session)
@@ -106,25 +88,20 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         """
         table = self._open()
         table.remove_stored(self._stored_key(session), self._context.timestamp)
-        self._put_for(self._context)
+        self._after_put(self._context)
 
     def find_sessions(
         self, key: K, earliest_end_ms: int, latest_start_ms: int
     ) -> KeyValueIterator[Windowed[K], V]:
-        """The sessions of a key that touch some time, by end.
+        """Iterate over the sessions of a key that overlap a time range, by end.
 
-        Of those that end together the first to start comes first in RocksDB, the last in memory.
+        Sessions with the same end are sorted by start: ascending in RocksDB, descending in memory.
 
         Args:
-            key: the key.
-            earliest_end_ms: sessions that end before are left out.
-            latest_start_ms: sessions that start after are left out.
+            earliest_end_ms: the earliest end of a session.
+            latest_start_ms: the latest start of a session.
 
         Example:
-            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.session_builder(in_memory, STRING, LONG)
-            ... )
             >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
             >>> visits.put(Windowed("ann", Window(60_000, 90_000)), 5)
             >>> [pages for _, pages in visits.find_sessions("ann", 30_000, 120_000)]
@@ -135,13 +112,9 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
     def backward_find_sessions(
         self, key: K, earliest_end_ms: int, latest_start_ms: int
     ) -> KeyValueIterator[Windowed[K], V]:
-        """The sessions of `find_sessions` in the opposite order.
+        """Iterate over the sessions of `find_sessions` in reverse order.
 
         Example:
-            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.session_builder(in_memory, STRING, LONG)
-            ... )
             >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
             >>> visits.put(Windowed("ann", Window(60_000, 90_000)), 5)
             >>> [pages for _, pages in visits.backward_find_sessions("ann", 0, 120_000)]
@@ -152,21 +125,17 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
     def find_sessions_range(
         self, lo: K | None, hi: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> KeyValueIterator[Windowed[K], V]:
-        """The sessions of the keys from `lo` to `hi` that touch some time.
+        """Iterate over the sessions of the keys from `lo` to `hi` that overlap a time range.
 
-        In memory by end, key and start; in RocksDB by segments of time, then by key, end and start.
+        In memory by end, key and start; in RocksDB by time segment, then by key, end and start.
 
         Args:
-            lo: the first key in the order of serialized keys; None for the first there is.
-            hi: the last key, included; None for the last there is.
-            earliest_end_ms: sessions that end before are left out.
-            latest_start_ms: sessions that start after are left out.
+            lo: the first key in the order of serialized keys; None for no lower bound.
+            hi: the last key, inclusive; None for no upper bound.
+            earliest_end_ms: the earliest end of a session.
+            latest_start_ms: the latest start of a session.
 
         Example:
-            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.session_builder(in_memory, STRING, LONG)
-            ... )
             >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
             >>> visits.put(Windowed("bob", Window(60_000, 90_000)), 5)
             >>> found = visits.find_sessions_range("a", "c", 30_000, 120_000)
@@ -178,13 +147,9 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
     def backward_find_sessions_range(
         self, lo: K | None, hi: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> KeyValueIterator[Windowed[K], V]:
-        """The sessions of `find_sessions_range` in the opposite order.
+        """Iterate over the sessions of `find_sessions_range` in reverse order.
 
         Example:
-            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.session_builder(in_memory, STRING, LONG)
-            ... )
             >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
             >>> visits.put(Windowed("bob", Window(60_000, 90_000)), 5)
             >>> found = visits.backward_find_sessions_range("a", "c", 0, 120_000)
@@ -194,13 +159,9 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         return self._of_keys(lo, hi, earliest_end_ms, latest_start_ms, reverse=True)
 
     def fetch(self, key: K) -> KeyValueIterator[Windowed[K], V]:
-        """All sessions of a key, in the order of `find_sessions`.
+        """Iterate over all sessions of a key, in the order of `find_sessions`.
 
         Example:
-            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.session_builder(in_memory, STRING, LONG)
-            ... )
             >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
             >>> visits.put(Windowed("ann", Window(60_000, 90_000)), 5)
             >>> [str(session) for session, _ in visits.fetch("ann")]
@@ -209,13 +170,9 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         return self._of_key(key, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch(self, key: K) -> KeyValueIterator[Windowed[K], V]:
-        """The sessions of `fetch` in the opposite order.
+        """Iterate over the sessions of `fetch` in reverse order.
 
         Example:
-            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.session_builder(in_memory, STRING, LONG)
-            ... )
             >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
             >>> visits.put(Windowed("ann", Window(60_000, 90_000)), 5)
             >>> [pages for _, pages in visits.backward_fetch("ann")]
@@ -224,13 +181,9 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         return self._of_key(key, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_range(self, lo: K | None, hi: K | None) -> KeyValueIterator[Windowed[K], V]:
-        """All sessions of the keys from `lo` to `hi`; see `find_sessions_range`.
+        """Iterate over all sessions of the keys from `lo` to `hi`; see `find_sessions_range`.
 
         Example:
-            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.session_builder(in_memory, STRING, LONG)
-            ... )
             >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
             >>> visits.put(Windowed("bob", Window(60_000, 90_000)), 5)
             >>> [(session.key, pages) for session, pages in visits.fetch_range("a", "c")]
@@ -239,13 +192,9 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         return self._of_keys(lo, hi, 0, MAX_TIME_MS, reverse=False)
 
     def backward_fetch_range(self, lo: K | None, hi: K | None) -> KeyValueIterator[Windowed[K], V]:
-        """The sessions of `fetch_range` in the opposite order.
+        """Iterate over the sessions of `fetch_range` in reverse order.
 
         Example:
-            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.session_builder(in_memory, STRING, LONG)
-            ... )
             >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
             >>> visits.put(Windowed("bob", Window(60_000, 90_000)), 5)
             >>> [session.key for session, _ in visits.backward_fetch_range(None, None)]
@@ -254,18 +203,9 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         return self._of_keys(lo, hi, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
-        """The value of exactly this session, None if there is none.
-
-        Args:
-            key: the key.
-            start_ms: when the session starts.
-            end_ms: when it ends.
+        """Return the value of exactly this session, or None.
 
         Example:
-            >>> in_memory = Stores.in_memory_session("visits", timedelta(hours=1))
-            >>> visits = MockProcessorContext().add_state_store(
-            ...     Stores.session_builder(in_memory, STRING, LONG)
-            ... )
             >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)
             >>> visits.fetch_session("ann", 0, 1_000), visits.fetch_session("ann", 0, 2_000)
             (2, None)
@@ -278,14 +218,14 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         try:
             window: Window = session.window
         except AttributeError:
-            raise self._no_session(session) from None
+            raise self._session_error(session) from None
         return session_key(self._key(session.key), window.start_ms, window.end_ms)
 
-    def _no_session(self, session: Any) -> NullKeyError | TypeError:
+    def _session_error(self, session: Any) -> NullKeyError | TypeError:
         if session is None:
-            return self._no_key("a session's key")
+            return self._null_key_error("a session's key")
         return TypeError(
-            f"Store {self.name} keeps sessions, but got {session!r}. Give a Windowed: a key and "
+            f"Store {self.name} stores sessions, but got {session!r}. Pass a Windowed: a key and "
             "the Window from the session's first record to its last one."
         )
 
@@ -294,8 +234,7 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
     ) -> KeyValueIterator[Windowed[K], V]:
         table, key_bytes = self._open(), self._key(key)
         pairs = table.read_key(key_bytes, earliest_end)
-        items = self._decoded(reversed(pairs) if reverse else pairs, latest_start)
-        return KeyValueIterator(self.name, items, lambda: self._is_open)
+        return self._iterator(self._decoded(reversed(pairs) if reverse else pairs, latest_start))
 
     def _of_keys(
         self, lo: K | None, hi: K | None, earliest_end: int, latest_start: int, *, reverse: bool
@@ -304,8 +243,7 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         lowest = None if lo is None else self._key(lo)
         highest = None if hi is None else self._key(hi)
         pairs = table.read_keys(lowest, highest, earliest_end, MAX_TIME_MS, reverse=reverse)
-        items = self._decoded(pairs, latest_start)
-        return KeyValueIterator(self.name, items, lambda: self._is_open)
+        return self._iterator(self._decoded(pairs, latest_start))
 
     def _decoded(
         self, pairs: Iterable[tuple[bytes, bytes]], latest_start: int
@@ -316,7 +254,7 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
             for stored, raw in pairs:
                 start, end = session_of(stored)
                 if start <= latest_start:
-                    yield windowed(decode(topic, key_of(stored)), start, end), value(raw)
+                    yield unchecked_windowed(decode(topic, key_of(stored)), start, end), value(raw)
         finally:
             if isinstance(pairs, Generator):
                 pairs.close()

@@ -1,4 +1,4 @@
-"""A session store as the DSL's operators use it: keys in bytes, values as objects."""
+"""The session store for the DSL's operators: keys as bytes, values as objects."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 from millstream.record import UNKNOWN, Headers, TopicPartition
 from millstream.serdes import Serde
-from millstream.state.keyvalue.encoded_table import EncodedTable
-from millstream.state.storage.bytes_store import ByteItems
+from millstream.state.keyvalue.key_value_table import EncodedTable
 from millstream.state.storage.timed_store import CommittableTimedStore, StoredPairs, TimedStore
 from millstream.state.windows.window_cache import WindowCache
 from millstream.state.windows.window_keys import SESSIONS, StoredKeySerde, session_key, session_of
@@ -23,27 +22,21 @@ class SessionTable(EncodedTable):
     Keys are serialized record keys (`encode_keys`), without their session. Values have no
     timestamps: the end of a session is its time.
 
-    With a cache, what `put` and `remove` change is forwarded when the cache is flushed
-    (`cache.flush()`, and `cache.evict()` once a batch), if the operator has set
-    `cache.forwards_changes`; the keys of such changes are `Windowed`, and their timestamps those
-    of the records, where Kafka Streams forwards the end of the session. Without a cache, changes
-    are written and logged at once, and the operator forwards them itself.
+    With a cache, changes of `put` and `remove` are forwarded when the cache is flushed
+    (`cache.flush()`, and `cache.evict()` once per batch), if the operator has set
+    `cache.forwards_changes`. The keys of such changes are `Windowed`, and their timestamps are
+    those of the records, whereas Kafka Streams forwards the end of the session. Without a cache,
+    changes are written and logged at once, and the operator forwards them itself.
 
-    **Aliasing.** What is read is a fresh decode or an immutable value. What is put belongs to the
-    cache until it is flushed, so do not hand on the same object unless `immutable` (see `own`).
+    **Aliasing.** Values that were read are freshly decoded or immutable. Values that were put
+    belong to the cache until it is flushed, so do not pass on the same object unless `immutable`
+    (see `private_copy`).
 
-    Follows Kafka Streams where something is too old for the store: it cannot be read, and a put is
-    dropped (and counted), but logged, cached and forwarded all the same.
+    Follows Kafka Streams for expired sessions: they cannot be read, and a put is dropped (and
+    counted), but still logged, cached and forwarded.
 
     Args:
-        name: the store's name.
-        base: the lowest layer.
-        layers: the topmost layer: the cache if there is one.
-        cache: the record cache among the layers, None without caching.
-        topic: handed to serdes, the changelog's name.
-        key_serde: for keys.
-        value_serde: for values.
-        retention_ms: how long sessions are kept, counted from their end.
+        layers: the topmost layer: the cache, if there is one.
     """
 
     def __init__(
@@ -64,23 +57,25 @@ class SessionTable(EncodedTable):
         self._base = base
         self._layers = layers
         self._stored_key_serde = StoredKeySerde(key_serde, SESSIONS)
+        # For the public stores: bytes. A cache uses the context of the record being processed.
+        self.read_keys = layers.read_keys
+        self.put_encoded = layers.put
+        self.remove_stored = layers.remove
 
     # --- one record at a time --------------------------------------------------------------------
 
     @property
     def observed_time(self) -> int:
-        """The latest end that was written to the store below the cache; -1 if none was."""
+        """The latest session end written below the cache; -1 before the first write."""
         return self._base.observed_time
 
     def find(self, key: bytes, earliest_end: int, latest_start: int) -> list[SessionValue]:
-        """The sessions of a key that touch some time, by end.
+        """Return the sessions of a key that overlap a time range, by end.
 
-        Of those that end together the first to start comes first in RocksDB, the last in memory.
+        Sessions with the same end are sorted by start: ascending in RocksDB, descending in memory.
 
         Args:
-            key: the serialized key.
-            earliest_end: sessions that end before are left out; negative ones count as 0.
-            latest_start: sessions that start after are left out.
+            earliest_end: the earliest end of a session; negative values count as 0.
         """
         decode, topic = self._value_serde.deserialize, self._topic
         found: list[SessionValue] = []
@@ -101,23 +96,19 @@ class SessionTable(EncodedTable):
         return found
 
     def find_ended(self, first: int, last: int) -> list[tuple[Windowed[Any], Any]]:
-        """The sessions of all keys that end within some time, with their values.
+        """Return the sessions of all keys that end from time `first` to `last`, with their values.
 
-        By end; in RocksDB then by start and key if the store is time-ordered, in memory by key and
-        start. Costs what `WindowTable.fetch_all` costs. What is cached is not seen.
-
-        Args:
-            first: the earliest end, in milliseconds.
-            last: the latest end, included.
+        Sorted by end; then, in RocksDB, by start and key if the store is time-ordered, and in
+        memory by key and start. Costs as much as `WindowTable.fetch_all`. Cached changes are not
+        included.
         """
-        pairs = list(self._base.read_expired_too(first, last))
+        pairs = list(self._base.read_including_expired(first, last))
         topic = self._topic
         keys = self._stored_key_serde.deserialize_many(topic, [pair[0] for pair in pairs])
         values = self._value_serde.deserialize_many(topic, [pair[1] for pair in pairs])
         return list(zip(keys, values, strict=True))
 
     def fetch(self, key: bytes, start: int, end: int) -> Any:
-        """The value of exactly this session, None if there is none."""
         cache = self.cache
         if cache is None or not self.immutable:
             return self.decode(self.fetch_raw(key, start, end))
@@ -140,15 +131,8 @@ class SessionTable(EncodedTable):
         """Store the value of a session; None removes it.
 
         Args:
-            key: the serialized key.
-            start: of the session, in milliseconds.
-            end: of the session, in milliseconds.
-            value: the value.
-            timestamp: of the record, for the changelog.
-            place: where the record was read; for the cache, like the rest.
-            offset: its offset.
-            headers: its headers.
-            is_new: whether it is known that there is no such session.
+            place: the input partition; used by the cache, like the following arguments.
+            is_new: whether the session is known not to exist.
         """
         stored = session_key(key, start, end)
         if self.cache is None:
@@ -166,7 +150,6 @@ class SessionTable(EncodedTable):
         offset: int = UNKNOWN,
         headers: Headers = (),
     ) -> None:
-        """Remove a session; see `put`."""
         if self.cache is None:
             self._layers.remove(session_key(key, start, end), timestamp)
         else:
@@ -184,19 +167,7 @@ class SessionTable(EncodedTable):
         offset: int = UNKNOWN,
         headers: Headers = (),
     ) -> None:
-        """Remove a session, and store the one that it grows to; see `put`.
-
-        Args:
-            key: the serialized key.
-            old: start and end of the one that goes.
-            start: of the one that comes, in milliseconds.
-            end: of the one that comes, in milliseconds.
-            value: of the one that comes.
-            timestamp: of the record, for the changelog.
-            place: where the record was read; for the cache, like the rest.
-            offset: its offset.
-            headers: its headers.
-        """
+        """Remove the session with start and end `old`, and store the extended one; see `put`."""
         caused = (timestamp, place, offset, headers)
         if self.cache is None:
             self.remove(key, old[0], old[1], *caused)
@@ -205,33 +176,11 @@ class SessionTable(EncodedTable):
             stored, new = session_key(key, *old), session_key(key, start, end)
             self.cache.replace(stored, new, value, *caused)
 
-    # --- bytes, for the public store -------------------------------------------------------------
+    # --- bytes, for the public stores ------------------------------------------------------------
 
     def fetch_raw(self, key: bytes, start: int, end: int) -> bytes | None:
-        """The stored form of the value of a session."""
         return self._layers.get(session_key(key, start, end))
 
     def read_key(self, key: bytes, earliest_end: int) -> StoredPairs:
-        """The stored keys and values of the sessions of a key that end at some time or later."""
+        """Return the stored keys and values of a key's sessions that end at a time or later."""
         return self._layers.read_key(key, earliest_end, MAX_TIME_MS)
-
-    def read_keys(
-        self,
-        lowest: bytes | None,
-        highest: bytes | None,
-        first: int,
-        last: int,
-        *,
-        reverse: bool = False,
-        begin: bytes | None = None,
-    ) -> ByteItems:
-        """The stored keys and values of many keys; see `TimedStore.read_keys`."""
-        return self._layers.read_keys(lowest, highest, first, last, reverse=reverse, begin=begin)
-
-    def put_encoded(self, stored_key: bytes, data: bytes | None, timestamp: int) -> None:
-        """Store a serialized value; with a cache as of the record being processed."""
-        self._layers.put(stored_key, data, timestamp)
-
-    def remove_stored(self, stored_key: bytes, timestamp: int) -> None:
-        """Remove a session; with a cache as of the record being processed."""
-        self._layers.remove(stored_key, timestamp)

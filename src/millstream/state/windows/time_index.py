@@ -1,7 +1,7 @@
-"""Windows and sessions in RocksDB that are found by time, too, as sending final results needs it.
+"""Windows and sessions in RocksDB with an index by time, as needed to emit final results.
 
-Stored keys begin with the record's key, so whatever has closed is scattered over a whole segment.
-Kafka Streams keeps these stores ordered by time, with an index by key
+Stored keys start with the record's key, so closed windows are scattered over a whole segment. Kafka
+Streams stores these windows ordered by time, with an index by key
 (`RocksDBTimeOrderedWindowSegmentedBytesStore`); here the index is by time.
 """
 
@@ -14,31 +14,27 @@ from typing import Final
 from millstream.state.storage.bytes_store import ChangelogOffset, Storage
 from millstream.state.storage.overlay import OverlayStore
 from millstream.state.storage.write_check import WriteCheck
-from millstream.state.windows.memory_windows import Expired
-from millstream.state.windows.segmented_windows import SegmentedWindows
-from millstream.state.windows.segments import bucket_length_ms
+from millstream.state.windows.memory_windows import ExpiredCallback
+from millstream.state.windows.segmented_windows import SegmentedWindows, bucket_length_ms
 from millstream.state.windows.time_table import TimeTable
 from millstream.state.windows.window_keys import KeyLayout
 from millstream.windowed import MAX_TIME_MS
 
 _TIME: Final = struct.Struct(">q")
 _PREFIX_BYTES: Final = _TIME.size
-#: Begins the keys of the index. It comes behind all segments, whose numbers are not negative.
+#: The prefix of index keys. They sort after all segments, whose numbers are not negative.
 _INDEX: Final = b"\x80"
-_BEHIND_INDEX: Final = b"\x81"
+_INDEX_END: Final = b"\x81"
 _INDEX_BYTES: Final = len(_INDEX) + _TIME.size
 
 
 class TimeIndexedOverlay(OverlayStore):
-    """The layer below a `TimeOrderedWindows`: beside each pair there is `time + stored key`.
+    """The layer below a `TimeOrderedWindows`: stores `time + stored key` for each pair.
 
-    A stored key that is new costs a second write: 1.8 us, with the commit.
+    A new stored key costs a second write: 1.8 us, including the commit.
 
     Args:
-        storage: where committed data is.
-        layout: of the stored keys.
-        segment_ms: how long the segments are whose numbers precede the stored keys.
-        check: as for `OverlayStore`.
+        segment_ms: the length of the segments whose numbers precede the stored keys.
     """
 
     def __init__(
@@ -49,13 +45,13 @@ class TimeIndexedOverlay(OverlayStore):
         check: WriteCheck | None = None,
     ) -> None:
         super().__init__(storage, check)
-        #: Tells which stored keys are in the index for certain.
-        self.known: Callable[[], Container[bytes]] = tuple
+        #: Returns stored keys that are certainly in the index.
+        self.indexed_keys: Callable[[], Container[bytes]] = tuple
         self._suffix_bytes = layout.suffix_bytes
         self._segment_ms = segment_ms
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Write one key of a segment, or what is beside the segments."""
+        """Write one key, in a segment or outside of the segments."""
         if key < _INDEX:
             for indexed, mark in self._index((key,), (value,)).items():
                 super().put(indexed, mark, timestamp)
@@ -64,36 +60,30 @@ class TimeIndexedOverlay(OverlayStore):
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """Write many keys of segments."""
+        """Write many keys, all in segments."""
         index = self._index(keys, values)
         super().put_many([*index, *keys], [*index.values(), *values], timestamps)
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
-        """Apply changelog records."""
         keys = [key for key in items if key < _INDEX]
         super().restore({**items, **self._index(keys, [items[key] for key in keys])}, offset)
 
-    def drop(self, start: bytes, end: bytes) -> None:
-        """Delete whole segments, from the one of number `start` on up to that of number `end`."""
-        super().drop(start, end)
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        """Delete whole segments, from the number `start` up to the number `end`, exclusive."""
+        super().delete_range(start, end)
         first, after = _TIME.unpack(start)[0], _TIME.unpack(end)[0]
-        super().drop(
+        super().delete_range(
             self._index_at(first * self._segment_ms), self._index_at(after * self._segment_ms)
         )
 
     def approximate_num_entries(self) -> int:
-        """About how many keys there are, not counting the index."""
+        """Return the approximate number of keys, without the index."""
         return super().approximate_num_entries() // 2
 
     def between_times(self, first: int, last: int) -> list[tuple[bytes, bytes]]:
-        """The stored keys within some time, and their values: 2 us each.
-
-        Args:
-            first: the earliest time.
-            last: the latest time, included.
-        """
+        """Return the stored keys and values from time `first` to `last`: 2 us each."""
         segment_ms, pack = self._segment_ms, _TIME.pack
-        end = self._index_at(last + 1) if last < MAX_TIME_MS else _BEHIND_INDEX
+        end = self._index_at(last + 1) if last < MAX_TIME_MS else _INDEX_END
         index = [key for key, _ in self.scan(self._index_at(first), end)]
         times = [_TIME.unpack_from(key, len(_INDEX))[0] for key in index]
         stored = [key[_INDEX_BYTES:] for key in index]
@@ -107,12 +97,16 @@ class TimeIndexedOverlay(OverlayStore):
     def _index(
         self, keys: Sequence[bytes], values: Sequence[bytes | None]
     ) -> dict[bytes, bytes | None]:
-        """What is to be written to the index; nothing for what is there and only gets a value."""
-        known, start, end = self.known(), -self._suffix_bytes, _TIME.size - self._suffix_bytes
+        """Return the writes to the index; none for existing stored keys with a new value."""
+        indexed_keys, start, end = (
+            self.indexed_keys(),
+            -self._suffix_bytes,
+            _TIME.size - self._suffix_bytes,
+        )
         return {
             _INDEX + key[start:end] + key[_PREFIX_BYTES:]: None if value is None else b""
             for key, value in zip(keys, values, strict=True)
-            if value is None or key[_PREFIX_BYTES:] not in known
+            if value is None or key[_PREFIX_BYTES:] not in indexed_keys
         }
 
     def _index_at(self, time: int) -> bytes:
@@ -120,15 +114,7 @@ class TimeIndexedOverlay(OverlayStore):
 
 
 class TimeOrderedWindows(SegmentedWindows):
-    """A window or session store of which all keys within some time are asked for all the time.
-
-    Args:
-        layout: `WINDOWS` or `SESSIONS`.
-        base: where everything is.
-        retention_ms: how far times may lie behind the latest one.
-        recent_bytes: what recent entries may take in memory.
-        expired: called for each put that comes too late.
-    """
+    """A window or session store that is regularly read by time over all keys."""
 
     def __init__(
         self,
@@ -137,7 +123,7 @@ class TimeOrderedWindows(SegmentedWindows):
         *,
         retention_ms: int,
         recent_bytes: int,
-        expired: Expired,
+        expired: ExpiredCallback,
     ) -> None:
         recent = TimeTable(layout, bucket_length_ms(retention_ms))
         super().__init__(
@@ -150,8 +136,8 @@ class TimeOrderedWindows(SegmentedWindows):
             expired=expired,
         )
         self._index = base
-        # What is known of recent times has been written, and so has its index.
-        base.known = lambda: recent.values
+        # Recent stored keys in memory were written, including their index.
+        base.indexed_keys = lambda: recent.values
 
-    def _every_key(self, first: int, last: int) -> list[tuple[bytes, bytes]]:
+    def _read_all(self, first: int, last: int) -> list[tuple[bytes, bytes]]:
         return self._index.between_times(first, last)

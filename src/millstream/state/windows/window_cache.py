@@ -1,4 +1,4 @@
-"""The record cache of a window or session store: one that can tell which windows of a key it holds.
+"""The record cache of a window or session store, which can find the cached windows of a key.
 
 Kafka Streams' `CachingWindowStore` and `CachingSessionStore`.
 """
@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from millstream.compiled import compiled
+from millstream.native import compiled
 from millstream.record import Headers, TopicPartition
 from millstream.serdes import Serde
 from millstream.state.caches.cache_entries import (
@@ -18,38 +18,30 @@ from millstream.state.caches.cache_entries import (
     UNREAD,
     CacheBudget,
     CachedEntry,
+    EvictionOrder,
 )
-from millstream.state.caches.eviction import EvictionOrder
 from millstream.state.caches.record_cache import RecordCache
-from millstream.state.changelogs.record_at_hand import RecordAtHand
-from millstream.state.keyvalue.table import TimedValue
+from millstream.state.changelogs.store_changelog import ProcessorRecordContext
+from millstream.state.keyvalue.key_value_table import TimedValue
 from millstream.state.storage.bytes_store import ByteItems
 from millstream.state.storage.iterators import merged
-from millstream.state.storage.timed_store import StoredPairs, TimedStore, from_place
+from millstream.state.storage.timed_store import StoredPairs, TimedStore, from_stored_key
 from millstream.state.storage.value_formats import ValueFormat
 from millstream.state.windows.key_index import KeyIndex, PureKeyIndex
 from millstream.state.windows.window_keys import SESSIONS, KeyLayout
 
 
 class WindowCache(RecordCache):
-    """A record cache whose keys are those of windows or sessions.
+    """A record cache whose keys are the stored keys of windows or sessions.
 
-    Operators that know the windows they want use `entries` and `load`, as in any `RecordCache`.
-    `WindowTable` and `SessionTable` use the rest.
+    Operators that know their windows use `entries` and `load`, as in any `RecordCache`.
+    `WindowTable` and `SessionTable` use the other methods.
 
-    Follows Kafka Streams: what is cached stays visible when it is too old for the store below, and
-    reading alone caches nothing.
+    Follows Kafka Streams: cached entries stay visible after they have expired in the store below,
+    and reads do not add entries to the cache.
 
     Args:
-        name: the store's name.
-        inner: the layer below.
-        value_format: how values are stored below.
-        layout: of the stored keys.
-        topic: handed to serdes, the changelog's name.
-        key_serde: stored keys to windowed keys, for flushed changes.
-        value_serde: for values.
-        budget: the bytes that the caches of the thread share.
-        context: the record being processed, for writes through `put`.
+        key_serde: converts stored keys to windowed keys, for flushed changes.
     """
 
     def __init__(
@@ -63,7 +55,7 @@ class WindowCache(RecordCache):
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         budget: CacheBudget,
-        context: RecordAtHand,
+        context: ProcessorRecordContext,
     ) -> None:
         super().__init__(
             name,
@@ -75,42 +67,40 @@ class WindowCache(RecordCache):
             budget=budget,
             context=context,
         )
-        # What has expired below is gone for a flush, even if it is still cached.
-        self.remembers_more = True
+        # Windows that have expired below are gone for a flush, even if they are still cached.
+        self.may_outlive_store = True
         self._below = inner
         self._read_below = inner.read_key
         self._layout = layout
-        self.place_of = inner.place_of
-        # Made when somebody asks for the first time.
+        self.sort_key_of = inner.sort_key_of
+        # Created by the first query.
         self._index: KeyIndex | None = None
 
     @property
     def observed_time(self) -> int:
-        """The latest time that was written to the layer below."""
         return self._below.observed_time
 
-    # --- for the loop of sessions in C ---------------------------------------------------------
+    # --- for the session loop in C -------------------------------------------------------------
 
-    def parts(self) -> tuple[KeyIndex, EvictionOrder, dict[bytes, CachedEntry]]:
-        """What knows the windows of a key, in which order entries are given up, and those whose
-        values are in bytes."""
-        return self._key_index(), self._eviction, self._resting
+    def native_parts(self) -> tuple[KeyIndex, EvictionOrder, dict[bytes, CachedEntry]]:
+        """Return the index by key, the eviction order, and the entries whose value is encoded."""
+        return self._key_index(), self._eviction, self._encoded
 
     @property
     def new_entry_bytes(self) -> int:
-        """What a new entry counts beside its key."""
+        """The size of a new entry besides its key."""
         return self._value_bytes_estimate + ENTRY_OVERHEAD_BYTES
 
     def came(self, entries: int, size_bytes: int) -> None:
-        """So many new entries are there already, with so many bytes."""
+        """Count new entries that were already added."""
         self._loads += entries
         self.size_bytes += size_bytes
 
     # --- objects ---------------------------------------------------------------------------------
 
     def read(self, stored_key: bytes) -> TimedValue | None:
-        """The value of a stored key. It may be the cache's own object, so it must be immutable."""
-        entry = self.entries.get(stored_key) or self._resting.get(stored_key)
+        """Return the value of a stored key; it must be immutable, as the cache may share it."""
+        entry = self.entries.get(stored_key) or self._encoded.get(stored_key)
         if entry is None:
             raw = self._below.get(stored_key)
             return None if raw is None else self._codec.split(raw)
@@ -119,7 +109,7 @@ class WindowCache(RecordCache):
         return self.value_of(entry)
 
     def value_of(self, entry: CachedEntry) -> TimedValue | None:
-        """The value of an entry, decoded if need be; None where it was deleted."""
+        """Return the value of an entry, decoded if needed; None if it was deleted."""
         if entry.raw is not None:
             return self._codec.split(entry.raw)
         return None if entry.value is None else (entry.value, entry.timestamp)
@@ -127,31 +117,29 @@ class WindowCache(RecordCache):
     def windows_of(
         self, key: bytes, first: int, last: int
     ) -> list[tuple[bytes, CachedEntry | None, bytes]]:
-        """What a key has within some time, ascending; without what was deleted.
+        """Return the entries of a key in a time range, ascending, without deleted ones.
 
         Args:
-            key: the serialized key, without a window.
             first: the earliest time: of window starts, or of session ends.
-            last: the latest time, included.
 
         Returns:
-            For each its stored key, and its entry if it is cached, else its value below.
+            For each entry its stored key, and the cached entry or else the value below.
         """
         below = self._read_below(key, first, last)
         cached = self._key_index().of_key(key, first, last)
         if not cached:
             return [(stored, None, value) for stored, value in below] if below else []
-        entries, resting = self.entries, self._resting
+        entries, encoded = self.entries, self._encoded
         found: list[tuple[bytes, CachedEntry | None, bytes]] = []
         if below:
             known = set(cached)
             found = [(stored, None, value) for stored, value in below if stored not in known]
         for stored in cached:
-            entry = entries.get(stored) or resting[stored]
+            entry = entries.get(stored) or encoded[stored]
             if entry.value is not None or entry.raw is not None:
                 found.append((stored, entry, b""))
         if self._layout is SESSIONS and len(found) > 1:
-            found.sort(key=lambda each: self.place_of(each[0]))
+            found.sort(key=lambda each: self.sort_key_of(each[0]))
         elif below:
             found.sort(key=_stored_key)
         return found
@@ -167,16 +155,10 @@ class WindowCache(RecordCache):
         *,
         is_absent: bool = False,
     ) -> None:
-        """Replace a value: what is stored below is read only when a flush needs it.
+        """Replace a value (None deletes); a flush reads the stored value if it needs it.
 
         Args:
-            stored_key: of the window.
-            value: the value; None deletes.
-            timestamp: of the value.
-            place: where the record was read that is the cause.
-            offset: its offset.
-            headers: its headers.
-            is_absent: whether it is known that the store has no such window.
+            is_absent: whether the store is known not to have the window.
         """
         entry = self.entries.get(stored_key) or self.overwrite(stored_key, is_absent=is_absent)
         self.change(entry, value, timestamp, place, offset, headers)
@@ -191,22 +173,21 @@ class WindowCache(RecordCache):
         offset: int,
         headers: Headers,
     ) -> None:
-        """Delete what one window has, and write another one of the same key that is new.
+        """Delete one window's value and write a new window of the same key.
 
-        A session that grows gets a new stored key with every record. If nobody below or downstream
-        knows of the old one, its entry serves for the new one: else it would leave a trail of
-        deleted entries behind, which a flush would only pass over.
+        A growing session gets a new stored key with every record. If the old one was neither
+        written nor forwarded, its entry is reused for the new one; otherwise the session would
+        leave deleted entries behind, which a flush would only skip.
         """
         is_absent = old != stored_key
-        if is_absent and not self._move(old, stored_key):
+        if is_absent and not self._rekey(old, stored_key):
             self.write(old, None, timestamp, place, offset, headers)
         self.write(stored_key, value, timestamp, place, offset, headers, is_absent=is_absent)
 
     # --- bytes -----------------------------------------------------------------------------------
 
     def get(self, key: bytes) -> bytes | None:
-        """The stored form of the latest value of a stored key."""
-        entry = self.entries.get(key) or self._resting.get(key)
+        entry = self.entries.get(key) or self._encoded.get(key)
         if entry is None:
             return self._below.get(key)
         self.seq += 1
@@ -214,11 +195,9 @@ class WindowCache(RecordCache):
         return self._codec.raw(entry)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The stored form of the latest value of each stored key."""
         return [self.get(key) for key in keys]
 
     def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
-        """What a key has within some time, ascending."""
         raw = self._codec.raw
         return [
             (stored, value if entry is None else raw(entry) or b"")
@@ -235,44 +214,42 @@ class WindowCache(RecordCache):
         reverse: bool = False,
         begin: bytes | None = None,
     ) -> ByteItems:
-        """What all keys between two have within some time. Looks at all that is cached."""
+        """Iterate over a key range in a time range. Scans all cached entries."""
         key_of, time_of = self._layout.key_of, self._layout.time_of
-        place_of = partial(self.place_of, every_key=lowest is None and highest is None)
+        sort_key_of = partial(self.sort_key_of, every_key=lowest is None and highest is None)
         above = [
             (stored, self._codec.raw(entry))
-            for entries in (self.entries, self._resting)
+            for entries in (self.entries, self._encoded)
             for stored, entry in entries.items()
             if first <= time_of(stored) <= last
             and (lowest is None or key_of(stored) >= lowest)
             and (highest is None or key_of(stored) <= highest)
         ]
         if begin is not None:
-            above = from_place(above, begin, place_of, reverse)
+            above = from_stored_key(above, begin, sort_key_of, reverse)
         below = self._below.read_keys(lowest, highest, first, last, reverse=reverse, begin=begin)
-        above.sort(key=lambda pair: place_of(pair[0]), reverse=reverse)
-        return merged(above, below, reverse=reverse, place_of=place_of)
+        above.sort(key=lambda pair: sort_key_of(pair[0]), reverse=reverse)
+        return merged(above, below, reverse=reverse, sort_key_of=sort_key_of)
 
     def remove(self, key: bytes, timestamp: int) -> None:
-        """Delete one stored key."""
         self.put(key, None, timestamp)
 
     def clear(self) -> None:
-        """Drop everything, changes included."""
         super().clear()
-        self._index = self._watcher = None
+        self._index = self._key_listener = None
 
-    # --- parts -----------------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------------
 
     def _key_index(self) -> KeyIndex:
         if self._index is None:
             make_index = compiled(PureKeyIndex, "KeyIndex", self._budget.speedups)
-            self._index = self._watcher = make_index(
-                self._layout, lambda: chain(self.entries, self._resting)
+            self._index = self._key_listener = make_index(
+                self._layout, lambda: chain(self.entries, self._encoded)
             )
         return self._index
 
-    def _move(self, old: bytes, stored_key: bytes) -> bool:
-        """Let a changed entry be that of another stored key, if nobody can tell; whether it is."""
+    def _rekey(self, old: bytes, stored_key: bytes) -> bool:
+        """Reuse a changed entry for another stored key, if no other layer has seen it."""
         entries = self.entries
         entry = entries.get(old)
         if (
@@ -281,7 +258,7 @@ class WindowCache(RecordCache):
             or not self.forwards_changes
             or entry.stored not in (None, UNREAD)
             or stored_key in entries
-            or stored_key in self._resting
+            or stored_key in self._encoded
         ):
             return False
         if entry.stored is UNREAD:

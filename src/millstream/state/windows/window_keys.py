@@ -1,7 +1,8 @@
-"""The keys under which windows and sessions are stored and logged: bytes that sort by time.
+"""The stored keys of windows and sessions: bytes that sort by time within a key.
 
-A window: `key + int64 start + int32 number`, the number telling duplicates apart, else 0 (Kafka
-Streams' `WindowKeySchema`). A session: `key + int64 end + int64 start` (`SessionKeySchema`).
+A window: `key + int64 start + int32 seqnum`; the sequence number distinguishes duplicates and is
+otherwise 0 (Kafka Streams' `WindowKeySchema`). A session: `key + int64 end + int64 start`
+(`SessionKeySchema`).
 """
 
 from __future__ import annotations
@@ -9,38 +10,39 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import add
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from millstream.serdes import Serde
 from millstream.windowed import (
     MAX_TIME_MS,
     Window,
     Windowed,
-    all_in_windows,
-    end_of_window,
-    sound_window,
-    sound_windows,
-    windowed,
+    fixed_window_end,
+    unchecked_window,
+    unchecked_windowed,
+    unchecked_windows,
+    windowed_keys,
 )
+
+V = TypeVar("V")
 
 _TIME: Final = struct.Struct(">q")
 _START: Final = struct.Struct(">qi")
 _SESSION: Final = struct.Struct(">qq")
 
-#: The highest number that tells duplicates apart.
-LAST_NUMBER: Final = 2**31 - 1
-#: Behind every number that tells duplicates apart.
-_AFTER_NUMBERS: Final = b"\xff\xff\xff\xff"
+#: The highest sequence number of a duplicate.
+MAX_SEQNUM: Final = 2**31 - 1
+#: Sorts after every sequence number.
+_AFTER_SEQNUMS: Final = b"\xff\xff\xff\xff"
 _AFTER_STARTS: Final = b"\xff" * 8
 
 
 class KeyLayout:
-    """How the time of a stored key is found, and which stored keys a stretch of time spans.
+    """The position of the time in stored keys, and the bounds of the stored keys at a time.
 
     Args:
-        suffix_bytes: what follows the key.
-        first: the suffix of the first stored key at a time.
-        after: the suffix behind all stored keys at a time.
+        first: the suffix of the first stored key at a time, after the time.
+        after: a suffix greater than those of all stored keys at a time, after the time.
     """
 
     def __init__(self, suffix_bytes: int, first: bytes, after: bytes) -> None:
@@ -49,92 +51,86 @@ class KeyLayout:
         self._after = after
 
     def key_of(self, stored: bytes) -> bytes:
-        """The serialized key, without its window."""
         return stored[: -self.suffix_bytes]
 
     def time_of(self, stored: bytes) -> int:
-        """A window's start, a session's end."""
+        """Return the start of a window or the end of a session."""
         time: int = _TIME.unpack_from(stored, len(stored) - self.suffix_bytes)[0]
         return time
 
     def first_at(self, key: bytes, time: int) -> bytes:
-        """The first stored key that a key can have at a time; times have 63 bits."""
+        """Return the lowest possible stored key of a key at a time; times have 63 bits."""
         if time < 0:
             time = 0
         return key + _TIME.pack(time if time < MAX_TIME_MS else MAX_TIME_MS) + self._first
 
     def after(self, key: bytes, time: int) -> bytes:
-        """What comes after all stored keys of a key at a time."""
+        """Return an upper bound of all stored keys of a key at a time."""
         if time < 0:
-            # Before all of them: written as they are, negative times would come last.
+            # Encoded as they are, negative times would sort last.
             return self.first_at(key, 0)
         return key + _TIME.pack(time if time < MAX_TIME_MS else MAX_TIME_MS) + self._after
 
 
-#: Of windows: the time is their start.
-WINDOWS: Final = KeyLayout(_START.size, b"", _AFTER_NUMBERS)
-#: Of sessions: the time is their end.
+#: The layout of windows: the time is the start.
+WINDOWS: Final = KeyLayout(_START.size, b"", _AFTER_SEQNUMS)
+#: The layout of sessions: the time is the end.
 SESSIONS: Final = KeyLayout(_SESSION.size, b"", _AFTER_STARTS)
 
 
-def window_key(key: bytes, start: int, number: int = 0) -> bytes:
-    """The stored key of a window: 0.13 us.
+def with_keys_between(
+    pairs: list[tuple[bytes, V]], lowest: bytes | None, highest: bytes | None, layout: KeyLayout
+) -> list[tuple[bytes, V]]:
+    """Return the stored pairs with keys from `lowest` to `highest`; None leaves that side open."""
+    key_of = layout.key_of
+    if lowest is not None:
+        pairs = [pair for pair in pairs if key_of(pair[0]) >= lowest]
+    if highest is not None:
+        pairs = [pair for pair in pairs if key_of(pair[0]) <= highest]
+    return pairs
 
-    Args:
-        key: the serialized key.
-        start: of the window, in milliseconds.
-        number: tells duplicates apart.
-    """
-    return key + _START.pack(start, number)
+
+def window_key(key: bytes, start: int, seqnum: int = 0) -> bytes:
+    """Return the stored key of a window: 0.13 us."""
+    return key + _START.pack(start, seqnum)
 
 
 def window_keys(
-    keys: Iterable[bytes], starts: Iterable[int], numbers: Iterable[int]
+    keys: Iterable[bytes], starts: Iterable[int], seqnums: Iterable[int]
 ) -> Iterator[bytes]:
-    """The stored keys of many windows, with the numbers that tell duplicates apart: 0.1 us each."""
-    return map(add, keys, map(_START.pack, starts, numbers))
+    """Return the stored keys of many windows, with their sequence numbers: 0.1 us each."""
+    return map(add, keys, map(_START.pack, starts, seqnums))
 
 
-def number_of(stored: bytes) -> int:
-    """The number of a stored key of a window, which tells duplicates apart."""
+def seqnum_of(stored: bytes) -> int:
     return int.from_bytes(stored[-4:], "big")
 
 
 def session_key(key: bytes, start: int, end: int) -> bytes:
-    """The stored key of a session.
-
-    Args:
-        key: the serialized key.
-        start: of the session, in milliseconds.
-        end: of the session, in milliseconds.
-    """
     return key + _SESSION.pack(end, start)
 
 
 def session_of(stored: bytes) -> tuple[int, int]:
-    """The start and the end of the session of a stored key."""
     end, start = _SESSION.unpack_from(stored, len(stored) - _SESSION.size)
     return start, end
 
 
-class _Windows(dict[bytes, Window]):
-    """Windows by the suffix of their stored keys, each made once."""
+class _WindowsBySuffix(dict[bytes, Window]):
+    """Windows by the suffix of their stored keys, each created once."""
 
     def __init__(self, times_of: Callable[[bytes], tuple[int, int]]) -> None:
         self._times_of = times_of
 
     def __missing__(self, suffix: bytes) -> Window:
-        window = self[suffix] = sound_window(*self._times_of(suffix))
+        window = self[suffix] = unchecked_window(*self._times_of(suffix))
         return window
 
 
 class StoredKeySerde(Serde[Windowed[Any]]):
-    """Stored keys as `Windowed`, for what a cache forwards and an iterator gives.
+    """Deserializes stored keys to `Windowed`, for changes of a cache and for iterators.
 
     Args:
-        inner: the serde of the keys.
-        layout: `WINDOWS` or `SESSIONS`.
-        size_ms: how long windows are; of no importance for sessions.
+        size_ms: the window length; ignored for sessions.
     """
 
     def __init__(self, inner: Serde[Any], layout: KeyLayout, size_ms: int = 0) -> None:
@@ -147,25 +143,25 @@ class StoredKeySerde(Serde[Windowed[Any]]):
         super().__init__(self._encode, self._decode, immutable=inner.immutable, name=inner.name)
 
     def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[Any]:
-        """The windowed key of each stored key; None is not among them."""
+        """Return the windowed key of each stored key; none of them may be None."""
         size, times_of = self._suffix, self._window
         keys = self._inner.deserialize_many(topic, [data[:-size] for data in datas])  # type: ignore[index]
         suffixes = [data[-size:] for data in datas]  # type: ignore[index]
         if times_of is session_of:
-            numbers = struct.unpack(f">{2 * len(suffixes)}q", b"".join(suffixes))
-            return all_in_windows(keys, sound_windows(numbers[1::2], numbers[::2]))
-        # Few windows are flushed at a time, so most keys share one: 0.4 us a key, and 1.5 us with
-        # a window made for each. Sessions are hardly ever the same.
-        windows = _Windows(times_of)
-        return all_in_windows(keys, map(windows.__getitem__, suffixes))
+            times = struct.unpack(f">{2 * len(suffixes)}q", b"".join(suffixes))
+            return windowed_keys(keys, unchecked_windows(times[1::2], times[::2]))
+        # Few windows are flushed at a time, so most keys share one: 0.4 us a key, compared to
+        # 1.5 us if a window is created for each. Sessions are rarely equal.
+        windows = _WindowsBySuffix(times_of)
+        return windowed_keys(keys, map(windows.__getitem__, suffixes))
 
     def _encode(self, topic: str, value: Windowed[Any]) -> bytes:
-        raise NotImplementedError("stored keys are made by window_key and session_key")
+        raise NotImplementedError("stored keys are created by window_key and session_key")
 
     def _decode(self, topic: str, data: bytes) -> Windowed[Any]:
         key = self._inner.deserialize(topic, data[: -self._suffix])
-        return windowed(key, *self._window(data))
+        return unchecked_windowed(key, *self._window(data))
 
     def _time_window(self, stored: bytes) -> tuple[int, int]:
         start: int = _TIME.unpack_from(stored, len(stored) - self._suffix)[0]
-        return start, end_of_window(start, self._size_ms)
+        return start, fixed_window_end(start, self._size_ms)

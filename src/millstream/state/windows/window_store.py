@@ -1,4 +1,4 @@
-"""Window stores as processors and queries see them: objects in, objects out."""
+"""Window stores for processors and queries."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Generic, TypeVar, overload
 
 from millstream.record import ValueAndTimestamp
 from millstream.serdes import Serde
-from millstream.state.changelogs.record_at_hand import RecordAtHand
+from millstream.state.changelogs.store_changelog import ProcessorRecordContext
 from millstream.state.keyvalue.typed_store import TypedStore
 from millstream.state.storage.bytes_store import ByteItems
 from millstream.state.storage.iterators import KeyValueIterator
 from millstream.state.windows.window_keys import WINDOWS
 from millstream.state.windows.window_table import WindowTable
-from millstream.windowed import MAX_TIME_MS, Windowed, end_of_window, windowed
+from millstream.windowed import MAX_TIME_MS, Windowed, fixed_window_end, unchecked_windowed
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -22,22 +22,18 @@ V = TypeVar("V")
 class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
     """A value per key and window, kept for the store's retention (Kafka Streams' `WindowStore`).
 
-    A window is known by its start. In a timestamped store a value is a `ValueAndTimestamp`. Where a
-    store retains duplicates, each put adds a value, and None deletes nothing.
+    A window is identified by its start. In a timestamped store, values are `ValueAndTimestamp`. If
+    the store retains duplicates, each put adds a value, and None deletes nothing.
 
     Windows that start before the latest one by the retention or more have expired: they are not
-    found, and putting one is dropped and counted (in RocksDB, which forgets by segments of at
-    least a minute, somewhat later ones are still taken).
+    found, and a put of one is dropped and counted (in RocksDB, which expires segments of at least a
+    minute, some expired windows are still accepted).
 
-    Times are milliseconds since the epoch. What is read may be kept and changed: it is not shared
-    with the store. What is put is serialized at once.
+    Times are milliseconds since the epoch. Values that were read may be kept and modified: they are
+    not shared with the store. Values are serialized when they are put.
 
-    Args:
-        table: the store as operators see it.
-        topic: handed to serdes, the changelog's name.
-        key_serde: for keys.
-        persistent: whether the state survives the process.
-        context: the record being processed; its timestamp goes to the changelog.
+    The examples of the methods start with an empty store `clicks` of strings and integers, with
+    windows of a minute.
 
     Example:
         >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
@@ -69,7 +65,7 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
         topic: str,
         key_serde: Serde[Any],
         persistent: bool,
-        context: RecordAtHand,
+        context: ProcessorRecordContext,
     ) -> None:
         super().__init__(
             table.name,
@@ -84,22 +80,12 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
     def put(self, key: K, value: V | None, window_start_ms: int) -> None:
         """Store the value of a window; None deletes it.
 
-        Args:
-            key: the key.
-            value: the value.
-            window_start_ms: when the window starts.
-
         Raises:
             InvalidStateStoreError: the store is closed. All methods raise this.
-            NullKeyError: the key is None. So do all methods that need a key.
+            NullKeyError: the key is None. All methods that need a key raise this.
             ValueError: the start is negative.
 
         Example:
-            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
-            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
-            >>> clicks = MockProcessorContext().add_state_store(
-            ...     Stores.window_builder(in_memory, STRING, LONG)
-            ... )
             >>> clicks.put("ann", 3, 60_000)
             >>> clicks.fetch("ann", 60_000)
             3
@@ -107,12 +93,12 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
         table, key_bytes = self._open(), self._key(key)
         if window_start_ms < 0:
             raise ValueError(
-                f"Store {self.name} cannot keep a window that starts at {window_start_ms}. "
-                "Give a time in milliseconds that is not negative."
+                f"Store {self.name} cannot store a window that starts at {window_start_ms}. "
+                "Pass a time in milliseconds that is not negative."
             )
         data, timestamp = self._encoded(value)
         table.put_encoded(key_bytes, window_start_ms, data, timestamp)
-        self._put_for(self._context)
+        self._after_put(self._context)
 
     @overload
     def fetch(self, key: K, first_ms: int) -> V | None: ...
@@ -123,22 +109,16 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
     def fetch(
         self, key: K, first_ms: int, last_ms: int | None = None
     ) -> V | KeyValueIterator[int, V] | None:
-        """The value of one window, or those of all windows that start within some time.
+        """Return the value of one window, or the values of the windows that start in a time range.
 
         Args:
-            key: the key.
-            first_ms: when the window starts, or the earliest one.
-            last_ms: when the latest one starts, included; None for one window.
+            first_ms: the start of the window, or the earliest start.
+            last_ms: the latest start, inclusive; None for one window.
 
         Returns:
-            With `last_ms` an iterator of starts and values, ascending; else a value or None.
+            With `last_ms` an iterator of starts and values, ascending; otherwise a value or None.
 
         Example:
-            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
-            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
-            >>> clicks = MockProcessorContext().add_state_store(
-            ...     Stores.window_builder(in_memory, STRING, LONG)
-            ... )
             >>> for start_ms in (0, 60_000, 120_000):
             ...     clicks.put("ann", start_ms // 1000, start_ms)
             >>> clicks.fetch("ann", 60_000)
@@ -154,14 +134,9 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
         return None if raw is None else self._value(raw)
 
     def backward_fetch(self, key: K, first_ms: int, last_ms: int) -> KeyValueIterator[int, V]:
-        """The windows of `fetch` in descending order.
+        """Iterate over the windows of `fetch` in descending order.
 
         Example:
-            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
-            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
-            >>> clicks = MockProcessorContext().add_state_store(
-            ...     Stores.window_builder(in_memory, STRING, LONG)
-            ... )
             >>> for start_ms in (0, 60_000, 120_000):
             ...     clicks.put("ann", start_ms // 1000, start_ms)
             >>> list(clicks.backward_fetch("ann", 0, 60_000))
@@ -172,22 +147,17 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
     def fetch_range(
         self, lo: K | None, hi: K | None, first_ms: int, last_ms: int
     ) -> KeyValueIterator[Windowed[K], V]:
-        """The windows of the keys from `lo` to `hi` that start within some time.
+        """Iterate over the windows of the keys from `lo` to `hi` that start in a time range.
 
-        In memory by start, then by key; in RocksDB by segments of time, then by key and start.
+        In memory by start, then by key; in RocksDB by time segment, then by key and start.
 
         Args:
-            lo: the first key in the order of serialized keys; None for the first there is.
-            hi: the last key, included; None for the last there is.
-            first_ms: when the earliest window starts.
-            last_ms: when the latest one starts, included.
+            lo: the first key in the order of serialized keys; None for no lower bound.
+            hi: the last key, inclusive; None for no upper bound.
+            first_ms: the earliest start.
+            last_ms: the latest start, inclusive.
 
         Example:
-            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
-            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
-            >>> clicks = MockProcessorContext().add_state_store(
-            ...     Stores.window_builder(in_memory, STRING, LONG)
-            ... )
             >>> clicks.put("ann", 3, 0)
             >>> clicks.put("bob", 1, 60_000)
             >>> [(str(window), value) for window, value in clicks.fetch_range("a", "c", 0, 60_000)]
@@ -198,14 +168,9 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
     def backward_fetch_range(
         self, lo: K | None, hi: K | None, first_ms: int, last_ms: int
     ) -> KeyValueIterator[Windowed[K], V]:
-        """The windows of `fetch_range` in the opposite order.
+        """Iterate over the windows of `fetch_range` in reverse order.
 
         Example:
-            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
-            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
-            >>> clicks = MockProcessorContext().add_state_store(
-            ...     Stores.window_builder(in_memory, STRING, LONG)
-            ... )
             >>> clicks.put("ann", 3, 0)
             >>> clicks.put("bob", 1, 60_000)
             >>> [window.key for window, _ in clicks.backward_fetch_range("a", "c", 0, 60_000)]
@@ -214,16 +179,11 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
         return self._windows(lo, hi, first_ms, last_ms, reverse=True)
 
     def fetch_all(self, first_ms: int, last_ms: int) -> KeyValueIterator[Windowed[K], V]:
-        """The windows of all keys that start within some time, in the order of `fetch_range`.
+        """Iterate over the windows of all keys that start in a time range, as in `fetch_range`.
 
-        A store in RocksDB whose windows are emitted when they close is read by time, then by key.
+        A RocksDB store whose windows are emitted when they close is read by time, then by key.
 
         Example:
-            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
-            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
-            >>> clicks = MockProcessorContext().add_state_store(
-            ...     Stores.window_builder(in_memory, STRING, LONG)
-            ... )
             >>> for start_ms in (0, 60_000, 120_000):
             ...     clicks.put("ann", start_ms // 1000, start_ms)
             >>> [value for _, value in clicks.fetch_all(60_000, 120_000)]
@@ -232,14 +192,9 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
         return self._every(first_ms, last_ms, reverse=False)
 
     def backward_fetch_all(self, first_ms: int, last_ms: int) -> KeyValueIterator[Windowed[K], V]:
-        """The windows of `fetch_all` in the opposite order.
+        """Iterate over the windows of `fetch_all` in reverse order.
 
         Example:
-            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
-            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
-            >>> clicks = MockProcessorContext().add_state_store(
-            ...     Stores.window_builder(in_memory, STRING, LONG)
-            ... )
             >>> for start_ms in (0, 60_000, 120_000):
             ...     clicks.put("ann", start_ms // 1000, start_ms)
             >>> [value for _, value in clicks.backward_fetch_all(60_000, 120_000)]
@@ -248,14 +203,9 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
         return self._every(first_ms, last_ms, reverse=True)
 
     def all(self) -> KeyValueIterator[Windowed[K], V]:
-        """All windows of all keys, in the order of `fetch_all`.
+        """Iterate over all windows of all keys, in the order of `fetch_all`.
 
         Example:
-            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
-            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
-            >>> clicks = MockProcessorContext().add_state_store(
-            ...     Stores.window_builder(in_memory, STRING, LONG)
-            ... )
             >>> for start_ms in (0, 60_000, 120_000):
             ...     clicks.put("ann", start_ms // 1000, start_ms)
             >>> [window.window.start_ms for window, _ in clicks.all()]
@@ -264,14 +214,9 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
         return self._every(0, MAX_TIME_MS, reverse=False)
 
     def backward_all(self) -> KeyValueIterator[Windowed[K], V]:
-        """The windows of `all` in the opposite order.
+        """Iterate over the windows of `all` in reverse order.
 
         Example:
-            >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
-            >>> in_memory = Stores.in_memory_window("clicks", hour, minute)
-            >>> clicks = MockProcessorContext().add_state_store(
-            ...     Stores.window_builder(in_memory, STRING, LONG)
-            ... )
             >>> for start_ms in (0, 60_000, 120_000):
             ...     clicks.put("ann", start_ms // 1000, start_ms)
             >>> [window.window.start_ms for window, _ in clicks.backward_all()]
@@ -283,7 +228,7 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
         inner: Any = value
         timestamp = self._context.timestamp
         if self._layer.timestamped:
-            inner, timestamp = self._untimed(value, timestamp)
+            inner, timestamp = self._split_timestamp(value, timestamp)
         return self._layer.encode(inner), timestamp
 
     def _value(self, raw: bytes) -> Any:
@@ -295,8 +240,7 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
     ) -> KeyValueIterator[int, V]:
         table, key_bytes = self._open(), self._key(key)
         pairs = table.read_key(key_bytes, first_ms, last_ms)
-        items = self._decoded_starts(reversed(pairs) if reverse else pairs)
-        return KeyValueIterator(self.name, items, lambda: self._is_open)
+        return self._iterator(self._decoded_starts(reversed(pairs) if reverse else pairs))
 
     def _decoded_starts(
         self, pairs: Iterable[tuple[bytes, bytes]]
@@ -309,17 +253,18 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
         self, lo: K | None, hi: K | None, first_ms: int, last_ms: int, *, reverse: bool
     ) -> KeyValueIterator[Windowed[K], V]:
         table = self._open()
-        # The least key bounds nothing, but makes this a range: its order may be another one.
+        # An empty lower bound excludes nothing, but makes this a range read, which may be ordered
+        # differently.
         lowest = b"" if lo is None else self._key(lo)
         highest = None if hi is None else self._key(hi)
         pairs = table.read_keys(lowest, highest, first_ms, last_ms, reverse=reverse)
-        return KeyValueIterator(self.name, self._decoded(pairs), lambda: self._is_open)
+        return self._iterator(self._decoded(pairs))
 
     def _every(
         self, first_ms: int, last_ms: int, *, reverse: bool
     ) -> KeyValueIterator[Windowed[K], V]:
         pairs = self._open().read_keys(None, None, first_ms, last_ms, reverse=reverse)
-        return KeyValueIterator(self.name, self._decoded(pairs), lambda: self._is_open)
+        return self._iterator(self._decoded(pairs))
 
     def _decoded(self, pairs: ByteItems) -> Generator[tuple[Windowed[K], V], None, None]:
         size_ms, topic = self._layer.window_size_ms, self._topic
@@ -329,6 +274,6 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
             for stored, raw in pairs:
                 start = time_of(stored)
                 key = decode(topic, key_of(stored))
-                yield windowed(key, start, end_of_window(start, size_ms)), value(raw)
+                yield unchecked_windowed(key, start, fixed_window_end(start, size_ms)), value(raw)
         finally:
             pairs.close()

@@ -1,4 +1,4 @@
-"""A window store as the DSL's operators use it: keys in bytes, values as objects."""
+"""The window store for the DSL's operators: keys as bytes, values as objects."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Any
 from millstream.record import UNKNOWN, Headers, TopicPartition
 from millstream.serdes import Serde
 from millstream.state.changelogs.store_changelog import StoreChangelog
-from millstream.state.keyvalue.encoded_table import EncodedTable
-from millstream.state.keyvalue.table import TimedValue
-from millstream.state.storage.bytes_store import ByteItems
-from millstream.state.storage.timed_store import CommittableTimedStore, StoredPairs, TimedStore
+from millstream.state.keyvalue.key_value_table import EncodedTable, TimedValue
+from millstream.state.storage.timed_store import CommittableTimedStore, TimedStore
 from millstream.state.storage.value_formats import ValueFormat
-from millstream.state.windows.duplicate_windows import Arrivals, DuplicateStore
+from millstream.state.windows.duplicate_windows import DuplicateBatch, DuplicateStore
 from millstream.state.windows.window_cache import WindowCache
 from millstream.state.windows.window_keys import (
-    LAST_NUMBER,
+    MAX_SEQNUM,
     WINDOWS,
     StoredKeySerde,
     window_key,
@@ -31,41 +29,31 @@ WindowValue = tuple[int, Any, int]
 class WindowTable(EncodedTable):
     """The store behind a windowed table, or behind one side of a stream-stream join.
 
-    Keys are serialized record keys (`encode_keys`), without their window; times are those at which
-    windows start. A value comes with its timestamp, which is -1 in a store that keeps none.
+    Keys are serialized record keys (`encode_keys`), without their window; times are the start times
+    of windows. Values have timestamps, which are -1 in a store without timestamps.
 
-    **Per record**: `fetch`, `fetch_between`, `fetch_all`, `put`. With a cache, what `put` changes
-    is forwarded when the cache is flushed (`cache.flush()`, and `cache.evict()` once a batch), if
-    the operator has set `cache.forwards_changes`; the keys of such changes are `Windowed`. Without,
-    it is written and logged at once, and the operator forwards it itself.
+    **Per record**: `fetch`, `fetch_between`, `fetch_all`, `put`. With a cache, changes of `put` are
+    forwarded when the cache is flushed (`cache.flush()`, and `cache.evict()` once per batch), if
+    the operator has set `cache.forwards_changes`; the keys of such changes are `Windowed`. Without
+    a cache, changes are written and logged at once, and the operator forwards them itself.
 
-    **Hot loops** make stored keys with `window_key(key, start)` and go on as with a key-value
-    table: on `cache.entries` by the rules of `RecordCache`; without a cache by `read_encoded_many`
-    and `write_encoded_many`.
+    **Hot loops** create stored keys with `window_key(key, start)` and continue as with a key-value
+    table: on `cache.entries` by the rules of `RecordCache`; without a cache with
+    `read_encoded_many` and `write_encoded_many`.
 
-    **Aliasing.** As in `TimestampedTable`: what is read is a fresh decode or an immutable value.
-    What is put belongs to the cache until it is flushed, so do not hand on the same object unless
-    `immutable` (see `own`).
+    **Aliasing.** As in `TimestampedTable`, values that were read are freshly decoded or immutable.
+    Values that were put belong to the cache until it is flushed, so do not pass on the same object
+    unless `immutable` (see `private_copy`).
 
-    Follows Kafka Streams where something is too old for the store: it cannot be read, and a put is
-    dropped (and counted), but logged, cached and forwarded all the same.
+    Follows Kafka Streams for expired windows: they cannot be read, and a put is dropped (and
+    counted), but still logged, cached and forwarded.
 
     Args:
-        name: the store's name.
-        base: the lowest layer.
-        duplicates: the same, if it keeps duplicates and takes many at once.
-        layers: the topmost layer: the cache if there is one.
-        changelog: where duplicates are logged; the layers log everything else.
-        cache: the record cache among the layers, None without caching.
-        value_format: whether values are kept with timestamps.
-        topic: handed to serdes, the changelog's name.
-        key_serde: for keys.
-        value_serde: for values.
-        window_size_ms: how long windows are, for the ends of those that are read.
-        retention_ms: how long they are kept, counted from their start.
-        retain_duplicates: whether several values of one key at one time are kept beside each
-            other, as joins need them. Putting None then does nothing but log.
-        log_headers: whether the changelog records of what is put have the records' headers.
+        duplicates: the same layer, if it keeps duplicates and supports batches.
+        layers: the topmost layer: the cache, if there is one.
+        changelog: for duplicates; the layers log everything else.
+        retain_duplicates: whether several values with the same key and time are all kept, as joins
+            need. Putting None then only logs.
     """
 
     def __init__(
@@ -99,20 +87,23 @@ class WindowTable(EncodedTable):
         self._format = value_format
         self._stored_key_serde = StoredKeySerde(key_serde, WINDOWS, window_size_ms)
         self._log_headers = log_headers
-        self._number = 0
+        self._last_stored_seqnum = 0
+        # For the public stores: bytes.
+        self.read_key = layers.read_key
+        self.read_keys = layers.read_keys
 
     # --- one record at a time --------------------------------------------------------------------
 
     @property
     def observed_time(self) -> int:
-        """The latest start that was written to the store below the cache; -1 if none was."""
+        """The latest window start written below the cache; -1 before the first write."""
         return self._base.observed_time
 
-    def unreadable(self, stored_keys: Sequence[bytes]) -> frozenset[bytes]:
-        """Those that have expired: whatever is put under them is not read again."""
+    def expired_keys(self, stored_keys: Sequence[bytes]) -> frozenset[bytes]:
+        """Return the expired stored keys, which are never read again."""
         first, time_of = self._base.readable_from, WINDOWS.time_of
         size = WINDOWS.suffix_bytes
-        # Few windows are asked for at a time.
+        # Only few distinct windows are requested at a time.
         if first <= 0 or all(
             time_of(each) >= first for each in {key[-size:] for key in stored_keys}
         ):
@@ -120,12 +111,6 @@ class WindowTable(EncodedTable):
         return frozenset(key for key in stored_keys if time_of(key) < first)
 
     def fetch(self, key: bytes, start: int) -> TimedValue | None:
-        """The value of a window, None if there is none.
-
-        Args:
-            key: the serialized key.
-            start: of the window, in milliseconds.
-        """
         cache = self.cache
         if cache is not None and self.immutable:
             return cache.read(window_key(key, start))
@@ -133,14 +118,12 @@ class WindowTable(EncodedTable):
         return None if raw is None else self.split(raw)
 
     def fetch_between(self, key: bytes, first: int, last: int) -> list[WindowValue]:
-        """The windows of a key that start within some time, in the order of their starts.
+        """Return the windows of a key that start from time `first` to `last`, by start.
 
-        Duplicates come in the order in which they were put.
+        Duplicates are in the order in which they were put.
 
         Args:
-            key: the serialized key.
-            first: the earliest start, in milliseconds; negative ones count as 0.
-            last: the latest start, included.
+            first: the earliest start, in milliseconds; negative values count as 0.
         """
         time_of = WINDOWS.time_of
         if self.cache is None or not self.immutable:
@@ -156,15 +139,11 @@ class WindowTable(EncodedTable):
         return values
 
     def fetch_all(self, first: int, last: int) -> list[tuple[Windowed[Any], Any, int]]:
-        """The windows of all keys that start within some time, with their values and timestamps.
+        """Return the windows of all keys that start from time `first` to `last`, with timestamps.
 
-        In a time-ordered store by start, then by key; in others in the store's own order (see
-        `TimedStore.read_keys`). Costs as much as there is within that time; in RocksDB, unless the
-        store is time-ordered, a look at all of its segments.
-
-        Args:
-            first: the earliest start, in milliseconds.
-            last: the latest start, included.
+        A time-ordered store returns them by start, then by key; other stores in their own order
+        (see `TimedStore.read_keys`). The cost depends on the number of entries in the time range;
+        in RocksDB, unless the store is time-ordered, on that in all of its segments.
         """
         pairs = list(self.read_keys(None, None, first, last))
         keys = self._stored_key_serde.deserialize_many(self._topic, [pair[0] for pair in pairs])
@@ -183,23 +162,19 @@ class WindowTable(EncodedTable):
         """Store the value of a window; None deletes it.
 
         Args:
-            key: the serialized key.
-            start: of the window, in milliseconds.
-            value: the value.
-            timestamp: of the value; for a deletion, and in a store that keeps none, the record's.
-            place: where the record was read; for the cache, like the rest.
-            offset: its offset.
-            headers: its headers; also for the changelog in a store with `log_headers`.
+            timestamp: the value's; for deletions and in stores without timestamps, the record's.
+            place: the input partition; used by the cache, like the following arguments.
+            headers: in stores with `log_headers` also used in the changelog.
         """
         if self.cache is not None:
             self.cache.write(window_key(key, start), value, timestamp, place, offset, headers)
         else:
             self.put_encoded(key, start, self.encode(value), timestamp, headers)
 
-    # --- many at once ----------------------------------------------------------------------------
+    # --- batches ---------------------------------------------------------------------------------
 
     def read_encoded_many(self, stored_keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
-        """The serialized value of each `window_key` and its timestamp, in their order."""
+        """Return the serialized value and the timestamp of each `window_key`, in order."""
         split = self._format.split
         return [None if raw is None else split(raw) for raw in self._layers.get_many(stored_keys)]
 
@@ -209,82 +184,79 @@ class WindowTable(EncodedTable):
         values: Sequence[bytes | None],
         timestamps: Sequence[int],
     ) -> None:
-        """Put serialized values under each `window_key`, in order. Not for duplicates."""
+        """Put serialized values by `window_key`, in order. Not for duplicates."""
         stored = self._format.join_many(values, timestamps)
         self._layers.put_many(stored_keys, stored, timestamps)
 
     def put_duplicate(self, key: bytes, start: int, data: bytes | None, timestamp: int) -> bytes:
-        """Store a serialized value beside the others of its key and time; it is not logged yet.
+        """Store a serialized value as another duplicate; return its key for `log_duplicates`.
 
-        Follows Kafka Streams: a null deletes nothing, as it says not which duplicate. It takes a
-        number all the same, is to be logged, and in memory it moves the time on.
-
-        Returns:
-            The stored key, for `log_duplicates`.
+        Follows Kafka Streams: None deletes nothing, as it does not identify a duplicate. It still
+        gets a sequence number, must be logged, and advances the stream time in memory.
         """
         base = self._base
-        number = base.last_number = (base.last_number + 1) & LAST_NUMBER
-        stored = window_key(key, start, number)
+        seqnum = base.last_seqnum = (base.last_seqnum + 1) & MAX_SEQNUM
+        stored = window_key(key, start, seqnum)
         if data is not None:
-            self._number = number
+            self._last_stored_seqnum = seqnum
             base.put_at(stored, self._format.join(data, timestamp), start)
         elif not base.persistent:
             base.put(stored, None, timestamp)
         return stored
 
     def has_in_memory(self, first: int) -> bool:
-        """Whether `arrivals` find all that can be read from a time on."""
+        """Return whether `new_batch` finds all data that is readable from a time on."""
         return self._duplicates is not None and self._duplicates.has_in_memory(first)
 
-    def can_number(self, count: int) -> bool:
-        """Whether so many records can be `arrivals`: their numbers must ascend."""
-        return self._base.last_number + count <= LAST_NUMBER
+    def has_seqnums_left(self, count: int) -> bool:
+        """Return whether enough sequence numbers are left for a batch: they must ascend."""
+        return self._base.last_seqnum + count <= MAX_SEQNUM
 
-    def arrivals(
+    def new_batch(
         self, keys: Sequence[bytes], starts: Sequence[int], datas: Sequence[bytes | None]
-    ) -> Arrivals:
-        """Values that are to be stored beside the others of their keys and times.
+    ) -> DuplicateBatch:
+        """Create a batch of duplicates that are about to be stored.
 
-        Each is found by those that come behind it (see `Arrivals`), and all are stored at once
-        (`keep`): 1.6 us each where `put_duplicate` takes 4 us. They are to be logged, too.
+        Each one can be found by the following ones (see `DuplicateBatch`), and all are stored at
+        once (`write_batch`): 1.6 us each, compared to 4 us with `put_duplicate`. The caller must
+        also log them.
 
         Args:
-            keys: the serialized keys.
-            starts: the times, which are those of the values as well.
-            datas: the serialized values; a null takes its number, and that is all.
+            starts: the times, which are also the timestamps of the values.
+            datas: the serialized values; None only consumes a sequence number.
         """
         store = self._duplicates
         assert store is not None, f"store {self.name} takes no batches"
-        first = store.last_number + 1
-        numbers = range(first, first + len(keys))
-        store.last_number += len(keys)
-        stored = list(window_keys(keys, starts, numbers))
+        first = store.last_seqnum + 1
+        seqnums = range(first, first + len(keys))
+        store.last_seqnum += len(keys)
+        stored = list(window_keys(keys, starts, seqnums))
         values = self._format.join_many(datas, starts)
         entries = [
             None if value is None else (start, key, value)
             for start, key, value in zip(starts, stored, values, strict=True)
         ]
-        # Those of nulls are not remembered, as there is nothing under them.
-        self._number = next(
+        # Skip the numbers of None values, as nothing is stored with them.
+        self._last_stored_seqnum = next(
             (
-                number
-                for number, value in zip(reversed(numbers), reversed(values), strict=True)
+                seqnum
+                for seqnum, value in zip(reversed(seqnums), reversed(values), strict=True)
                 if value is not None
             ),
-            self._number,
+            self._last_stored_seqnum,
         )
-        return Arrivals(store, keys, starts, stored, entries)
+        return DuplicateBatch(store, keys, starts, stored, entries)
 
-    def keep(self, arrivals: Arrivals) -> None:
-        """Store all that has come; it is not logged yet."""
-        if self._duplicates is not None and arrivals.entries:
-            self._duplicates.keep(arrivals)
+    def write_batch(self, batch: DuplicateBatch) -> None:
+        """Store a batch; the caller must log it."""
+        if self._duplicates is not None and batch.entries:
+            self._duplicates.write_batch(batch)
 
     def decode_stored(self, stored: Sequence[bytes]) -> list[tuple[Any, int]]:
-        """The value and the timestamp of each stored form: new objects.
+        """Decode stored values into new objects; return each value and its timestamp.
 
         Raises:
-            BatchSerializationError: one of them does not fit the value serde.
+            BatchSerializationError: the value serde rejected a value.
         """
         datas, timestamps = self._format.values_of(stored), self._format.timestamps(stored)
         return list(
@@ -298,38 +270,22 @@ class WindowTable(EncodedTable):
         timestamps: Sequence[int],
         headers: Sequence[Headers] | None = None,
     ) -> None:
-        """Log what `put_duplicate` has stored, in order: one call costs as much as one record."""
+        """Log stored duplicates, in order: one call costs about as much as one record."""
         logged_headers = headers if self._log_headers else None
         self._changelog.log_many(stored_keys, values, timestamps, logged_headers)
 
-    # --- bytes, for the public store -------------------------------------------------------------
+    # --- bytes, for the public stores ------------------------------------------------------------
 
     def fetch_raw(self, key: bytes, start: int) -> bytes | None:
-        """The stored form of the value of a window."""
         if not self.retain_duplicates:
             return self._layers.get(window_key(key, start))
-        # Follows Kafka Streams: the last duplicate that was put is found if it was put there, and
-        # in memory none is.
+        # Follows Kafka Streams: only the last duplicate put so far is found, if it belongs to this
+        # window, and in memory none is found.
         return (
-            self._base.get(window_key(key, start, self._number)) if self._base.persistent else None
+            self._base.get(window_key(key, start, self._last_stored_seqnum))
+            if self._base.persistent
+            else None
         )
-
-    def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
-        """The stored keys and values of the windows of a key that start within some time."""
-        return self._layers.read_key(key, first, last)
-
-    def read_keys(
-        self,
-        lowest: bytes | None,
-        highest: bytes | None,
-        first: int,
-        last: int,
-        *,
-        reverse: bool = False,
-        begin: bytes | None = None,
-    ) -> ByteItems:
-        """The stored keys and values of many keys; see `TimedStore.read_keys`."""
-        return self._layers.read_keys(lowest, highest, first, last, reverse=reverse, begin=begin)
 
     def put_encoded(
         self,
@@ -339,7 +295,7 @@ class WindowTable(EncodedTable):
         timestamp: int,
         headers: Headers = (),
     ) -> None:
-        """Store a serialized value; with a cache as of the record being processed."""
+        """Store a serialized value; a cache uses the context of the record being processed."""
         if self.retain_duplicates:
             stored = self.put_duplicate(key, start, data, timestamp)
             self.log_duplicates((stored,), (data,), (timestamp,), (headers,) if headers else None)
@@ -347,6 +303,6 @@ class WindowTable(EncodedTable):
             self._layers.put(window_key(key, start), self._format.join(data, timestamp), timestamp)
 
     def split(self, raw: bytes) -> TimedValue:
-        """The value and the timestamp of a stored form."""
+        """Return the value and the timestamp of a stored form."""
         data, timestamp = self._format.split(raw)
         return self._value_serde.deserialize(self._topic, data), timestamp

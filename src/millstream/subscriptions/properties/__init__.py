@@ -1,1 +1,1 @@
-"""The properties of a subscription: what there is, reading them, and following a file of them."""
+"""The properties of a subscription: declaration, parsing, and watching of a properties file."""

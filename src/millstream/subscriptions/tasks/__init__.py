@@ -1,1 +1,1 @@
-"""Decaton's tasks as they stand in topics: written, and read again."""
+"""Reading and writing Decaton's tasks."""

@@ -1,1 +1,1 @@
-"""What a new version of a program finds again of the old one's state and topics."""
+"""Comparing two versions of a program: state, topics and settings."""

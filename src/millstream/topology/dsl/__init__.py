@@ -1,12 +1,14 @@
-"""What the user writes with.
+"""The public DSL.
 
-`builder` is where a program begins, `streams_and_tables` holds the streams, tables and groups that
-come of it, `global_table` the tables of which every instance has a copy. They are faces; the others
-write into the logical graph what they promise:
+`builder` contains `StreamsBuilder`, `streams_and_tables` the streams, tables and groups, and
+`global_table` the global tables. The other modules add their operations to the logical graph:
 
-- `stream_part`, `table_part`: the place of a stream or a table in the graph.
-- `grouping`, `aggregation`, `cogrouping`, `table_aggregation`: groups and their aggregations.
-- `join_options`, `join_placement`, `stream_stream_join`, `stream_table_join`, `table_table_join`,
+- `stream_part`, `table_access`: the position of a stream or a table in the graph.
+- `aggregation`, `table_aggregation`: groups and aggregations.
+- `stream_joins`, `stream_stream_join`, `stream_table_join`, `table_table_join`,
   `foreign_key_join`: joins.
-- `table_derived`, `table_suppress`, `stream_to_table`, `stream_process`: one operation each.
+- `table_derived`, `table_suppress`, `stream_process`, `stream_dataframe`: one kind of operation
+  each.
+
+`migration_hints` extends the errors for methods of other libraries.
 """

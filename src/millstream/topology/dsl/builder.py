@@ -1,4 +1,4 @@
-"""Where a topology begins: the builder of the DSL."""
+"""`StreamsBuilder`, the entry point of the DSL."""
 
 from __future__ import annotations
 
@@ -9,32 +9,36 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, overload
 
-from millstream.config_optimization import optimizations
+from millstream.config.validation import optimizations
 from millstream.errors import TopologyError
 from millstream.processor.processor import Processor
 from millstream.record import K, V
 from millstream.serdes import Serde
 from millstream.state.builders.store_builder import StoreBuilder
-from millstream.topology.arguments import checked_extractor, checked_serdes, topic_names
+from millstream.topology.argument_checks import (
+    check_serdes,
+    check_store_builder,
+    check_timestamp_extractor,
+    topic_names,
+)
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.global_table import GlobalKTable
-from millstream.topology.dsl.hints import Hinted
+from millstream.topology.dsl.migration_hints import Hinted
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.dsl.streams_and_tables import KStream, KTable
-from millstream.topology.dsl.table_part import SourceTable, TablePart
-from millstream.topology.logical.graph import LogicalGraph
+from millstream.topology.dsl.table_access import SourceTable, TablePart
 from millstream.topology.logical.graph_nodes import (
     GlobalStoreGraphNode,
+    HistoryGraphNode,
     SourceGraphNode,
     StoreGraphNode,
 )
-from millstream.topology.logical.history_node import HistoryGraphNode
+from millstream.topology.logical.logical_graph import LogicalGraph
 from millstream.topology.logical.table_nodes import TableSourceGraphNode
 from millstream.topology.naming import checked_name, suffixed_name
-from millstream.topology.operations.processors import Process
+from millstream.topology.operations.streams import Process
 from millstream.topology.operations.tables import TableSource
-from millstream.topology.options.history import HistoryColumns, lake_history
-from millstream.topology.options.lake import LakeFormat
+from millstream.topology.options.lake import HistoryColumns, LakeFormat, lake_history
 from millstream.topology.options.materialized import (
     Materialized,
     StoreChoice,
@@ -43,37 +47,32 @@ from millstream.topology.options.materialized import (
     materialized,
 )
 from millstream.topology.passes.build import build_topology
+from millstream.topology.physical.java_order import SourceNames
 from millstream.topology.physical.nodes import OffsetReset, TimestampExtractor, check_offset_reset
-from millstream.topology.physical.source_names import SourceNames
-from millstream.topology.physical.suppliers import (
-    ProcessorWrapper,
-    check_wrapper,
-    wrapped_supplier,
-)
+from millstream.topology.physical.suppliers import ProcessorWrapper, check_wrapper, wrapped_supplier
 from millstream.topology.physical.topology import Topology
-from millstream.topology.physical.topology_stores import check_store_builder
 
 Topics = str | Sequence[str] | re.Pattern[str]
 
 
 class StreamsBuilder(Hinted):
-    """Describes an application: streams are read, operations are put on them, `build` ends it.
+    """Describes an application: read streams and tables, add operations, and call `build`.
 
-    The same program gives the same topology with the same names, each time and on each machine.
+    The same program always produces the same topology with the same names, on every machine.
 
     Args:
-        optimize: which of Kafka Streams' optimizations to apply: True or `"all"`, False or
-            `"none"`, or their names in a list or separated by commas:
-            `reuse.ktable.source.topics`, `merge.repartition.topics`, `single.store.self.join`. They
-            change which internal topics there are: decide before the first start.
-        processor_wrapper: `(name, supplier) -> supplier`, called for each processor that the
-            program brings (in `process`, `process_values` and `add_global_store`), with the name
-            of its node; what it gives runs in its place. A supplier that has no method `stores()`
-            keeps the stores of the one it wraps. Source: KIP-1112.
+        optimize: the optimizations of Kafka Streams to apply: True or `"all"`, False or `"none"`,
+            or names, as a list or separated by commas: `reuse.ktable.source.topics`,
+            `merge.repartition.topics`, `single.store.self.join`. Optimizations change the internal
+            topics of the application: choose them before the first start.
+        processor_wrapper: `(name, supplier) -> supplier`, called for each custom processor (in
+            `process`, `process_values` and `add_global_store`) with the name of its node; the
+            returned supplier replaces the original one. If it has no method `stores()`, the stores
+            of the original supplier are kept. Source: KIP-1112.
 
     Raises:
-        ConfigError: there is no such optimization.
-        TypeError: `processor_wrapper` is no function of two arguments.
+        ConfigError: an optimization is unknown.
+        TypeError: `processor_wrapper` is not a function of two arguments.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -155,22 +154,21 @@ class StreamsBuilder(Hinted):
     ) -> KStream[Any, Any]:
         """Read topics as a stream.
 
-        Several calls for the same topics share one source, so that their options must be the same.
+        Several calls for the same topics share one source, so their options must be the same.
 
         Args:
-            topics: a topic, several, or a pattern that matches the whole names of topics; topics
-                which match and appear later are read too.
+            topics: a topic, several topics, or a pattern that matches whole names. Matching topics
+                that are created later are read too.
             key: the serde of the keys; by default the config's `default_key_serde`.
             value: the serde of the values; by default the config's `default_value_serde`.
             timestamp_extractor: `(record, partition_time) -> timestamp`, in milliseconds since the
                 epoch; by default the config's.
-            offset_reset: where to begin without a committed offset: `"earliest"`, `"latest"`,
+            offset_reset: where to start without a committed offset: `"earliest"`, `"latest"`,
                 `"none"`, or a timedelta before now; by default the config's.
-            name: of the operation.
 
         Raises:
-            TopologyError: there is no topic, or a name is not legal; the offset reset is unknown.
-                At `build()`: the same topics are read with other options.
+            TopologyError: there is no topic, a name is not legal, or the offset reset is unknown.
+                From `build()`: the same topics are read with other options.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -179,8 +177,8 @@ class StreamsBuilder(Hinted):
         """
         listed, pattern = topic_names("stream()", topics)
         check_offset_reset(offset_reset)
-        checked_serdes("stream", key=key, value=value)
-        checked_extractor("stream", timestamp_extractor)
+        check_serdes("stream", key=key, value=value)
+        check_timestamp_extractor("stream", timestamp_extractor)
         node = SourceGraphNode(
             name=self._graph.names.processor("KSTREAM-SOURCE-", name),
             declared_at=call_site(),
@@ -209,39 +207,40 @@ class StreamsBuilder(Hinted):
         partitions: int | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """Read the rows of a table of the lake as records, in the order of their times within each
-        partition, and then a topic from where the table ends.
+        """Read the rows of a lake table as records, and then a topic from where the table ends.
 
-        At the application's first start, before its threads run, a Spark job writes the rows into
-        an internal topic, `<application.id>-<name>-history-repartition`, and sets the offsets of
-        `then` that come after them. A start that is killed meanwhile is gone on with by the next
-        one; no row is written twice, and after that none is read again. With a topic after it a
-        task takes of both the record with the smallest timestamp first.
+        The rows of each partition are read in the order of their timestamps. At the application's
+        first start, before its threads run, a Spark job writes the rows into an internal topic,
+        `<application.id>-<name>-history-repartition`, and sets the offsets at which `then`
+        continues. If a start is interrupted, the next one continues the job: no row is written
+        twice, and afterwards no row is read again. If there is a topic, a task always takes the
+        record with the smallest timestamp of the two.
 
-        A table that `KStream.to_lake` has written from `then` knows by its offsets where the topic
-        goes on. It must have all records of the topic as they were; a row stays in the partition
-        that it came from. Of any other table `then_from` says where the topic goes on, and a row
-        goes into the partition that Kafka's own producers choose for its key.
+        A table that `KStream.to_lake` has written from `then` contains offsets, which define where
+        the topic continues. Such a table must contain all records of the topic unchanged; a row
+        stays in the partition of its record. For any other table `then_from` defines where the
+        topic continues, and a row is written to the partition that Kafka's own producers choose for
+        its key.
 
         Args:
-            path: the folder of the table, or a URL that Spark's Hadoop knows.
+            path: the directory of the table, or a URL that Spark's Hadoop supports.
             format: `"parquet"`, `"delta"` or `"iceberg"`.
-            key: the serde of the keys, of rows and of the topic.
-            value: the serde of the values, likewise.
-            timestamp: a column or an expression of Spark SQL: the event time, as a timestamp, a
-                date, or whole milliseconds since the epoch.
-            then: the topic that comes after the table; None for none.
-            then_from: for a table without offsets: of the table count the rows before this time, of
-                the topic the records from the first on that is no older, partition by partition.
-                A datetime without a time zone is UTC.
+            key: the serde of the keys, of both rows and topic.
+            value: the serde of the values, of both rows and topic.
+            timestamp: a column or an expression of Spark SQL for the event time: a timestamp, a
+                date, or an integer of milliseconds since the epoch.
+            then: the topic that follows the table; None for no topic.
+            then_from: for a table without offsets: use the rows before this time and, in each
+                partition of the topic, the records from the first one that is not older. A datetime
+                without a time zone is UTC.
             key_column: a column or an expression of Spark SQL with the type of the key serde.
-            value_column: the same for values: `"struct(page, country)"`.
-            partitions: of the history's topic, where no topic comes after it; 1 by default.
-            name: of the operation.
+            value_column: a column or an expression for values: `"struct(page, country)"`.
+            partitions: the number of partitions of the history's topic if no topic follows; 1 by
+                default.
 
         Raises:
-            TopologyError: one of them is not what it should be; a name is not legal. At `build()`:
-                `then` is read elsewhere.
+            TopologyError: an option is not valid, or a name is not legal. From `build()`: another
+                source reads `then`.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -349,25 +348,23 @@ class StreamsBuilder(Hinted):
     ) -> KTable[Any, Any]:
         """Read a topic as a table: each record is the new value of its key (Kafka's `table`).
 
-        A record without a value says that its key is gone; one without a key is dropped. The table
-        is kept in a store if `store=` names one, or if an operation needs to look into it. Records
-        count in the order of the topic, whatever their timestamps; only in a versioned store a
-        record with an earlier timestamp does not replace a later one.
+        A record without a value deletes its key; a record without a key is dropped. The table is
+        stored if `store=` names a store, or if an operation needs to look up its rows. Records are
+        applied in the order of the topic, regardless of their timestamps; only in a versioned store
+        does a record with an earlier timestamp not replace a later one.
 
         Args:
-            topic: the topic, which is better compacted than cut off.
-            key: the serde of the keys; by default that of a `Materialized`, else the config's
-                `default_key_serde`.
-            value: the serde of the values; by default that of a `Materialized`, else the config's
-                `default_value_serde`.
+            topic: the topic, which should be compacted rather than truncated.
+            key: the serde of the keys; by default the serde of a `Materialized`, or else the
+                config's `default_key_serde`.
+            value: the serde of the values; by default the serde of a `Materialized`, or else the
+                config's `default_value_serde`.
             timestamp_extractor: `(record, partition_time) -> timestamp`, in milliseconds since the
                 epoch; by default the config's.
-            offset_reset: where to begin without a committed offset, as for `stream`.
-            store: where the table is kept.
-            name: of the operation.
+            offset_reset: where to start without a committed offset, as for `stream`.
 
         Raises:
-            TopologyError: a name is not legal, or the store cannot be had; at `build()`: the topic
+            TopologyError: a name is not legal, or the store is not valid. From `build()`: the topic
                 is read twice.
 
         Example:
@@ -377,11 +374,11 @@ class StreamsBuilder(Hinted):
             'prices-store'
         """
         check_offset_reset(offset_reset)
-        checked_serdes("table", key=key, value=value)
-        checked_extractor("table", timestamp_extractor)
+        check_serdes("table", key=key, value=value)
+        check_timestamp_extractor("table", timestamp_extractor)
         names, choice = self._graph.names, materialized(store)
-        key, value = _read_with(choice, key, value)
-        builder = _store_of(self._graph, checked_name(topic), choice, key, value)
+        key, value = _topic_serdes(choice, key, value)
+        builder = _topic_store(self._graph, checked_name(topic), choice, key, value)
         source = suffixed_name(names, name, "-source", "KSTREAM-SOURCE-")
         node = TableSourceGraphNode(
             name=names.processor("KTABLE-SOURCE-", name),
@@ -451,39 +448,37 @@ class StreamsBuilder(Hinted):
         store: StoreChoice = None,
         name: str | None = None,
     ) -> GlobalKTable[Any, Any]:
-        """Read a topic as a table of which every instance has a whole copy.
+        """Read a topic as a table of which every instance has a complete copy.
 
-        A stream can look up any key in it, without being partitioned alike. The copy is complete
-        before processing begins; later changes arrive some time, in no order with other topics. So
-        it suits small tables that change rarely.
+        A stream can look up any key in it without being co-partitioned. The copy is complete before
+        processing starts; later changes arrive asynchronously, in no defined order relative to
+        other topics. Global tables are therefore suitable for small tables that change rarely.
 
         Args:
-            topic: the topic.
-            key: the serde of the keys; by default that of a `Materialized`, else the config's
-                `default_key_serde`.
-            value: the serde of the values; by default that of a `Materialized`, else the config's
-                `default_value_serde`.
-            store: where the table is kept. It has no changelog: the topic is its log.
-            name: of the operation.
+            key: the serde of the keys; by default the serde of a `Materialized`, or else the
+                config's `default_key_serde`.
+            value: the serde of the values; by default the serde of a `Materialized`, or else the
+                config's `default_value_serde`.
+            store: the store of the table. It has no changelog: the topic is its log.
 
         Raises:
-            TopologyError: a name is not legal, or the store cannot be had; at `build()`: the topic
+            TopologyError: a name is not legal, or the store is not valid. From `build()`: the topic
                 is read twice.
 
         Example:
             >>> builder = StreamsBuilder()
             >>> countries = builder.global_table("countries", key=STRING, value=STRING)
         """
-        checked_serdes("global_table", key=key, value=value)
+        check_serdes("global_table", key=key, value=value)
         names, choice = self._graph.names, materialized(store)
         if choice.is_versioned:
             raise TopologyError(
-                "A global table cannot be versioned: it is read without regard to time. Leave out "
-                "the versions.",
+                "A global table cannot be versioned, since it is read regardless of time. Use a "
+                "store without versions.",
                 declared_at=call_site(),
             )
-        key, value = _read_with(choice, key, value)
-        builder = _store_of(self._graph, checked_name(topic), choice, key, value)
+        key, value = _topic_serdes(choice, key, value)
+        builder = _topic_store(self._graph, checked_name(topic), choice, key, value)
         source = suffixed_name(names, name, "-source", "KSTREAM-SOURCE-")
         node = GlobalStoreGraphNode(
             name=names.processor("KTABLE-SOURCE-", name),
@@ -503,7 +498,7 @@ class StreamsBuilder(Hinted):
         """Add a store that processors can be connected to by its name.
 
         Args:
-            store_builder: from `Stores`; the same one may be added again.
+            store_builder: a builder from `Stores`; the same builder may be added again.
 
         Example:
             >>> visits = Stores.key_value_builder(Stores.lru_map("visits", 99), STRING, LONG)
@@ -535,20 +530,19 @@ class StreamsBuilder(Hinted):
     ) -> StreamsBuilder:
         """Add a store that every instance fills from all partitions of a topic.
 
-        Every processor can read it by its name, without being connected to it. The one given here
-        alone writes it. It sees every record of the topic, also while a copy is made or brought up
-        to date. Where the topic is a plain table, take `global_table` instead.
+        Every processor can read the store by its name, without being connected to it; only the
+        processor given here writes to it. This processor gets every record of the topic, also while
+        the store is restored. If the topic is a plain table, use `global_table` instead.
 
         Args:
-            store_builder: from `Stores`; the store gets no changelog, since the topic is its log.
-            topic: the topic. Timestamps are those of its records; no extractor is asked.
-            processor_supplier: gives a new processor at each call.
+            store_builder: a builder from `Stores`; the store has no changelog, since the topic is
+                its log.
+            topic: the topic. Timestamps are the topic's; no extractor is called.
             key: the serde of the topic's keys; by default the config's.
             value: the serde of the topic's values; by default the config's.
-            name: of the processor.
 
         Raises:
-            TopologyError: a name is not legal; at `build()`: a name or the topic is taken.
+            TopologyError: a name is not legal. From `build()`: a name or the topic is taken.
 
         Example:
             >>> class Fill(Processor[str, int, None, None]):
@@ -562,7 +556,7 @@ class StreamsBuilder(Hinted):
         """
         names, site = self._graph.names, call_site()
         check_store_builder(store_builder)
-        checked_serdes("add_global_store", key=key, value=value)
+        check_serdes("add_global_store", key=key, value=value)
         source = None if name is None else f"{name}-source"
         source_name = names.processor("KSTREAM-SOURCE-", source)
         processor_name = names.processor("KTABLE-SOURCE-", name)
@@ -583,11 +577,11 @@ class StreamsBuilder(Hinted):
         return self
 
     def build(self) -> Topology:
-        """The topology, ready to run or to be described. Nothing can be added afterwards.
+        """Return the topology. Nothing can be added to the builder afterwards.
 
         Raises:
-            TopologyError: the description contradicts itself: a name is used twice, topics are
-                read by two sources that differ, partition counts cannot agree.
+            TopologyError: the program is inconsistent: a name is used twice, two sources read the
+                same topic with different options, or partition counts conflict.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -600,20 +594,20 @@ class StreamsBuilder(Hinted):
         return self._built
 
 
-def _read_with(
+def _topic_serdes(
     choice: Materialized[Any, Any], key: Serde[Any] | None, value: Serde[Any] | None
 ) -> tuple[Serde[Any] | None, Serde[Any] | None]:
-    """The serdes that read a table's topic: those of its store unless others are given."""
+    """Return the serdes of a table's topic: by default those of the store."""
     return choice.key if key is None else key, choice.value if value is None else value
 
 
-def _store_of(
+def _topic_store(
     graph: LogicalGraph,
     topic: str,
     choice: Materialized[Any, Any],
     key: Serde[Any] | None,
     value: Serde[Any] | None,
 ) -> TableStoreBuilder:
-    """The store of a table read from a topic. Its serdes are those which read the topic."""
-    read_with = replace(choice, key=key, value=value)
-    return key_value_builder(read_with, graph.names, f"{topic}-", key_serde=None, value_serde=None)
+    """Return the builder of the store of a topic's table, with the serdes of the topic."""
+    choice = replace(choice, key=key, value=value)
+    return key_value_builder(choice, graph.names, f"{topic}-", key_serde=None, value_serde=None)

@@ -1,8 +1,8 @@
-"""The join of two tables by a foreign key (Kafka Streams' KIP-213), written into the graph.
+"""Joins of two tables by a foreign key (KIP-213).
 
-The left table's rows tell the key of the right row that they refer to. The two tables are
-partitioned by different keys, so subscriptions and responses travel through internal topics; see
-`millstream.operators.joins.foreign_key_send` for the steps.
+Each row of the left table contains the key of a right row. The two tables are partitioned by
+different keys, so subscriptions and responses pass through internal topics; see
+`millstream.operators.joins.foreign_key_join` for the steps.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from functools import partial
 from typing import Any
 
 from millstream.operators.joins.foreign_key_formats import (
-    Response,
-    ResponseSerde,
-    SubscriptionSerde,
+    ForeignKeyResponse,
+    ForeignKeyResponseSerde,
+    ForeignKeySubscriptionSerde,
 )
-from millstream.operators.joins.foreign_key_send import ForeignKeySerdes
+from millstream.operators.joins.foreign_key_join import ForeignKeySerdes
 from millstream.serdes import BYTES, Serde
-from millstream.state.builders.buffers import SubscriptionStoreBuilder
-from millstream.topology.arguments import checked_function
+from millstream.state.builders.buffer_builders import SubscriptionStoreBuilder
+from millstream.topology.argument_checks import check_function
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import check_same_builder
-from millstream.topology.dsl.table_part import SourceTable, TablePart
+from millstream.topology.dsl.table_access import SourceTable, TablePart
 from millstream.topology.logical.graph_nodes import (
     OperatorGraphNode,
     SinkGraphNode,
     SourceGraphNode,
 )
 from millstream.topology.logical.table_nodes import LazyTableGraphNode
-from millstream.topology.naming import Names, checked_name
-from millstream.topology.operations.foreign_keys import (
+from millstream.topology.naming import NameGenerator, checked_name
+from millstream.topology.operations.joins import (
     ForeignTableJoin,
     ResponseResolver,
     SubscriptionJoin,
@@ -40,8 +40,8 @@ from millstream.topology.operations.foreign_keys import (
 )
 from millstream.topology.operations.tables import TableSource
 from millstream.topology.options.materialized import StoreChoice, key_value_builder, materialized
-from millstream.topology.physical.internal_topics import RepartitionTopic
-from millstream.topology.physical.source_names import SourceNames
+from millstream.topology.physical.internal_topic_configs import RepartitionTopic
+from millstream.topology.physical.java_order import SourceNames
 from millstream.topology.physical.topology import Topology
 
 _REGISTRATION = "KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-"
@@ -65,72 +65,65 @@ def foreign_key_join(
     store: StoreChoice,
     name: str | None,
 ) -> TablePart:
-    """The table of left rows, each joined with the right row that it refers to.
+    """Return the table of left rows, each joined with the right row that it refers to.
 
     Args:
-        left: the table whose rows refer to others; the result has its keys.
-        right: the table that they refer to.
-        joiner: (left value, right value) → result.
-        foreign_key: value → key of the right row, or None; (key, value) → … if `with_key`.
-        with_key: which of the two.
-        left_join: whether left rows without a right row have a result, joined with None.
-        store: where the result is kept, if it is to be.
-        name: of the operation, its topics and its store of subscriptions.
+        foreign_key: value → key of the right row, or None; (key, value) → key if `with_key` is set.
 
     Raises:
-        TopologyError: the tables belong to different builders, or the store cannot be had.
+        TopologyError: the tables belong to different builders, or the store is not valid.
     """
     operation = "left_join" if left_join else "join"
-    checked_function(operation, "foreign_key", foreign_key, "value", with_key=with_key)
+    check_function(operation, "foreign_key", foreign_key, "value", with_key=with_key)
     check_same_builder(left.part.graph, right.part.graph, "joined")
-    # The order of these two decides which store is numbered or materialized first.
-    right.inner.send_old_values(True)
-    left.inner.send_old_values(True)
-    asks = partial(SubscriptionSend, foreign_key, with_key, left_join=left_join)
-    return _Join(left, right, joiner, asks, left_join, name).written(store)
+    # This order determines which store is numbered or materialized first.
+    right.access.send_old_values(True)
+    left.access.send_old_values(True)
+    make_send = partial(SubscriptionSend, foreign_key, with_key, left_join=left_join)
+    return _ForeignKeyJoinBuilder(left, right, name).build(joiner, make_send, left_join, store)
 
 
-class _Join:
-    """One join on its way into the graph. The order in which names are taken is Kafka Streams'."""
+class _ForeignKeyJoinBuilder:
+    """Adds one join to the graph. Names are taken in the order of Kafka Streams."""
 
-    def __init__(
-        self,
-        left: TablePart,
-        right: TablePart,
-        joiner: Callable[[Any, Any], Any],
-        asks: Callable[..., SubscriptionSend],
-        left_join: bool,
-        name: str | None,
-    ) -> None:
+    def __init__(self, left: TablePart, right: TablePart, name: str | None) -> None:
         self._left, self._left_part = left, left.part
         self._right, self._right_part = right, right.part
         self._graph = left.part.graph
-        self._joiner = joiner
-        self._asks = asks
-        self._left_join = left_join
         self._site = call_site()
         self._names = _JoinNames(self._graph.names, name)
         self._serdes: ForeignKeySerdes
 
-    def written(self, store: StoreChoice) -> TablePart:
-        """Write everything into the graph; the joined table."""
-        asked = self._write_send()
-        answers = self._write_right_side(asked)
-        resolver, response_source = self._write_resolver(answers)
-        graph, left = self._graph, self._left_part
+    def build(
+        self,
+        joiner: Callable[[Any, Any], Any],
+        make_send: Callable[..., SubscriptionSend],
+        left_join: bool,
+        store: StoreChoice,
+    ) -> TablePart:
+        """Add all nodes to the graph; return the joined table."""
+        responses = self._write_right_side(self._write_send(make_send))
+        graph, left, getter = self._graph, self._left_part, self._left.access.getter()
+        resolver = OperatorGraphNode(
+            name=self._names.node("-subscription-response-resolver", _RESOLVER),
+            declared_at=self._site,
+            operation=ResponseResolver(getter, self._serdes, joiner, left_join),
+            store_names=getter.stores,
+        )
+        graph.attach(resolver, responses)
         output = self._names.node("-result", _OUTPUT)
         choice = materialized(store)
         builder = key_value_builder(
             choice, graph.names, _OUTPUT, key_serde=left.key_serde, value_serde=None
         )
-        named = choice.store_name is not None
+        is_named = choice.store_name is not None
         node = LazyTableGraphNode(
             name=output,
             declared_at=self._site,
             operation=TableSource(),
             lazy_store=builder,
-            materialized=named,
-            store_name_generated=not named,
+            materialized=is_named,
+            store_name_generated=not is_named,
             output_versioned=choice.is_versioned,
         )
         graph.attach(node, resolver)
@@ -138,13 +131,13 @@ class _Join:
             left,
             node=node,
             value_serde=choice.value,
-            sources=left.sources.united(SourceNames([response_source])),
+            sources=left.sources.united(SourceNames([responses.name])),
             repartition_required=False,
         )
         return TablePart(part, SourceTable(node), choice.store_name)
 
-    def _write_send(self) -> SourceGraphNode:
-        """From the left table to the source which reads the subscriptions."""
+    def _write_send(self, make_send: Callable[..., SubscriptionSend]) -> SourceGraphNode:
+        """Add the nodes of the left side; return the source of the subscriptions."""
         left, right = self._left_part, self._right_part
         topic = self._names.topic("-subscription-registration", _REGISTRATION)
         self._serdes = ForeignKeySerdes(
@@ -153,7 +146,7 @@ class _Join:
         send = OperatorGraphNode(
             name=self._names.node("-subscription-registration-processor", _REGISTRATION),
             declared_at=self._site,
-            operation=self._asks(serdes=self._serdes),
+            operation=make_send(serdes=self._serdes),
         )
         self._graph.attach(send, left.node)
         sink = _InternalSinkNode(
@@ -162,20 +155,20 @@ class _Join:
             internal_topic=topic,
             topic=topic.name,
             key_serde=right.key_serde,
-            value_serde=SubscriptionSerde(),
+            value_serde=ForeignKeySubscriptionSerde(),
             partitioner=None,
         )
         self._graph.attach(sink, send)
         suffix = "-subscription-registration-source"
         return self._read_back(sink, suffix, right.key_serde, right.sources)
 
-    def _write_right_side(self, asked: SourceGraphNode) -> SourceGraphNode:
-        """From the subscriptions and the right table to the source which reads the responses."""
+    def _write_right_side(self, subscriptions: SourceGraphNode) -> SourceGraphNode:
+        """Add the nodes of the right side; return the source of the responses."""
         graph, names, right = self._graph, self._names, self._right_part
         store = SubscriptionStoreBuilder(
             name=names.node("-subscription-store", _STORE),
             key_serde=BYTES,
-            value_serde=SubscriptionSerde(),
+            value_serde=ForeignKeySubscriptionSerde(),
         )
         receive = OperatorGraphNode(
             name=names.node("-subscription-receive", _PROCESSOR),
@@ -183,59 +176,47 @@ class _Join:
             operation=SubscriptionReceive(store.name, self._serdes),
             store_builder=store,
         )
-        graph.attach(receive, asked)
-        getter = self._right.inner.getter()
-        answer = OperatorGraphNode(
+        graph.attach(receive, subscriptions)
+        getter = self._right.access.getter()
+        subscription_join = OperatorGraphNode(
             name=names.node("-subscription-join-foreign", _PROCESSOR),
             declared_at=self._site,
             operation=SubscriptionJoin(getter),
             store_names=getter.stores,
         )
-        graph.attach(answer, receive)
-        inform = OperatorGraphNode(
+        graph.attach(subscription_join, receive)
+        foreign_join = OperatorGraphNode(
             name=names.node("-foreign-join-subscription", _PROCESSOR),
             declared_at=self._site,
             operation=ForeignTableJoin(store.name, self._serdes),
             store_builder=store,
         )
-        graph.attach(inform, right.node)
+        graph.attach(foreign_join, right.node)
         topic = names.topic("-subscription-response", _RESPONSE)
         sink = _InternalSinkNode(
             name=names.node("-subscription-response-sink", _SINK),
             declared_at=self._site,
             internal_topic=topic,
             topic=topic.name,
-            # The keys of left rows pass by as the bytes in which they came.
+            # The keys of left rows are forwarded as bytes.
             key_serde=BYTES,
-            value_serde=ResponseSerde(right.value_serde),
+            value_serde=ForeignKeyResponseSerde(right.value_serde),
             partitioner=_partition_of_left_row,
         )
-        graph.attach(sink, answer)
-        graph.attach(sink, inform)
+        graph.attach(sink, subscription_join)
+        graph.attach(sink, foreign_join)
         left = self._left_part
         suffix = "-subscription-response-source"
         return self._read_back(sink, suffix, left.key_serde, left.sources)
-
-    def _write_resolver(self, answers: SourceGraphNode) -> tuple[OperatorGraphNode, str]:
-        """What joins the responses with the left table, and the name of their source."""
-        getter = self._left.inner.getter()
-        resolver = OperatorGraphNode(
-            name=self._names.node("-subscription-response-resolver", _RESOLVER),
-            declared_at=self._site,
-            operation=ResponseResolver(getter, self._serdes, self._joiner, self._left_join),
-            store_names=getter.stores,
-        )
-        self._graph.attach(resolver, answers)
-        return resolver, answers.name
 
     def _read_back(
         self,
         sink: _InternalSinkNode,
         suffix: str,
         key_serde: Serde[Any] | None,
-        beside: SourceNames,
+        copartitioned: SourceNames,
     ) -> SourceGraphNode:
-        """The source of what a sink writes, read side by side with a table."""
+        """Add a source for a sink's topic, which is co-partitioned with a table."""
         source = SourceGraphNode(
             name=self._names.node(suffix, _SOURCE),
             declared_at=self._site,
@@ -247,14 +228,14 @@ class _Join:
             offset_reset=None,
         )
         self._graph.attach(source, sink)
-        self._graph.copartition(beside.united(SourceNames([source.name])))
+        self._graph.copartition(copartitioned.united(SourceNames([source.name])))
         return source
 
 
 class _JoinNames:
-    """The names of a join's parts: the user's with a suffix, or generated ones."""
+    """The names of a join's nodes and topics: the user's name with a suffix, or generated names."""
 
-    def __init__(self, names: Names, given: str | None) -> None:
+    def __init__(self, names: NameGenerator, given: str | None) -> None:
         self._names = names
         self._given = None if given is None else checked_name(given)
 
@@ -262,21 +243,22 @@ class _JoinNames:
         return self._names.processor(prefix, self._given and self._given + suffix)
 
     def topic(self, suffix: str, prefix: str) -> RepartitionTopic:
-        # Follows Kafka Streams: where explicit names are demanded, these topics are passed over.
+        # As in Kafka Streams, the check for explicit names ignores these topics.
         return RepartitionTopic(f"{self.node(suffix, prefix)}-topic")
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _InternalSinkNode(SinkGraphNode):
-    """A sink of an internal topic."""
+    """A sink that writes to an internal topic."""
 
     internal_topic: RepartitionTopic
 
     def write(self, topology: Topology) -> None:
-        """The topic and a sink node."""
         topology._add_internal_topic(self.internal_topic)
         SinkGraphNode.write(self, topology)
 
 
-def _partition_of_left_row(topic: str, key: Any, response: Response, count: int) -> int | None:
+def _partition_of_left_row(
+    topic: str, key: Any, response: ForeignKeyResponse, count: int
+) -> int | None:
     return response.partition

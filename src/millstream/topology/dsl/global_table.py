@@ -1,4 +1,4 @@
-"""A table of which every instance has a whole copy, and its joins with streams."""
+"""Global tables, of which every instance has a complete copy, and their joins with streams."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic
 
-from millstream.operators.tables.value_getter import StoreGetter
+from millstream.operators.tables.value_getter import StoreGetterSupplier
 from millstream.record import K, V
-from millstream.topology.arguments import checked_function
+from millstream.topology.argument_checks import check_function
 from millstream.topology.call_site import call_site
-from millstream.topology.dsl.hints import Hinted
+from millstream.topology.dsl.migration_hints import Hinted
 from millstream.topology.dsl.stream_part import StreamPart
-from millstream.topology.logical.graph import LogicalGraph
 from millstream.topology.logical.graph_nodes import OperatorGraphNode
+from millstream.topology.logical.logical_graph import LogicalGraph
 from millstream.topology.operations.joins import StreamGlobalJoin
 
 
 class GlobalKTable(Hinted, Generic[K, V]):
-    """A table of which every instance has a whole copy (Kafka Streams' `GlobalKTable`).
+    """A table of which every instance has a complete copy (Kafka Streams' `GlobalKTable`).
 
-    Comes from `StreamsBuilder.global_table`. Streams join it by any key that they can name, without
-    being repartitioned; it cannot be changed or joined with tables.
+    Created by `StreamsBuilder.global_table`. Streams can join it by any key without being
+    repartitioned. It cannot be transformed or joined with tables.
 
     Attributes:
-        queryable_store_name: the store in which the table can be queried; None if the user gave it
-            no name.
+        queryable_store_name: the store in which the table can be queried; None if the user gave the
+            store no name.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -56,26 +56,21 @@ def join_global_table(
     name: str | None,
     key_selector: Callable[[Any, Any], Any],
 ) -> StreamPart:
-    """The stream whose records are joined with a row of a global table.
+    """Return the join of a stream with a global table.
 
     Args:
-        part: the stream.
-        table: the table.
         joiner: (value, row) → value, or (key, value, row) → value.
-        left: whether records without a row stay, joined with None.
-        with_key: whether the joiner wants to see the key.
-        name: of the operation.
-        key_selector: (key, value) → the key of the row; None for none.
+        key_selector: (key, value) → the key of the row; None for no row.
     """
     operation = "left_join" if left else "join"
-    checked_function(operation, "key_selector", key_selector, "key", "value")
+    check_function(operation, "key_selector", key_selector, "key", "value")
     node = OperatorGraphNode(
-        # Follows Kafka Streams, where an inner join has this name, too.
+        # As in Kafka Streams, an inner join has this name too.
         name=part.graph.names.processor("KSTREAM-LEFTJOIN-", name),
         declared_at=call_site(),
-        takes_null_keys=left,
+        accepts_null_keys=left,
         operation=StreamGlobalJoin(
-            StoreGetter(table._store_name),
+            StoreGetterSupplier(table._store_name),
             joiner,
             key_selector,
             left=left,

@@ -1,63 +1,77 @@
-"""What streams, tables and groups have in common: a place in the logical graph."""
+"""The position of a stream, table or group in the logical graph."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
-from millstream.topology.logical.graph import LogicalGraph
-from millstream.topology.logical.graph_nodes import GraphNode
-from millstream.topology.physical.source_names import SourceNames
+from millstream.topology.logical.graph_nodes import (
+    GraphNode,
+    RepartitionGraphNode,
+    repartition_node,
+)
+from millstream.topology.logical.logical_graph import LogicalGraph
+from millstream.topology.physical.java_order import SourceNames
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPart:
-    """The node that a stream or table comes out of, and what is known about its records.
+    """The node of a stream or table, and the properties of its records.
 
-    Args:
-        graph: the graph it belongs to.
-        node: where the next operation attaches.
-        key_serde: of its keys, if known; an operation that changes keys forgets it.
-        value_serde: of its values, if known; an operation that changes values forgets it.
-        sources: the names of the sources from which its tasks read, for co-partitioning.
-        repartition_required: whether keys may have changed since the records were last placed
-            by key, so that an operation by key must repartition first.
+    Serdes are None if they are not known: an operation that changes keys or values resets them.
     """
 
     graph: LogicalGraph
     node: GraphNode
     key_serde: Serde[Any] | None
     value_serde: Serde[Any] | None
+    #: The names of the sources that its tasks read, for co-partitioning.
     sources: SourceNames
+    #: Whether keys may have changed since the last repartitioning, so that an operation by key must
+    #: repartition first.
     repartition_required: bool = False
 
     @property
     def name(self) -> str:
-        """The name of the physical node whose output this is."""
         return self.node.name
 
-    def shown(self, kind: str, **more: object) -> str:
-        """A repr: the node, the topics that its records come from, and the serdes that are known.
+    def with_serdes(self, key: Serde[Any] | None, value: Serde[Any] | None) -> StreamPart:
+        """Return the part with the given serdes; None keeps the serde of the part."""
+        return replace(self, key_serde=key or self.key_serde, value_serde=value or self.value_serde)
 
-        Args:
-            kind: the class.
-            more: what else is known; None is left out.
-        """
+    def repartition_node(self, base: str, *, generated: bool) -> RepartitionGraphNode:
+        """Return a node that repartitions the stream, not attached yet; see `repartition_node`."""
+        return repartition_node(
+            self.graph.names,
+            base,
+            key_serde=self.key_serde,
+            value_serde=self.value_serde,
+            declared_at=call_site(),
+            generated=generated,
+        )
+
+    def repartitioned(self, node: RepartitionGraphNode) -> StreamPart:
+        """Return the stream below a repartition node."""
+        sources = SourceNames([node.name])
+        return replace(self, node=node, sources=sources, repartition_required=False)
+
+    def repr_as(self, kind: str, **details: object) -> str:
+        """Return a repr with the node, the topics of its records, and the known serdes."""
         known = {
             "topics": topics_above(self.node),
             "key": self.key_serde,
             "value": self.value_serde,
-            **more,
+            **details,
         }
-        told = [f"{name}={value!r}" for name, value in known.items() if value is not None]
-        return f"{kind}({', '.join([repr(self.name), *told])})"
+        parts = [f"{name}={value!r}" for name, value in known.items() if value is not None]
+        return f"{kind}({', '.join([repr(self.name), *parts])})"
 
 
 def topics_above(*nodes: GraphNode) -> list[str]:
-    """The topics, or their patterns, from which the records of some nodes come, in order."""
+    """Return the topics, or their patterns, of all sources above some nodes, in order."""
     topics: dict[str, None] = {}
     seen: dict[GraphNode, None] = {}
     waiting = list(nodes)
@@ -70,20 +84,18 @@ def topics_above(*nodes: GraphNode) -> list[str]:
     return list(topics)
 
 
-def check_same_builder(graph: LogicalGraph, other: LogicalGraph, what: str) -> None:
-    """Refuse to bring streams and tables of two builders together.
+def check_same_builder(graph: LogicalGraph, other: LogicalGraph, action: str) -> None:
+    """Check that two streams or tables belong to the same builder.
 
     Args:
-        graph: that of the one.
-        other: that of the other.
-        what: what was to be done, for example `joined`.
+        action: the operation, for the error message: `joined`, for example.
 
     Raises:
-        TopologyError: they are not of one builder.
+        TopologyError: they belong to different builders.
     """
     if graph is not other:
         raise TopologyError(
-            f"Only streams and tables of one StreamsBuilder can be {what}. Make both from the same "
-            "one.",
+            f"Only streams and tables of the same StreamsBuilder can be {action}. Create both with "
+            "one builder.",
             declared_at=call_site(),
         )

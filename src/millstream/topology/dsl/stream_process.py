@@ -1,4 +1,4 @@
-"""The Processor API in the DSL: user code that gets a stream record by record, with stores."""
+"""The Processor API in the DSL: custom processors with stores."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from millstream.topology.arguments import store_names
+from millstream.topology.argument_checks import store_names
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import StreamPart
 from millstream.topology.logical.graph_nodes import ProcessGraphNode
 from millstream.topology.naming import checked_name
-from millstream.topology.operations.processors import Process
+from millstream.topology.operations.streams import Process
 from millstream.topology.physical.suppliers import wrapped_supplier
 
 
@@ -23,30 +23,23 @@ def process(
     *,
     fixed_key: bool,
 ) -> StreamPart:
-    """The stream of what processors of the user's forward.
-
-    Args:
-        part: the stream.
-        supplier: gives a new processor at each call.
-        stores: the names of those to connect.
-        name: of the operation.
-        fixed_key: whether it gives a `FixedKeyProcessor`.
+    """Return the stream of the records that custom processors forward.
 
     Raises:
-        TopologyError: the supplier gives the same processor twice, or none.
+        TopologyError: the supplier returns no processor, or the same one twice.
     """
     graph, site = part.graph, call_site()
     prefix = "KSTREAM-PROCESSVALUES-" if fixed_key else "KSTREAM-PROCESSOR-"
-    # A given name takes no number here: follows Kafka Streams.
-    named = graph.names.processor(prefix) if name is None else checked_name(name)
+    # As in Kafka Streams, a given name takes no number here.
+    node_name = graph.names.processor(prefix) if name is None else checked_name(name)
     supplier, builders = wrapped_supplier(
-        graph.processor_wrapper, supplier, named, site, fixed_key=fixed_key
+        graph.processor_wrapper, supplier, node_name, site, fixed_key=fixed_key
     )
     node = ProcessGraphNode(
-        name=named,
+        name=node_name,
         declared_at=site,
-        # Unlike Kafka Streams, whose optimization would put a repartition topic above it (see
-        # KAFKA-19668): it may forward other keys and values than it is given.
+        # The processor may forward other keys and values. Unlike in Kafka Streams (KAFKA-19668),
+        # the optimization therefore never puts a repartition topic above it.
         changes_key=not fixed_key,
         changes_value=True,
         operation=Process(supplier, fixed_key),

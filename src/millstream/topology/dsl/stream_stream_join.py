@@ -1,29 +1,25 @@
-"""Joining two streams: the nodes and stores that this takes, and their names."""
+"""The nodes, stores and names of stream-stream joins."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from millstream.errors import TopologyError
 from millstream.operators.joins.stream_join import JoinSide, StreamJoiner
-from millstream.state.builders.buffers import OuterJoinStoreBuilder
-from millstream.state.builders.windows import WindowStoreBuilder, WindowStoreSupplier
-from millstream.topology.arguments import wrong_type
+from millstream.serdes import Serde
+from millstream.state.builders.buffer_builders import OuterJoinStoreBuilder
+from millstream.state.builders.window_builders import WindowStoreBuilder, WindowStoreSupplier
+from millstream.topology.argument_checks import type_error
 from millstream.topology.call_site import call_site
-from millstream.topology.dsl.join_options import JoinKind
+from millstream.topology.dsl.stream_joins import JoinKind
 from millstream.topology.dsl.stream_part import StreamPart
-from millstream.topology.logical.graph_nodes import OperatorGraphNode
-from millstream.topology.logical.stream_join_node import StreamStreamJoinGraphNode
+from millstream.topology.logical.graph_nodes import OperatorGraphNode, StreamStreamJoinGraphNode
 from millstream.topology.naming import checked_name
-from millstream.topology.operations.joins import (
-    StreamJoinWindow,
-    StreamSelfJoin,
-    StreamStreamJoin,
-)
-from millstream.topology.options.join_windows import JoinWindows
+from millstream.topology.operations.joins import StreamJoinWindow, StreamSelfJoin, StreamStreamJoin
 from millstream.topology.options.materialized import changelog_options
+from millstream.topology.options.windows import JoinWindows
 
 _WINDOWED: Final = "KSTREAM-WINDOWED-"
 _JOIN_THIS: Final = "KSTREAM-JOINTHIS-"
@@ -46,37 +42,25 @@ def join_streams(
     other_store: WindowStoreSupplier | None = None,
     logging: bool | Mapping[str, str] = True,
 ) -> StreamPart:
-    """Join two streams that are placed by key already.
-
-    Args:
-        this: the left stream; its key serde is that of both stores.
-        other: the right stream.
-        kind: which unmatched records have a result.
-        joiner: the user's.
-        name: of the operation; None for generated names.
-        windows: how far apart in time two records may be.
-        store_name: what the names of the stores begin with.
-        this_store: where the records of the left stream are kept.
-        other_store: where those of the right stream are kept.
-        logging: whether the stores have changelogs, or the config of these.
+    """Join two streams that are partitioned by key.
 
     Raises:
-        TopologyError: a name is not legal; a store that is given does not suit the join.
+        TopologyError: a name is invalid, or a given store does not fit the join.
     """
     graph, sources = this.graph, this.sources.united(other.sources)
     graph.copartition(sources)
-    names = _Names(this, kind, name, store_name)
-    stores = _Stores(this, other, names, windows, (this_store, other_store), logging)
+    names = _StreamJoinNames(this, kind, name, store_name)
+    stores = _StreamJoinStores(this, other, names, windows, (this_store, other_store), logging)
     windowed = (
-        stores.keeper(0, names.this_windowed, this_store is None),
-        stores.keeper(1, names.other_windowed, other_store is None),
+        stores.window_node(0, names.this_windowed, this_store is None),
+        stores.window_node(1, names.other_windowed, other_store is None),
     )
     graph.attach(windowed[0], this.node)
     graph.attach(windowed[1], other.node)
     node = StreamStreamJoinGraphNode(
         name=names.merge,
         declared_at=call_site(),
-        takes_null_keys=kind != "inner",
+        accepts_null_keys=kind != "inner",
         windowed=windowed,
         joins=(names.this_join, names.other_join),
         operations=(
@@ -98,69 +82,56 @@ def join_streams(
     return StreamPart(graph, node, this.key_serde, None, sources)
 
 
-class _Names:
-    """The names of the nodes and stores of a join; numbers are taken in Kafka Streams' order."""
+class _StreamJoinNames:
+    """The names of a join's nodes and stores, numbered in the order of Kafka Streams."""
 
     def __init__(
         self, this: StreamPart, kind: JoinKind, name: str | None, store_name: str | None
     ) -> None:
-        numbered = this.graph.names.processor
-        self._store_name = None if store_name is None else checked_name(store_name)
+        next_name = this.graph.names.processor
+        self.store_name = None if store_name is None else checked_name(store_name)
         self.kind = kind
-        # Named after what the other side may miss: follows Kafka Streams.
+        # As in Kafka Streams, a side's suffix depends on whether unmatched records of the opposite
+        # side are emitted.
         self._this_suffix = "-outer-this-join" if kind == "outer" else "-this-join"
         self._other_suffix = "-other-join" if kind == "inner" else "-outer-other-join"
 
-        def given(suffix: str) -> str | None:
+        def suffixed(suffix: str) -> str | None:
             return None if name is None else name + suffix
 
-        self.this_windowed = numbered(_WINDOWED, given("-this-windowed"))
-        self.other_windowed = numbered(_WINDOWED, given("-other-windowed"))
-        self._this_generated = numbered(_OUTER_THIS if kind == "outer" else _JOIN_THIS)
-        self._other_generated = numbered(_JOIN_OTHER if kind == "inner" else _OUTER_OTHER)
-        self.this_join = given(self._this_suffix) or self._this_generated
-        self.other_join = given(self._other_suffix) or self._other_generated
-        self.merge = numbered("KSTREAM-MERGE-", given("-merge"))
-
-    @property
-    def generated(self) -> bool:
-        """Whether the names of the stores are generated."""
-        return self._store_name is None
+        self.this_windowed = next_name(_WINDOWED, suffixed("-this-windowed"))
+        self.other_windowed = next_name(_WINDOWED, suffixed("-other-windowed"))
+        self._this_generated = next_name(_OUTER_THIS if kind == "outer" else _JOIN_THIS)
+        self._other_generated = next_name(_JOIN_OTHER if kind == "inner" else _OUTER_OTHER)
+        self.this_join = suffixed(self._this_suffix) or self._this_generated
+        self.other_join = suffixed(self._other_suffix) or self._other_generated
+        self.merge = next_name("KSTREAM-MERGE-", suffixed("-merge"))
 
     def window_store(self, position: int) -> str:
-        """The name of the window store of this side (0) or the other one (1)."""
-        if self._store_name is not None:
-            base = self._store_name + (self._other_suffix if position else self._this_suffix)
+        """Return the name of the window store of this stream (0) or the other stream (1)."""
+        if self.store_name is not None:
+            base = self.store_name + (self._other_suffix if position else self._this_suffix)
         else:
             base = self._other_generated if position else self._this_generated
         return base + _STORE
 
     def unjoined_store(self, supplier: WindowStoreSupplier | None) -> str:
-        """The name of the store of records without a partner.
-
-        Args:
-            supplier: of the window store of this side, if the user gave one.
-        """
-        base = self._store_name if supplier is None else supplier.name
+        """Return the name of the store of unmatched records."""
+        base = self.store_name if supplier is None else supplier.name
         if base is None:
             return f"KSTREAM-OUTERSHARED-{self._this_generated.rpartition('-')[2]}{_STORE}"
         shared = "-outer-shared-join" if self.kind == "outer" else "-left-shared-join"
         return base + shared + _STORE
 
 
-class _Stores:
-    """The stores of a join.
-
-    Attributes:
-        windows: the builders of the window stores of the two sides.
-        unjoined: that of the store that left and outer joins have in addition.
-    """
+class _StreamJoinStores:
+    """The stores of a join."""
 
     def __init__(
         self,
         this: StreamPart,
         other: StreamPart,
-        names: _Names,
+        names: _StreamJoinNames,
         windows: JoinWindows,
         suppliers: tuple[WindowStoreSupplier | None, WindowStoreSupplier | None],
         logging: bool | Mapping[str, str],
@@ -169,13 +140,10 @@ class _Stores:
         self._join_windows = windows
         self._names = names
         key = this.key_serde
+        window_store = partial(_window_store, windows=windows, logging=logging, key_serde=key)
         self.windows = (
-            _window_store(names.window_store(0), suppliers[0], windows, logging),
-            _window_store(names.window_store(1), suppliers[1], windows, logging),
-        )
-        self.windows = (
-            replace(self.windows[0], key_serde=key, value_serde=this.value_serde),
-            replace(self.windows[1], key_serde=key, value_serde=other.value_serde),
+            window_store(names.window_store(0), suppliers[0], value_serde=this.value_serde),
+            window_store(names.window_store(1), suppliers[1], value_serde=other.value_serde),
         )
         self.unjoined: OuterJoinStoreBuilder | None = None
         if names.kind != "inner":
@@ -190,19 +158,21 @@ class _Stores:
                 topic_config=config,
             )
 
-    def keeper(self, position: int, name: str, store_unnamed: bool) -> OperatorGraphNode:
-        """The node that keeps the records of one side."""
+    def window_node(
+        self, position: int, name: str, store_name_generated: bool
+    ) -> OperatorGraphNode:
+        """Return the node that stores the records of one side."""
         store = self.windows[position]
         return OperatorGraphNode(
             name=name,
             declared_at=call_site(),
             operation=StreamJoinWindow(store.name),
             store_builder=store,
-            store_name_generated=store_unnamed and self._names.generated,
+            store_name_generated=store_name_generated and self._names.store_name is None,
         )
 
     def side(self, *, left: bool) -> JoinSide:
-        """What the node that joins the records of one side must know."""
+        """Return the parameters of the node that joins the records of one side."""
         windows, kind = self._join_windows, self._names.kind
         return JoinSide(
             left=left,
@@ -219,23 +189,27 @@ class _Stores:
 def _window_store(
     name: str,
     supplier: WindowStoreSupplier | None,
+    *,
     windows: JoinWindows,
     logging: bool | Mapping[str, str],
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
 ) -> WindowStoreBuilder:
-    """The builder of a window store, still without serdes."""
     logged, config = changelog_options(logging)
     return WindowStoreBuilder(
         name if supplier is None else supplier.name,
         None if supplier is None else supplier.kind,
+        key_serde=key_serde,
+        value_serde=value_serde,
         retention_ms=windows.retention_ms,
         window_size_ms=windows.size_ms,
         retain_duplicates=True,
         timestamped=True,
         log_headers=True,
-        # Unlike Kafka Streams, which loses partners at the very edge of a window.
-        keeps_edge=True,
+        # Kafka Streams' retention is exclusive, so it misses matches at the bounds of a window.
+        retention_inclusive=True,
         logging=logged,
-        # Records are not updated, so the log is not compacted: follows Kafka Streams.
+        # As in Kafka Streams, records are never updated, so the changelog is not compacted.
         topic_config={**config, "cleanup.policy": "delete"},
     )
 
@@ -245,14 +219,14 @@ def _check_suppliers(
 ) -> None:
     for parameter, supplier in (("this_store", this), ("other_store", other)):
         if supplier is not None and not isinstance(supplier, WindowStoreSupplier):
-            raise wrong_type(
-                f"{parameter}= takes a window store from Stores.persistent_window(...) or "
-                f"in_memory_window(...), but got {supplier!r}."
+            raise type_error(
+                f"{parameter}= must be a window store from Stores.persistent_window(...) or "
+                f"Stores.in_memory_window(...), but got {supplier!r}."
             )
     if this is not None and other is not None and this.name == other.name:
         raise TopologyError(
-            f"this_store and other_store are both called {this.name!r}. Each side of a join needs "
-            "a store of its own.",
+            f"this_store and other_store are both named {this.name!r}. Each side of a join needs "
+            "its own store.",
             declared_at=call_site(),
         )
     for parameter, supplier in (("this_store", this), ("other_store", other)):
@@ -260,19 +234,19 @@ def _check_suppliers(
             continue
         problem = ""
         if not supplier.retain_duplicates:
-            problem = "keeps one record for each key and time; give retain_duplicates=True"
+            problem = "keeps only one record per key and timestamp; set retain_duplicates=True"
         elif supplier.window_size_ms != windows.size_ms:
             problem = (
-                f"has windows of {supplier.window_size_ms} ms; give before + after of the join, "
-                f"{windows.size_ms} ms"
+                f"has windows of {supplier.window_size_ms} ms; set window_size to before + after "
+                f"of the join, {windows.size_ms} ms"
             )
         elif supplier.retention_ms != windows.retention_ms:
             problem = (
-                f"keeps records for {supplier.retention_ms} ms; give before + after + grace of the "
-                f"join, {windows.retention_ms} ms"
+                f"keeps records for {supplier.retention_ms} ms; set retention to before + after + "
+                f"grace of the join, {windows.retention_ms} ms"
             )
         if problem:
             raise TopologyError(
-                f"{parameter}={supplier.name!r} does not suit the join: it {problem}.",
+                f"{parameter}={supplier.name!r} does not fit the join: the store {problem}.",
                 declared_at=call_site(),
             )

@@ -1,69 +1,81 @@
-"""What the user writes: streams, tables and groups, which give each other.
+"""Streams, tables and groups of the DSL.
 
-Each is a thin face of a part of the logical graph (`stream_part`, `table_part`, `grouping`): its
-methods check what they are given and leave the rest to the other modules of this room. They share
-one module because each returns the others.
+Each class is a thin facade over its part of the logical graph (`stream_part`, `table_access`,
+`aggregation`): the methods check their arguments and delegate to the other modules of this package.
+The classes share one module because their methods return each other.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Generic, Literal, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar, Unpack, overload
 
+from millstream.async_checks import deferred_method_advice
 from millstream.errors import TopologyError
 from millstream.operators.joins.stream_join import StreamJoiner
-from millstream.operators.tables.table_transform import TRANSFORMER_METHODS, TransformedGetter
-from millstream.operators.tables.value_getter import FilteredGetter, MappedGetter
+from millstream.operators.tables.table_transform import (
+    TRANSFORMER_METHODS,
+    TransformedGetterSupplier,
+)
+from millstream.operators.tables.value_getter import FilteredGetterSupplier, MappedGetterSupplier
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.record import K, V
 from millstream.serdes import LONG, Serde
-from millstream.state.builders.windows import WindowStoreSupplier
-from millstream.topology.arguments import (
-    checked_function,
-    checked_serdes,
-    checked_topic,
+from millstream.topology.argument_checks import (
+    check_function,
+    check_serdes,
+    check_topic,
     store_names,
-    wrong_type,
+    type_error,
 )
-from millstream.topology.async_arguments import (
-    checked_async,
+from millstream.topology.async_argument_checks import (
+    check_thread_count,
+    checked_batches,
     checked_concurrency,
-    checked_threads,
+    checked_mapper,
     checked_timeout,
 )
-from millstream.topology.batch_arguments import checked_batches
 from millstream.topology.call_site import call_site
-from millstream.topology.dsl.aggregation import aggregated_table, count_choice, windowed_table
-from millstream.topology.dsl.cogrouping import COGROUP_PREFIX, Cogrouping
+from millstream.topology.dsl.aggregation import (
+    COGROUP_PREFIX,
+    Cogrouping,
+    Grouping,
+    aggregated_table,
+    count_materialized,
+    windowed_table,
+)
 from millstream.topology.dsl.foreign_key_join import foreign_key_join
 from millstream.topology.dsl.global_table import GlobalKTable, join_global_table
-from millstream.topology.dsl.grouping import Grouping
-from millstream.topology.dsl.hints import Hinted, HintedStream, HintedTable
-from millstream.topology.dsl.join_options import JOIN_METHODS, JoinKind, check_join_options
-from millstream.topology.dsl.join_placement import JoinPlacement
-from millstream.topology.dsl.stream_dataframe import cut_for_dataframe
-from millstream.topology.dsl.stream_lake import into_lake
+from millstream.topology.dsl.migration_hints import Hinted, HintedStream, HintedTable
+from millstream.topology.dsl.stream_dataframe import add_dataframe_stage, write_to_lake
+from millstream.topology.dsl.stream_joins import (
+    JOIN_METHODS,
+    JoinKind,
+    JoinRepartitioning,
+    StreamJoinOptions,
+    TableJoinOptions,
+    check_join_options,
+)
 from millstream.topology.dsl.stream_part import StreamPart, check_same_builder
 from millstream.topology.dsl.stream_process import process
 from millstream.topology.dsl.stream_stream_join import join_streams
 from millstream.topology.dsl.stream_table_join import join_table
-from millstream.topology.dsl.stream_to_table import to_table
+from millstream.topology.dsl.table_access import TablePart
 from millstream.topology.dsl.table_aggregation import TableGrouping
-from millstream.topology.dsl.table_derived import derived_table
-from millstream.topology.dsl.table_part import TablePart
+from millstream.topology.dsl.table_derived import derived_table, to_table
 from millstream.topology.dsl.table_suppress import suppress
 from millstream.topology.dsl.table_table_join import join_by_key
 from millstream.topology.logical.graph_nodes import (
     BranchGraphNode,
     OperatorGraphNode,
     SinkGraphNode,
+    repartition_node,
 )
-from millstream.topology.logical.repartition import repartition_node
 from millstream.topology.logical.table_nodes import TableGraphNode
 from millstream.topology.naming import checked_name
 from millstream.topology.operations import streams
@@ -84,17 +96,13 @@ from millstream.topology.operations.aggregations import (
     WindowedAggregation,
     WindowReduce,
 )
-from millstream.topology.operations.operation import (
-    Operation,
-    TableOperation,
-)
+from millstream.topology.operations.operation import Operation, TableOperation
 from millstream.topology.operations.tables import (
     TableFilter,
     TableMapValues,
     TableToStream,
     TableTransformValues,
 )
-from millstream.topology.options.join_windows import JoinWindows
 from millstream.topology.options.lake import LakeFormat, lake_table
 from millstream.topology.options.materialized import (
     Materialized,
@@ -102,27 +110,22 @@ from millstream.topology.options.materialized import (
     key_value_builder,
     materialized,
 )
-from millstream.topology.options.materialized_windows import session_builder, window_builder
 from millstream.topology.options.suppressed import Suppressed
 from millstream.topology.options.trigger import Trigger
 from millstream.topology.options.windows import (
     AnyWindows,
     EmitStrategy,
     FixedSizeWindows,
+    JoinWindows,
     SessionWindows,
     SlidingWindows,
     TimeWindows,
     UnlimitedWindows,
     check_windows,
 )
+from millstream.topology.physical.java_order import SourceNames
 from millstream.topology.physical.nodes import Partitioner
-from millstream.topology.physical.source_names import SourceNames
-from millstream.topology.physical.windowed_serdes import (
-    partitioner_of,
-    session_windowed_serde,
-    time_windowed_serde,
-)
-from millstream.unawaited import deferred_method_advice
+from millstream.topology.physical.windowed_serdes import default_partitioner
 from millstream.windowed import Windowed
 
 K1 = TypeVar("K1")
@@ -139,18 +142,22 @@ VOut = TypeVar("VOut", covariant=True)
 _AGGREGATE = "KSTREAM-AGGREGATE-"
 _REDUCE = "KSTREAM-REDUCE-"
 
-#: The position of the default branch of a split; the others are counted from 1.
+#: The position of the default branch of a split; other branches are counted from 1.
 _DEFAULT_POSITION = 0
 
 
 class KStream(HintedStream, Generic[K, V]):
     """A stream of records with keys of type K and values of type V (Kafka Streams' `KStream`).
 
-    Comes from `StreamsBuilder.stream` or from an operation on another stream or table. Operations
-    do not change a stream: each gives a new one. Functions must not change what they are given.
+    Created by `StreamsBuilder.stream` or by an operation on another stream or table. Operations do
+    not change a stream; each returns a new one. Functions must not mutate their arguments.
 
     `name=` names an operation, which otherwise gets a name like `KSTREAM-FILTER-0000000001`. If a
-    function raises, the processing exception handler decides.
+    function raises, the processing exception handler decides how to continue. With `with_key=True`,
+    a function gets the key before the value.
+
+    The examples of the methods use the streams `clicks`, of pages by user, and `orders`, of amounts
+    by customer.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -159,69 +166,50 @@ class KStream(HintedStream, Generic[K, V]):
         >>> words.count(store="counts").to_stream().to("counts", value=LONG)
     """
 
-    __slots__ = ("_part", "_placement")
+    __slots__ = ("_part", "_repartitioning")
 
     def __init__(self, part: StreamPart) -> None:
         self._part = part
-        self._placement = JoinPlacement()
+        self._repartitioning = JoinRepartitioning()
 
     def __repr__(self) -> str:
-        return self._part.shown("KStream")
+        return self._part.repr_as("KStream")
 
     def filter(
         self, predicate: Callable[[K, V], object], *, name: str | None = None
     ) -> KStream[K, V]:
         """Keep the records for which the predicate holds.
 
-        Args:
-            predicate: `(key, value) -> bool`.
-            name: of the operation.
-
         Example:
-            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> big = orders.filter(lambda customer, amount: amount > 1_000)
         """
-        checked_function("filter", "predicate", predicate, "key", "value")
-        return self._same("KSTREAM-FILTER-", name, streams.Filter(predicate))
+        check_function("filter", "predicate", predicate, "key", "value")
+        return self._unchanged("KSTREAM-FILTER-", name, streams.Filter(predicate))
 
     def filter_not(
         self, predicate: Callable[[K, V], object], *, name: str | None = None
     ) -> KStream[K, V]:
         """Keep the records for which the predicate does not hold.
 
-        Args:
-            predicate: `(key, value) -> bool`.
-            name: of the operation.
-
         Example:
-            >>> pages = StreamsBuilder().stream("pages", key=STRING, value=STRING)
-            >>> visits = pages.filter_not(lambda user, page: page == "/health")
+            >>> visits = clicks.filter_not(lambda user, page: page == "/health")
         """
-        checked_function("filter_not", "predicate", predicate, "key", "value")
-        return self._same("KSTREAM-FILTER-", name, streams.Filter(predicate, True))
+        check_function("filter_not", "predicate", predicate, "key", "value")
+        return self._unchanged("KSTREAM-FILTER-", name, streams.Filter(predicate, True))
 
     def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> KStream[K, V]:
-        """Show each record to a function, and hand it on unchanged.
-
-        Args:
-            action: `(key, value)`; its result is ignored.
-            name: of the operation.
+        """Call a function for each record and forward the record unchanged.
 
         Example:
-            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> orders = orders.peek(lambda customer, amount: print(customer, amount))
         """
-        checked_function("peek", "action", action, "key", "value")
-        return self._same("KSTREAM-PEEK-", name, streams.Peek(action))
+        check_function("peek", "action", action, "key", "value")
+        return self._unchanged("KSTREAM-PEEK-", name, streams.Peek(action))
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
-        """The records of both streams, in the order in which they are processed.
+        """Merge two streams; records are in the order in which they are processed.
 
-        The merged stream knows no serdes: those of the two may differ.
-
-        Args:
-            other: a stream of the same builder.
-            name: of the operation.
+        The merged stream has no serdes, since those of the two streams may differ.
 
         Raises:
             TopologyError: the streams belong to different builders.
@@ -231,37 +219,32 @@ class KStream(HintedStream, Generic[K, V]):
             >>> everything = builder.stream("europe").merge(builder.stream("asia"))
         """
         if not isinstance(other, KStream):
-            raise wrong_type(f"merge() takes another KStream, but got {other!r}.")
-        part, more = self._part, other._part
-        check_same_builder(part.graph, more.graph, "merged")
+            raise type_error(f"merge() takes another KStream, but got {other!r}.")
+        part, other_part = self._part, other._part
+        check_same_builder(part.graph, other_part.graph, "merged")
         node = OperatorGraphNode(
             name=part.graph.names.processor("KSTREAM-MERGE-", name),
             declared_at=call_site(),
-            merges=True,
+            is_merge=True,
             operation=streams.PassThrough(),
         )
-        part.graph.attach(node, part.node, more.node)
-        moved = part.repartition_required or more.repartition_required
-        sources = part.sources.united(more.sources)
-        return KStream(StreamPart(part.graph, node, None, None, sources, moved))
+        part.graph.attach(node, part.node, other_part.node)
+        repartition_required = part.repartition_required or other_part.repartition_required
+        sources = part.sources.united(other_part.sources)
+        return KStream(StreamPart(part.graph, node, None, None, sources, repartition_required))
 
     def map(
         self, mapper: Callable[[K, V], tuple[K1, V1]], *, name: str | None = None
     ) -> KStream[K1, V1]:
-        """Replace each record by another one.
+        """Replace each record.
 
-        The key may change, so a later operation by key repartitions; prefer `map_values` where the
-        key stays.
-
-        Args:
-            mapper: `(key, value) -> (key, value)`.
-            name: of the operation.
+        The key may change, so a later operation by key repartitions; use `map_values` if the key
+        does not change.
 
         Example:
-            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> by_size = orders.map(lambda customer, amount: (amount // 100, customer))
         """
-        checked_function("map", "mapper", mapper, "key", "value")
+        check_function("map", "mapper", mapper, "key", "value")
         return self._rekeyed("KSTREAM-MAP-", name, streams.Map(mapper))
 
     @overload
@@ -279,19 +262,16 @@ class KStream(HintedStream, Generic[K, V]):
     def map_values(
         self, mapper: Callable[..., V1], *, with_key: bool = False, name: str | None = None
     ) -> KStream[K, V1]:
-        """Replace each value; the key stays.
+        """Replace each value; the key does not change.
 
         Args:
             mapper: `value -> value`, or `(key, value) -> value` with `with_key=True`.
-            with_key: whether the mapper wants to see the key.
-            name: of the operation.
 
         Example:
-            >>> words = StreamsBuilder().stream("words", key=STRING, value=STRING)
-            >>> lengths = words.map_values(len)
-            >>> tagged = words.map_values(lambda user, word: f"{user}: {word}", with_key=True)
+            >>> lengths = clicks.map_values(len)
+            >>> tagged = clicks.map_values(lambda user, page: f"{user}: {page}", with_key=True)
         """
-        checked_function("map_values", "mapper", mapper, "value", with_key=with_key)
+        check_function("map_values", "mapper", mapper, "value", with_key=with_key)
         operation = streams.MapValues(mapper, with_key)
         return self._revalued("KSTREAM-MAPVALUES-", name, operation)
 
@@ -402,57 +382,58 @@ class KStream(HintedStream, Generic[K, V]):
         using: Callable[[], Any] | None = None,
         name: str | None = None,
     ) -> KStream[K, Any]:
-        """Replace each value by the result of a function that may wait for a service, a database
-        or a model. The key stays. Many records are worked on at a time, in one task, with no topic
-        in between; an offset is committed when all before it are done.
+        """Replace each value by the result of a function that waits for I/O.
 
-        An `async def` function runs on the event loop of its process, a plain one on threads. If it
-        raises, or takes too long, the processing exception handler decides about the record. A
-        record is worked on again where a process ends before its offset is committed, so the
-        function should bear to be called twice.
+        The function may call a service, a database or a model; the key does not change. Each task
+        processes many records concurrently, without a topic in between. An offset is committed when
+        all records up to it are done.
 
-        What comes behind it sees the results as if they had arrived when they are released: stream
-        time, windows and punctuations go by them. With a store before it in the same sub-topology,
-        each commit waits until nothing is in flight.
+        An `async def` function runs on the event loop of its process, a plain function on threads.
+        If a call raises or times out, the processing exception handler decides how to continue. A
+        record is processed again if a process ends before its offset is committed, so the function
+        should be idempotent.
+
+        Downstream operations see the results as if they had arrived when they are released: stream
+        time, windows and punctuations follow this order. With an upstream store in the same
+        sub-topology, each commit waits until nothing is in flight.
 
         Args:
             mapper: `async value -> value`, or `async (key, value) -> value` with `with_key=True`;
                 or a plain function.
-            concurrency: how many calls each task has in flight at most. About 650 bytes for each
-                and for 500 more records that wait, beside the records.
-            ordering: `"key"` calls the function for one record of a key after the other and keeps
-                their order; `"partition"` calls it for all side by side, and keeps the order of the
-                input partition; `"none"` keeps none. Keys need an `__eq__`, as those of all ready
-                serdes have.
-            timeout: after how long a call of an `async def` function is cancelled.
-            with_key: whether the function wants to see the key.
-            using: returns a context manager for a resource that all calls in a process share,
-                such as a client; the mapper gets the resource as its first argument. It is entered
-                before the first record and exited when the last task of the process is closed, for
-                an `async def` function on the event loop, where it may be asynchronous.
-            name: of the operation.
+            concurrency: the maximum number of calls in flight per task. Each call, and each of up
+                to 500 more waiting records, takes about 650 bytes in addition to the record.
+            ordering: `"key"` calls the function for one record per key at a time and preserves the
+                order of each key; `"partition"` runs all calls concurrently and preserves the order
+                of the input partition; `"none"` preserves no order. Keys need an `__eq__` method,
+                which the keys of all built-in serdes have.
+            timeout: the timeout after which a call of an `async def` function is cancelled.
+            using: returns a context manager for a resource, such as a client, that all calls in a
+                process share. The mapper gets the resource as its first argument. The context
+                manager is entered before the first record, and exited when the last task of the
+                process is closed. For an `async def` function it runs on the event loop and may be
+                asynchronous.
 
         Raises:
-            TypeError: the mapper is no function of that kind, an asynchronous generator, or a class
-                whose objects are functions; or `using` cannot return a context manager.
-            ConfigError: `concurrency` is below 1, `ordering` is none of these, the timeout is not
-                positive, or is given for a plain function, which nothing can cancel.
+            TypeError: the mapper is not a supported function: it has another signature, or is an
+                asynchronous generator or a class with callable instances; or `using` does not
+                return a context manager.
+            ConfigError: `concurrency` is below 1, `ordering` is unknown, or the timeout is not
+                positive or is given for a plain function, which cannot be cancelled.
 
         Example:
             >>> async def looked_up(user):
             ...     await asyncio.sleep(0.01)
             ...     return user.upper()
-            >>> users = StreamsBuilder().stream("users", key=STRING, value=STRING)
-            >>> names = users.map_async(looked_up, concurrency=100, timeout=timedelta(seconds=5))
+            >>> names = clicks.map_async(looked_up, concurrency=100, timeout=timedelta(seconds=5))
         """
         operation = streams.MapAsync(
-            *checked_async("map_async", mapper, with_key=with_key, using=using),
+            *checked_mapper("map_async", mapper, with_key=with_key, using=using),
             with_key,
             *checked_concurrency("map_async", concurrency, ordering),
             checked_timeout("map_async", mapper, timeout),
             using,
         )
-        checked_threads("map_async", mapper, concurrency)
+        check_thread_count("map_async", mapper, concurrency)
         return self._revalued("KSTREAM-MAPASYNC-", name, operation)
 
     def map_batches(
@@ -467,59 +448,56 @@ class KStream(HintedStream, Generic[K, V]):
         timeout: timedelta | None = None,
         name: str | None = None,
     ) -> KStream[K, Any]:
-        """Replace many values at a time: the function gets them as columns of Arrow, for numpy,
-        polars, DuckDB or a model, and gives as many new ones. Keys, times and headers stay.
+        """Replace many values at a time: the function maps Arrow columns to as many new values.
 
-        Values that are mappings, dataclasses or msgspec structs have a column for each field, any
-        others are the column `value`. Records without a value skip the function, so the column
-        `value` has no nulls, and numbers are arrays of numpy without a copy.
+        The columns suit NumPy, Polars, DuckDB or a model. Keys, timestamps and headers do not
+        change.
 
-        How records are cut into batches is not for the function to know: as many as are there, up
-        to `max_records`, one when one is there. Each row's new value must come from that row alone.
+        Values that are mappings, dataclasses or msgspec structs have a column for each field; other
+        values are the column `value`. Records without a value bypass the function, so the column
+        `value` has no nulls, and numbers convert to NumPy arrays without a copy.
 
-        If the function raises, or gives another number of rows, the processing exception handler is
-        asked about each record of the batch; a row whose new value is null, about that one alone.
+        The function must not depend on how records are divided into batches: a batch contains all
+        available records up to `max_records`, or a single record if only one is available. The new
+        value of a row must depend on that row alone.
 
-        A plain function is called in the loop, and everything waits for it. An `async def` function
-        runs on the event loop of its process, with the guarantees of `map_async`; results go on in
-        the order of the records. It needs pyarrow: `pip install 'millstream[arrow]'`.
+        If the function raises or returns another number of rows, the processing exception handler
+        is called for each record of the batch; if the new value of a row is null, only for that
+        record.
+
+        A plain function is called in the loop and blocks it. An `async def` function runs on the
+        event loop of its process, with the guarantees of `map_async`; results are in the order of
+        the records. Requires pyarrow: `pip install 'millstream[arrow]'`.
 
         Args:
-            mapper: of a `pyarrow.RecordBatch`. Gives a record batch, table, array, a dict of
-                columns, a list, an array of numpy, or what has Arrow's interface, such as frames of
-                polars or relations of DuckDB. Rows of one column `value`, and arrays, become its
-                elements, other rows dicts.
-            max_records: how many a batch has at most.
+            mapper: takes a `pyarrow.RecordBatch`. Returns a record batch, table, array, dict of
+                columns, list, NumPy array, or an object with Arrow's interface, such as a Polars
+                frame or DuckDB relation. Arrays, and rows with the single column `value`, become
+                their elements; other rows become dicts.
+            max_records: the maximum number of records of a batch.
             schema: a `pyarrow.Schema` of the columns, or a `pyarrow.DataType` of the column
-                `value`; by default Arrow infers it anew from each batch, so that a column may be
-                of whole numbers in one and of floats in the next. Each column must be a field of
-                the dataclass or struct; of mappings, where `nullable=False` in the schema.
-            with_key: whether the keys are a column `key`.
-            with_timestamp: whether the times are a column `timestamp`.
-            concurrency: how many calls of an `async def` function each task has in flight at most;
-                1 by default. One batch more waits beside them.
-            timeout: after how long a call of an `async def` function is cancelled.
-            name: of the operation.
+                `value`. By default Arrow infers the schema of each batch, so that a column may
+                contain integers in one batch and floats in the next. Each column must be a field of
+                the dataclass or struct; for mappings this applies to columns with `nullable=False`.
+            with_key: whether to add a column `key`.
+            with_timestamp: whether to add a column `timestamp`.
+            concurrency: the maximum number of calls of an `async def` function in flight per task;
+                1 by default. One more batch may be waiting.
+            timeout: the timeout after which a call of an `async def` function is cancelled.
 
         Raises:
-            TypeError: the mapper is no such function, or the schema none.
-            ConfigError: a number cannot be, a name is twice in the schema, or something is given
-                that is for `async def` alone.
+            TypeError: the mapper is not a supported function, or the schema is not a schema.
+            ConfigError: a number is out of range, a name occurs twice in the schema, or an option
+                for `async def` functions is given for a plain function.
             ImportError: pyarrow is not installed.
 
         Example:
             >>> prices = StreamsBuilder().stream("prices", key=STRING, value=DOUBLE)
             >>> with_tax = prices.map_batches(lambda batch: batch["value"].to_numpy() * 1.19)
         """
-        return self._revalued(
-            "KSTREAM-MAPBATCHES-",
-            name,
-            checked_batches(
-                streams.MapBatches(mapper, schema, with_key, with_timestamp, max_records),
-                concurrency,
-                timeout,
-            ),
-        )
+        batches = streams.MapBatches(mapper, schema, with_key, with_timestamp, max_records)
+        operation = checked_batches(batches, concurrency, timeout)
+        return self._revalued("KSTREAM-MAPBATCHES-", name, operation)
 
     def flat_map(
         self, mapper: Callable[[K, V], Iterable[tuple[K1, V1]]], *, name: str | None = None
@@ -530,13 +508,11 @@ class KStream(HintedStream, Generic[K, V]):
 
         Args:
             mapper: `(key, value) -> iterable of (key, value)`; empty for no record.
-            name: of the operation.
 
         Example:
-            >>> carts = StreamsBuilder().stream("carts", key=STRING, value=STRING)
-            >>> items = carts.flat_map(lambda user, cart: [(item, user) for item in cart.split()])
+            >>> words = clicks.flat_map(lambda user, page: [(word, user) for word in page.split()])
         """
-        checked_function("flat_map", "mapper", mapper, "key", "value", may_yield=True)
+        check_function("flat_map", "mapper", mapper, "key", "value", may_yield=True)
         return self._rekeyed("KSTREAM-FLATMAP-", name, streams.FlatMap(mapper))
 
     @overload
@@ -567,14 +543,11 @@ class KStream(HintedStream, Generic[K, V]):
         Args:
             mapper: `value -> iterable of values`, or `(key, value) -> iterable of values` with
                 `with_key=True`.
-            with_key: whether the mapper wants to see the key.
-            name: of the operation.
 
         Example:
-            >>> lines = StreamsBuilder().stream("lines", key=STRING, value=STRING)
-            >>> words = lines.flat_map_values(str.split)
+            >>> words = clicks.flat_map_values(str.split)
         """
-        checked_function(
+        check_function(
             "flat_map_values", "mapper", mapper, "value", with_key=with_key, may_yield=True
         )
         operation = streams.FlatMapValues(mapper, with_key)
@@ -583,27 +556,21 @@ class KStream(HintedStream, Generic[K, V]):
     def select_key(
         self, mapper: Callable[[K, V], K1], *, name: str | None = None
     ) -> KStream[K1, V]:
-        """Give each record another key; the value stays. A later operation by key repartitions.
-
-        Args:
-            mapper: `(key, value) -> key`.
-            name: of the operation.
+        """Replace the key of each record. A later operation by key repartitions.
 
         Example:
-            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> by_hundreds = orders.select_key(lambda customer, amount: amount // 100)
         """
-        checked_function("select_key", "mapper", mapper, "key", "value")
+        check_function("select_key", "mapper", mapper, "key", "value")
         return KStream(self._select_key("KSTREAM-KEY-SELECT-", mapper, name))
 
     def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
-        """Divide the stream into branches: each record goes to the first one that wants it.
+        """Split the stream into branches: each record goes to the first branch that matches.
 
         Args:
-            name: of the operation, and the beginning of each branch's name.
+            name: the name of the operation, and the prefix of the branches' names.
 
         Example:
-            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> branches = orders.split(name="size-").branch(lambda _, n: n > 99, "big")
             >>> sorted(branches.default_branch("small"))
             ['size-big', 'size-small']
@@ -611,13 +578,9 @@ class KStream(HintedStream, Generic[K, V]):
         return BranchedKStream(self._part, name)
 
     def branch(self, *predicates: Callable[[K, V], object]) -> list[KStream[K, V]]:
-        """A stream for each predicate: each record goes to the first one that holds, or to none.
-
-        Args:
-            predicates: `(key, value) -> bool` each.
+        """Return a stream for each predicate; each record goes to the first that holds, or to none.
 
         Example:
-            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> big, small = orders.branch(lambda _, n: n > 99, lambda _, n: n <= 99)
         """
         split = self.split()
@@ -634,28 +597,27 @@ class KStream(HintedStream, Generic[K, V]):
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """Send the records through an internal topic, so that equal keys come together.
+        """Send the records through an internal topic, so that equal keys are in the same partition.
 
-        Operations by key do this themselves where it is needed. Records without a key are dropped,
-        because nothing tells where they belong.
+        Operations by key do this automatically if necessary. Records without a key are dropped,
+        because they belong to no partition.
 
         Args:
-            key: the serde of the topic's keys; by default that of the stream.
-            value: the serde of the topic's values; by default that of the stream.
-            partitions: how many the topic has; by default as many as the topics before it.
+            key: the serde of the topic's keys; by default the serde of the stream.
+            value: the serde of the topic's values; by default the serde of the stream.
+            partitions: the number of partitions; by default that of the upstream topics.
             partitioner: `(topic, key, value, number_of_partitions) -> partition`, or a collection
-                of partitions, each of which gets a copy of the record: an empty one drops the
-                record (KIP-837). None leaves the choice to Kafka's default.
-            name: the topic is called `<application.id>-<name>-repartition`.
+                of partitions, each of which gets a copy of the record: an empty collection drops
+                the record (KIP-837). None selects Kafka's default.
+            name: the topic is named `<application.id>-<name>-repartition`.
 
         Raises:
-            TopologyError: the number of partitions is not positive, or the name not legal.
+            TopologyError: the number of partitions is not positive, or the name is not legal.
 
         Example:
-            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> wide = orders.repartition(partitions=24, name="wide")
         """
-        checked_serdes("repartition", key=key, value=value)
+        check_serdes("repartition", key=key, value=value)
         if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
             raise TopologyError(
                 f"repartition() needs at least 1 partition, but got {partitions!r}.",
@@ -665,8 +627,8 @@ class KStream(HintedStream, Generic[K, V]):
         node = repartition_node(
             names,
             names.processor("KSTREAM-REPARTITION-") if name is None else checked_name(name),
-            key_serde=part.key_serde if key is None else key,
-            value_serde=part.value_serde if value is None else value,
+            key_serde=key or part.key_serde,
+            value_serde=value or part.value_serde,
             declared_at=call_site(),
             generated=name is None,
             partitions=partitions,
@@ -740,45 +702,45 @@ class KStream(HintedStream, Generic[K, V]):
         input_value: Serde[V] | None = None,
         name: str,
     ) -> KStream[Any, Any]:
-        """Let Spark SQL work on the records: a function from a streaming DataFrame to another.
+        """Transform the records with Spark SQL: a function from one streaming DataFrame to another.
 
-        The function becomes a sub-topology of its own. Records go to it through one internal topic,
-        and its rows come back through another as records, placed by their keys. A query of
-        Structured Streaming runs it in the application's Spark session.
+        The function becomes a sub-topology of its own. Its input passes through one internal topic,
+        and its rows return through another as records, partitioned by their keys. A Structured
+        Streaming query runs it in the application's Spark session.
 
-        It is called once, in the driver, when the query is started. The columns of what it gets:
-        `key` and `value` with Spark's types for the serdes (a `json_of` struct is a struct, of what
-        Spark knows no type for the bytes), `timestamp`, `headers`, `partition`, `offset`. What it
-        returns needs `key`, and `value` or, for a serde of a struct, that struct's fields;
-        `timestamp` and `headers` may be there. Without `timestamp` records get the time of writing.
+        The function is called once, on the driver, when the query starts. Its argument has these
+        columns: `key` and `value` with the Spark types of the serdes (a `json_of` struct is a
+        struct; types without a Spark equivalent are bytes), `timestamp`, `headers`, `partition`,
+        `offset`. Its result needs `key`, and either `value` or, for a serde of a struct, the fields
+        of the struct; `timestamp` and `headers` are optional. Without `timestamp`, records get the
+        time of writing.
 
-        Under exactly-once a batch that is tried again must give the same rows again: the function
-        must be deterministic for a given batch.
+        Under exactly-once semantics, a retried batch must produce the same rows: the function must
+        be deterministic for a given batch.
 
         Args:
-            function: `(DataFrame) -> DataFrame`. May hold what the driver has, a DataFrame of a
-                dimension for example.
-            trigger: when it gets the next records; by default as soon as there are some.
-            key: the serde of the resulting keys; by default the one of the keys that go in.
-            value: the serde of the resulting values; by default the one of the values that go in.
-            input_key: the serde of the keys that go in; by default that of the stream.
-            input_value: the serde of the values that go in; by default that of the stream.
-            name: the topics are called `<application.id>-<name>-dataframe-input-repartition` and
+            function: `(DataFrame) -> DataFrame`. It may refer to objects on the driver, such as a
+                DataFrame of a dimension.
+            trigger: when the next batch starts; by default as soon as there are records.
+            key: the serde of the resulting keys; by default the serde of the input keys.
+            value: the serde of the resulting values; by default the serde of the input values.
+            input_key: the serde of the input keys; by default the serde of the stream.
+            input_value: the serde of the input values; by default the serde of the stream.
+            name: the topics are named `<application.id>-<name>-dataframe-input-repartition` and
                 `<application.id>-<name>-dataframe-output-repartition`.
 
         Raises:
-            TopologyError: the name is missing, not legal or taken, or the trigger is none.
-            TypeError: the function is none of one argument, or a serde is none.
+            TopologyError: the name is missing, not legal or taken, or the trigger is not valid.
+            TypeError: the function does not take one argument, or a serde is not a Serde.
 
         Example:
-            >>> names = StreamsBuilder().stream("names", key=STRING, value=STRING)
-            >>> loud = names.transform_dataframe(
+            >>> loud = clicks.transform_dataframe(
             ...     lambda rows: rows.selectExpr("key", "upper(value) AS value", "timestamp"),
             ...     name="loud",
             ... )
         """
-        checked_function("transform_dataframe", "function", function, "DataFrame")
-        checked_serdes(
+        check_function("transform_dataframe", "function", function, "DataFrame")
+        check_serdes(
             "transform_dataframe",
             key=key,
             value=value,
@@ -786,7 +748,7 @@ class KStream(HintedStream, Generic[K, V]):
             input_value=input_value,
         )
         return KStream(
-            cut_for_dataframe(
+            add_dataframe_stage(
                 self._part,
                 name,
                 function,
@@ -811,41 +773,40 @@ class KStream(HintedStream, Generic[K, V]):
         compact_every: int = 0,
         name: str,
     ) -> None:
-        """Write the records into a table of the lake, each as a row, once.
+        """Append each record as a row to a lake table, exactly once.
 
-        Records go through an internal topic to a query of Structured Streaming, which writes them
-        batch by batch. The columns: `key` and `value` with Spark's types for the serdes,
-        `timestamp`, `headers`, and `_topic`, `_partition`, `_offset` of the record that was read.
+        Records pass through an internal topic to a Structured Streaming query, which writes them in
+        batches. The columns are `key` and `value` with the Spark types of the serdes, `timestamp`,
+        `headers`, and the `_topic`, `_partition` and `_offset` of the original record.
 
-        A batch that is tried again after a crash is in a Delta or Iceberg table once: the table
-        itself notes which batches it has, by the query's checkpoint. Files of Parquet are listed in
-        a log beside them, `_spark_metadata`: whoever reads it, as Spark does, finds each row once;
-        others may find rows of a batch that was tried again twice.
+        A batch that is retried after a crash is in a Delta or Iceberg table once: the table itself
+        records its batches, identified by the query's checkpoint. Parquet files are listed in a log
+        next to them, `_spark_metadata`: readers that use the log, such as Spark, find each row
+        once; other readers may find rows of retried batches twice.
 
         Args:
-            path: the folder of the table, or a URL that Spark's Hadoop knows.
+            path: the directory of the table, or a URL that Spark's Hadoop supports.
             format: `"parquet"`, `"delta"` or `"iceberg"`.
-            partition_by: by what the files lie apart: `"value.country"`, `"date(timestamp)"`, or
-                any expression of Spark SQL with a name, `"hour(timestamp) AS hour"`.
-            trigger: when the next batch begins; by default as soon as there are records. The more
-                seldom, the larger the files.
-            key: the serde of the keys; by default that of the stream.
-            value: the serde of the values; by default that of the stream.
-            files_per_batch: how many files a batch writes at most, in each partition.
-            compact_every: of Delta: after so many batches small files become large ones (OPTIMIZE);
-                0 for never.
-            name: the internal topic is called
-                `<application.id>-<name>-dataframe-input-repartition`.
+            partition_by: the columns by which files are partitioned: `"value.country"`,
+                `"date(timestamp)"`, or any expression of Spark SQL with a name, `"hour(timestamp)
+                AS hour"`.
+            trigger: when the next batch starts; by default as soon as there are records. Longer
+                intervals produce larger files.
+            key: the serde of the keys; by default the serde of the stream.
+            value: the serde of the values; by default the serde of the stream.
+            files_per_batch: the maximum number of files that a batch writes per partition.
+            compact_every: for Delta, compact small files (OPTIMIZE) after this number of batches; 0
+                for never.
+            name: the internal topic is named `<application.id>-<name>-dataframe-input-repartition`.
 
         Raises:
-            TopologyError: a name, the format, the trigger or a number is not what it should be.
+            TopologyError: a name, the format, the trigger or a number is not valid.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> clicks.to_lake("/lake/clicks", format="delta", partition_by=["date(timestamp)"],
             ...                trigger=Trigger.processing_time("1 minute"), name="clicks-to-lake")
         """
-        checked_serdes("to_lake", key=key, value=value)
+        check_serdes("to_lake", key=key, value=value)
         table = lake_table(
             path,
             format,
@@ -854,24 +815,19 @@ class KStream(HintedStream, Generic[K, V]):
             files_per_batch=files_per_batch,
             compact_every=compact_every,
         )
-        into_lake(self._part, table, name, trigger, key, value)
+        write_to_lake(self._part, table, name, trigger, key, value)
 
     def group_by_key(
-        self,
-        *,
-        key: Serde[K] | None = None,
-        value: Serde[V] | None = None,
-        name: str | None = None,
+        self, *, key: Serde[K] | None = None, value: Serde[V] | None = None, name: str | None = None
     ) -> KGroupedStream[K, V]:
-        """Group the records by their key, to aggregate them.
+        """Group the records by their key for aggregation.
 
         Args:
-            key: the serde of the keys; by default that of the stream.
-            value: the serde of the values; by default that of the stream.
-            name: of the repartition topic, if there must be one.
+            key: the serde of the keys; by default the serde of the stream.
+            value: the serde of the values; by default the serde of the stream.
+            name: the name of the repartition topic, if there is one.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> per_user = clicks.group_by_key().count(store="clicks-per-user")
         """
         given = None if name is None else checked_name(name)
@@ -885,34 +841,27 @@ class KStream(HintedStream, Generic[K, V]):
         value: Serde[V] | None = None,
         name: str | None = None,
     ) -> KGroupedStream[K1, V]:
-        """Group the records by another key, to aggregate them. This repartitions.
+        """Group the records by another key for aggregation. This repartitions.
 
         Args:
-            selector: `(key, value) -> key`.
             key: the serde of the new keys; by default the config's.
-            value: the serde of the values; by default that of the stream.
-            name: of the operation and of the repartition topic.
+            value: the serde of the values; by default the serde of the stream.
+            name: the name of the operation and the repartition topic.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> per_page = clicks.group_by(lambda user, page: page, key=STRING).count()
         """
-        checked_function("group_by", "selector", selector, "key", "value")
+        check_function("group_by", "selector", selector, "key", "value")
         part = self._select_key("KSTREAM-KEY-SELECT-", selector, name)
         return KGroupedStream(part, key, value, name)
 
     def for_each(self, action: Callable[[K, V], object], *, name: str | None = None) -> None:
-        """Show each record to a function; the stream ends here.
-
-        Args:
-            action: `(key, value)`; its result is ignored.
-            name: of the operation.
+        """Call a function for each record; the stream ends here.
 
         Example:
-            >>> alerts = StreamsBuilder().stream("alerts", key=STRING, value=STRING)
-            >>> alerts.for_each(lambda host, text: print(host, text))
+            >>> clicks.for_each(lambda user, page: print(user, page))
         """
-        checked_function("for_each", "action", action, "key", "value")
+        check_function("for_each", "action", action, "key", "value")
         self._attach("KSTREAM-FOREACH-", name, streams.ForEach(action))
 
     def print(
@@ -921,12 +870,11 @@ class KStream(HintedStream, Generic[K, V]):
         """Print each record as `[label]: key, value`; the stream ends here.
 
         Args:
-            label: by default the name of the operation before.
-            file: the path of a file on the worker, to append to; by default its standard output.
-            name: of the operation.
+            label: by default the name of the preceding operation.
+            file: the path of a file on the worker to append to; by default standard output.
 
         Example:
-            >>> StreamsBuilder().stream("alerts").print("alert")
+            >>> clicks.print("click")
         """
         label = self._part.name if label is None else label
         self._attach("KSTREAM-PRINTER-", name, streams.Print(label, file))
@@ -945,32 +893,31 @@ class KStream(HintedStream, Generic[K, V]):
         Args:
             topic: the topic, or `(key, value, record_context) -> topic` to choose it for each
                 record.
-            key: the serde of the keys; by default that of the stream, or else the config's.
-            value: the serde of the values; by default that of the stream, or else the config's.
+            key: the serde of the keys; by default the serde of the stream, or else the config's.
+            value: the serde of the values; by default the serde of the stream, or else the
+                config's.
             partitioner: `(topic, key, value, number_of_partitions) -> partition`, or a collection
-                of partitions, each of which gets a copy of the record: an empty one drops the
-                record (KIP-837). None leaves the choice to Kafka's default.
-            name: of the operation.
+                of partitions, each of which gets a copy of the record: an empty collection drops
+                the record (KIP-837). None selects Kafka's default.
 
         Raises:
-            TopologyError: the topic's name is not one that Kafka allows.
+            TopologyError: the topic's name is not legal in Kafka.
 
         Example:
-            >>> words = StreamsBuilder().stream("words", key=STRING, value=STRING)
-            >>> words.to(lambda user, word, context: f"words-{word[0]}")
-            >>> words.map_values(len).to("lengths", value=INTEGER)
+            >>> clicks.to(lambda user, page, context: f"clicks-{len(page)}")
+            >>> clicks.map_values(len).to("lengths", value=INTEGER)
         """
-        checked_topic("to", topic)
-        checked_serdes("to", key=key, value=value)
+        check_topic("to", topic)
+        check_serdes("to", key=key, value=value)
         part = self._part
-        key_serde = part.key_serde if key is None else key
+        key_serde = key or part.key_serde
         node = SinkGraphNode(
             name=part.graph.names.processor("KSTREAM-SINK-", name),
             declared_at=call_site(),
             topic=topic,
             key_serde=key_serde,
-            value_serde=part.value_serde if value is None else value,
-            partitioner=partitioner or partitioner_of(key_serde),
+            value_serde=value or part.value_serde,
+            partitioner=partitioner or default_partitioner(key_serde),
         )
         part.graph.attach(node, part.node)
 
@@ -982,25 +929,24 @@ class KStream(HintedStream, Generic[K, V]):
         store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """Take each record for the new value of its key; one without a value deletes the key.
+        """Convert the stream to a table: each record is the new value of its key.
 
-        Records without a key are dropped. If keys may have changed, this repartitions. The table is
-        kept in a store if `store=` names one, or if an operation needs to look into it.
+        A record without a value deletes its key; a record without a key is dropped. If keys may
+        have changed, this repartitions. The table is stored if `store=` names a store, or if an
+        operation needs to look up its rows.
 
         Args:
-            key: the serde of the keys; by default that of the stream.
-            value: the serde of the values; by default that of the stream.
-            store: where the table is kept.
-            name: of the operation, and of the repartition topic if there must be one.
+            key: the serde of the keys; by default the serde of the stream.
+            value: the serde of the values; by default the serde of the stream.
+            name: the name of the operation, and of the repartition topic if there is one.
 
         Raises:
-            TopologyError: the store cannot be had, or the name is not legal.
+            TopologyError: the store is not valid, or the name is not legal.
 
         Example:
-            >>> moves = StreamsBuilder().stream("moves", key=STRING, value=STRING)
-            >>> whereabouts = moves.to_table(store="whereabouts")
+            >>> latest = clicks.to_table(store="latest-page")
         """
-        checked_serdes("to_table", key=key, value=value)
+        check_serdes("to_table", key=key, value=value)
         return KTable(to_table(self._part, key=key, value=value, store=store, name=name))
 
     def process(
@@ -1010,21 +956,22 @@ class KStream(HintedStream, Generic[K, V]):
         stores: str | Sequence[str] = (),
         name: str | None = None,
     ) -> KStream[K1, V1]:
-        """Run a `Processor` on each record; what it forwards is the new stream.
+        """Run a `Processor` on each record; the new stream contains the records that it forwards.
 
-        The keys may change, so a later operation by key repartitions; where they do not, prefer
-        `process_values`.
+        The keys may change, so a later operation by key repartitions; use `process_values` if they
+        do not change.
 
         Args:
-            supplier: gives a new processor at each call: its class, or a function. If it has a
-                method `stores()`, the store builders which that gives are added and connected.
+            supplier: returns a new processor for each call: its class, or a function. If it has a
+                method `stores()`, the store builders that this returns are added and connected.
             stores: the names of stores to connect, which were added with
-                `StreamsBuilder.add_state_store` or belong to tables. Global stores need not be.
-            name: of the operation; the processor's children are called by their names.
+                `StreamsBuilder.add_state_store` or belong to tables. Global stores need not be
+                connected.
+            name: the name of the operation. The processor addresses its children by their names.
 
         Raises:
-            TopologyError: the supplier gives the same processor twice, or none; at `build()`: a
-                store is unknown.
+            TopologyError: the supplier returns no processor, or the same one twice. From `build()`:
+                a store is unknown.
 
         Example:
             >>> class Longest(Processor[str, str, str, str]):
@@ -1048,26 +995,21 @@ class KStream(HintedStream, Generic[K, V]):
         stores: str | Sequence[str] = (),
         name: str | None = None,
     ) -> KStream[K, V1]:
-        """Run a `FixedKeyProcessor` on each record; what it forwards is the new stream.
+        """Run a `FixedKeyProcessor` on each record; the new stream has the forwarded records.
 
         Args:
-            supplier: gives a new processor at each call: its class, or a function. If it has a
-                method `stores()`, the store builders which that gives are added and connected.
-            stores: the names of stores to connect, which were added with
-                `StreamsBuilder.add_state_store` or belong to tables. Global stores need not be.
-            name: of the operation; the processor's children are called by their names.
+            supplier: as for `process`.
+            stores: as for `process`.
 
         Raises:
-            TopologyError: the supplier gives the same processor twice, or none; at `build()`: a
-                store is unknown.
+            TopologyError: as for `process`.
 
         Example:
             >>> class Age(FixedKeyProcessor[str, str, str]):
             ...     def process(self, record):
             ...         age_ms = self.context.current_stream_time_ms() - record.timestamp
             ...         self.context.forward(record.with_value(f"{record.value}, {age_ms} ms old"))
-            >>> words = StreamsBuilder().stream("words", key=STRING, value=STRING)
-            >>> aged = words.process_values(Age, name="age")
+            >>> aged = clicks.process_values(Age, name="age")
         """
         return KStream(process(self._part, supplier, stores, name, fixed_key=True))
 
@@ -1079,14 +1021,7 @@ class KStream(HintedStream, Generic[K, V]):
         windows: JoinWindows,
         *,
         with_key: Literal[False] = False,
-        key: Serde[K] | None = None,
-        value: Serde[V] | None = None,
-        other_value: Serde[V2] | None = None,
-        name: str | None = None,
-        store_name: str | None = None,
-        this_store: WindowStoreSupplier | None = None,
-        other_store: WindowStoreSupplier | None = None,
-        logging: bool | Mapping[str, str] = True,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> KStream[K, R]: ...
     @overload
     def join(
@@ -1096,14 +1031,7 @@ class KStream(HintedStream, Generic[K, V]):
         windows: JoinWindows,
         *,
         with_key: Literal[True],
-        key: Serde[K] | None = None,
-        value: Serde[V] | None = None,
-        other_value: Serde[V2] | None = None,
-        name: str | None = None,
-        store_name: str | None = None,
-        this_store: WindowStoreSupplier | None = None,
-        other_store: WindowStoreSupplier | None = None,
-        logging: bool | Mapping[str, str] = True,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> KStream[K, R]: ...
     @overload
     def join(
@@ -1112,11 +1040,7 @@ class KStream(HintedStream, Generic[K, V]):
         joiner: Callable[[V, V2], R],
         *,
         with_key: Literal[False] = False,
-        key: Serde[K] | None = None,
-        value: Serde[V] | None = None,
-        other_value: Serde[V2] | None = None,
-        grace: timedelta | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[K, V, V2]],
     ) -> KStream[K, R]: ...
     @overload
     def join(
@@ -1125,11 +1049,7 @@ class KStream(HintedStream, Generic[K, V]):
         joiner: Callable[[K, V, V2], R],
         *,
         with_key: Literal[True],
-        key: Serde[K] | None = None,
-        value: Serde[V] | None = None,
-        other_value: Serde[V2] | None = None,
-        grace: timedelta | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[K, V, V2]],
     ) -> KStream[K, R]: ...
     @overload
     def join(
@@ -1161,13 +1081,13 @@ class KStream(HintedStream, Generic[K, V]):
         name: str | None = None,
         **options: Any,
     ) -> KStream[K, Any]:
-        """Bring each record together with what the other side has for its key.
+        """Join each record with records of a stream, or with a row of a table or global table.
 
-        With a stream: with each record of it whose time is near enough (`windows`). With a table:
-        with the value that its key has there now. With a global table: with the value there of the
-        key that `key_selector` gives. A record without a partner is left out, and so is one
-        without key or value. Keys that may have changed are repartitioned first, except for a
-        global table.
+        A stream's record matches if it has the same key and its timestamp is close enough
+        (`windows`). A table is joined with the current row of the same key, a global table with the
+        row of the key that `key_selector` returns. Records without a partner are dropped, and so
+        are records without a key or value. Keys that may have changed are repartitioned first,
+        except for a global table.
 
         Kafka Streams' `KStream.join`; docs/build/joins.md has tables of nulls and timestamps.
 
@@ -1175,19 +1095,18 @@ class KStream(HintedStream, Generic[K, V]):
             other: a stream, a table or a global table of the same builder.
             joiner: `(value, other_value) -> value`, or `(key, value, other_value) -> value` with
                 `with_key=True`.
-            windows: streams only: how far apart in time two records may be.
-            with_key: whether the joiner wants to see the key.
-            name: of the operation, its nodes, and the topics it repartitions through.
-            options: serdes `key`, `value` and `other_value`, by default those of the streams and
-                tables. For a stream also `store_name`, which begins the names of its stores;
-                `this_store` and `other_store`, window stores from `Stores` in their place;
-                `logging`, False or the config of their changelogs. For a versioned table `grace`,
-                a timedelta that records wait for its updates. For a global table `key_selector`,
-                `(key, value) -> key of the table`.
+            windows: for streams only, the maximum time difference between two records.
+            name: the name of the operation, its nodes, and its repartition topics.
+            options: the serdes `key`, `value` and `other_value`, by default those of the streams
+                and tables. For a stream also `store_name`, the prefix of the stores' names;
+                `this_store` and `other_store`, window stores from `Stores` that replace them; and
+                `logging`, False or the config of their changelogs. For a versioned table `grace`, a
+                timedelta that records wait for updates of the table. For a global table
+                `key_selector`, `(key, value) -> key of the table`.
 
         Raises:
-            TopologyError: the two belong to different builders; an option does not go with what is
-                joined; a store cannot be had.
+            TopologyError: the two belong to different builders, an option does not fit the other
+                side, or a store is not valid.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -1207,14 +1126,7 @@ class KStream(HintedStream, Generic[K, V]):
         windows: JoinWindows,
         *,
         with_key: Literal[False] = False,
-        key: Serde[K] | None = None,
-        value: Serde[V] | None = None,
-        other_value: Serde[V2] | None = None,
-        name: str | None = None,
-        store_name: str | None = None,
-        this_store: WindowStoreSupplier | None = None,
-        other_store: WindowStoreSupplier | None = None,
-        logging: bool | Mapping[str, str] = True,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> KStream[K, R]: ...
     @overload
     def left_join(
@@ -1224,14 +1136,7 @@ class KStream(HintedStream, Generic[K, V]):
         windows: JoinWindows,
         *,
         with_key: Literal[True],
-        key: Serde[K] | None = None,
-        value: Serde[V] | None = None,
-        other_value: Serde[V2] | None = None,
-        name: str | None = None,
-        store_name: str | None = None,
-        this_store: WindowStoreSupplier | None = None,
-        other_store: WindowStoreSupplier | None = None,
-        logging: bool | Mapping[str, str] = True,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> KStream[K, R]: ...
     @overload
     def left_join(
@@ -1240,11 +1145,7 @@ class KStream(HintedStream, Generic[K, V]):
         joiner: Callable[[V, V2 | None], R],
         *,
         with_key: Literal[False] = False,
-        key: Serde[K] | None = None,
-        value: Serde[V] | None = None,
-        other_value: Serde[V2] | None = None,
-        grace: timedelta | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[K, V, V2]],
     ) -> KStream[K, R]: ...
     @overload
     def left_join(
@@ -1253,11 +1154,7 @@ class KStream(HintedStream, Generic[K, V]):
         joiner: Callable[[K, V, V2 | None], R],
         *,
         with_key: Literal[True],
-        key: Serde[K] | None = None,
-        value: Serde[V] | None = None,
-        other_value: Serde[V2] | None = None,
-        grace: timedelta | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[K, V, V2]],
     ) -> KStream[K, R]: ...
     @overload
     def left_join(
@@ -1289,24 +1186,13 @@ class KStream(HintedStream, Generic[K, V]):
         name: str | None = None,
         **options: Any,
     ) -> KStream[K, Any]:
-        """As `join`, but a record without a partner is joined with None.
+        """Like `join`, but a record without a partner is joined with None. Raises the same errors.
 
-        With a stream that happens once no partner can come any more: when stream time has passed
-        the end of its window and the grace period. With a table it happens at once. A record
-        without a key never has a partner; one without a value is left out all the same.
+        With a stream, this happens once no partner can arrive any more: when stream time has passed
+        the end of the window and the grace period. With a table, it happens immediately. A record
+        without a key never has a partner; a record without a value is still dropped.
 
         Kafka Streams' `KStream.leftJoin`; docs/build/joins.md has tables of nulls and timestamps.
-
-        Args:
-            other: as for `join`.
-            joiner: as for `join`; the other value may be None.
-            windows: as for `join`.
-            with_key: as for `join`.
-            name: as for `join`.
-            options: as for `join`.
-
-        Raises:
-            TopologyError: as for `join`.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -1328,14 +1214,7 @@ class KStream(HintedStream, Generic[K, V]):
         windows: JoinWindows,
         *,
         with_key: Literal[False] = False,
-        key: Serde[K] | None = None,
-        value: Serde[V] | None = None,
-        other_value: Serde[V2] | None = None,
-        name: str | None = None,
-        store_name: str | None = None,
-        this_store: WindowStoreSupplier | None = None,
-        other_store: WindowStoreSupplier | None = None,
-        logging: bool | Mapping[str, str] = True,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> KStream[K, R]: ...
     @overload
     def outer_join(
@@ -1345,14 +1224,7 @@ class KStream(HintedStream, Generic[K, V]):
         windows: JoinWindows,
         *,
         with_key: Literal[True],
-        key: Serde[K] | None = None,
-        value: Serde[V] | None = None,
-        other_value: Serde[V2] | None = None,
-        name: str | None = None,
-        store_name: str | None = None,
-        this_store: WindowStoreSupplier | None = None,
-        other_store: WindowStoreSupplier | None = None,
-        logging: bool | Mapping[str, str] = True,
+        **options: Unpack[StreamJoinOptions[K, V, V2]],
     ) -> KStream[K, R]: ...
     def outer_join(
         self,
@@ -1364,20 +1236,10 @@ class KStream(HintedStream, Generic[K, V]):
         name: str | None = None,
         **options: Any,
     ) -> KStream[K, Any]:
-        """As `left_join` with a stream, but neither side loses a record for want of a partner.
+        """Like `left_join` with a stream, but records of both sides may have no partner.
 
-        Kafka Streams' `KStream.outerJoin`; docs/build/joins.md has tables of nulls and timestamps.
-
-        Args:
-            other: a stream of the same builder.
-            joiner: as for `join`; one of the two values may be None.
-            windows: as for `join`.
-            with_key: as for `join`.
-            name: as for `join`.
-            options: as for `join`.
-
-        Raises:
-            TopologyError: as for `join`.
+        One of the two values of the joiner may be None. Kafka Streams' `KStream.outerJoin`;
+        docs/build/joins.md has tables of nulls and timestamps.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -1391,7 +1253,7 @@ class KStream(HintedStream, Generic[K, V]):
         """
         return self._join("outer", other, joiner, windows, with_key, name, options)
 
-    # ---- inside
+    # ---- internals
 
     def _join(
         self,
@@ -1404,22 +1266,24 @@ class KStream(HintedStream, Generic[K, V]):
         options: dict[str, Any],
     ) -> KStream[K, Any]:
         operation = JOIN_METHODS[kind]
-        checked_function(operation, "joiner", joiner, "value", "other_value", with_key=with_key)
+        check_function(operation, "joiner", joiner, "value", "other_value", with_key=with_key)
         if windows is not None:
             options["windows"] = windows
         check_join_options(operation, other, kind, options)
         part = self._part
-        how: dict[str, Any] = {"left": kind == "left", "with_key": with_key, "name": name}
+        common: dict[str, Any] = {"left": kind == "left", "with_key": with_key, "name": name}
         if isinstance(other, KStream):
             check_same_builder(part.graph, other._part.graph, "joined")
             return KStream(self._join_stream(kind, other, joiner, with_key, name, **options))
         if isinstance(other, KTable):
             table = other._table
             check_same_builder(part.graph, table.part.graph, "joined")
-            part = self._placement.placed(part, name, options.get("key"), options.get("value"))
-            return KStream(join_table(part, table, joiner, **how, **options))
+            part = self._repartitioning.repartitioned(
+                part, name, options.get("key"), options.get("value")
+            )
+            return KStream(join_table(part, table, joiner, **common, **options))
         check_same_builder(part.graph, other._graph, "joined")
-        return KStream(join_global_table(part, other, joiner, **how, **options))
+        return KStream(join_global_table(part, other, joiner, **common, **options))
 
     def _join_stream(
         self,
@@ -1437,8 +1301,8 @@ class KStream(HintedStream, Generic[K, V]):
         left, right = None, None
         if name is not None:
             left, right = f"{checked_name(name)}-left", f"{name}-right"
-        part = self._placement.placed(self._part, left, key, value)
-        other_part = other._placement.placed(other._part, right, key, other_value)
+        part = self._repartitioning.repartitioned(self._part, left, key, value)
+        other_part = other._repartitioning.repartitioned(other._part, right, key, other_value)
         return join_streams(
             replace(part, key_serde=key or part.key_serde or other_part.key_serde),
             replace(other_part, value_serde=other_value or other_part.value_serde),
@@ -1468,7 +1332,7 @@ class KStream(HintedStream, Generic[K, V]):
         graph.attach(node, self._part.node)
         return node
 
-    def _same(self, prefix: str, name: str | None, operation: Operation) -> KStream[K, V]:
+    def _unchanged(self, prefix: str, name: str | None, operation: Operation) -> KStream[K, V]:
         return KStream(replace(self._part, node=self._attach(prefix, name, operation)))
 
     def _revalued(self, prefix: str, name: str | None, operation: Operation) -> KStream[K, Any]:
@@ -1489,11 +1353,11 @@ class KStream(HintedStream, Generic[K, V]):
 
 
 class BranchedKStream(Generic[K, V]):
-    """What `KStream.split` gives: branches are added one by one (Kafka Streams' KIP-418).
+    """The result of `KStream.split`, to which branches are added (Kafka Streams' KIP-418).
 
-    A record goes to the first branch whose predicate holds, else to the default branch; without
-    one it is dropped silently. A branch is called after the split: its name or else its position,
-    counted from 1, is appended; the default branch is at position 0.
+    A record goes to the first branch whose predicate holds, or else to the default branch; without
+    a default branch it is silently dropped. The name of a branch is the name of the split followed
+    by the branch's own name or its position, counted from 1; the default branch has position 0.
 
     Example:
         >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
@@ -1522,18 +1386,16 @@ class BranchedKStream(Generic[K, V]):
         """Add a branch.
 
         Args:
-            predicate: `(key, value) -> bool`.
             name: appended to the name of the split.
-            chain: gets the branch's stream. The stream it returns is what the result holds for
-                this branch; if it returns None, the result does not hold the branch.
+            chain: takes the branch's stream. The stream that it returns replaces the branch in the
+                result; None removes the branch from the result.
 
         Example:
-            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> split = orders.split().branch(lambda _, n: n > 99, chain=lambda big: big.to("big"))
             >>> split.no_default_branch()
             {}
         """
-        checked_function("branch", "predicate", predicate, "key", "value")
+        check_function("branch", "predicate", predicate, "key", "value")
         _check_chain("branch", chain)
         self._node.predicates.append(predicate)
         stream = self._child(name, len(self._node.predicates))
@@ -1546,14 +1408,13 @@ class BranchedKStream(Generic[K, V]):
         name: str | None = None,
         chain: Callable[[KStream[K, V]], KStream[K, V] | None] | None = None,
     ) -> dict[str, KStream[K, V]]:
-        """The branches by their names, and one more for records that no other branch takes.
+        """Add a branch for all other records; return the branches by name.
 
         Args:
             name: appended to the name of the split.
             chain: as for `branch`.
 
         Example:
-            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> split = orders.split(name="size-").branch(lambda _, n: n > 99, "big")
             >>> list(split.default_branch("small"))
             ['size-big', 'size-small']
@@ -1565,10 +1426,9 @@ class BranchedKStream(Generic[K, V]):
         return dict(self._streams)
 
     def no_default_branch(self) -> dict[str, KStream[K, V]]:
-        """The branches by their names. Records that none of them takes are dropped.
+        """Return the branches by name. Records that match no branch are dropped.
 
         Example:
-            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> split = orders.split(name="size-").branch(lambda _, n: n > 99, "big")
             >>> list(split.no_default_branch())
             ['size-big']
@@ -1587,9 +1447,7 @@ class BranchedKStream(Generic[K, V]):
         return replace(self._part, node=node)
 
     def _keep(
-        self,
-        part: StreamPart,
-        chain: Callable[[KStream[K, V]], KStream[K, V] | None] | None,
+        self, part: StreamPart, chain: Callable[[KStream[K, V]], KStream[K, V] | None] | None
     ) -> None:
         branch: KStream[K, V] = KStream(part)
         stream = branch if chain is None else chain(branch)
@@ -1598,14 +1456,14 @@ class BranchedKStream(Generic[K, V]):
 
 
 class KGroupedStream(Hinted, Generic[K, V]):
-    """Records grouped by key, ready to be aggregated (Kafka Streams' `KGroupedStream`).
+    """Records grouped by key, for aggregation (Kafka Streams' `KGroupedStream`).
 
-    Comes from `KStream.group_by` and `KStream.group_by_key`. If keys may have changed, each
-    aggregation first sends the records through a repartition topic; with a name given to the
-    grouping, all its aggregations share one. Records without key or value are left out.
+    Created by `KStream.group_by` and `KStream.group_by_key`. If keys may have changed, each
+    aggregation first sends the records through a repartition topic; the aggregations of a named
+    grouping share one topic. Records without a key or value are dropped.
 
-    The aggregate of each key is kept in a store, which can be queried if `store=` names it:
-    a name, a `Materialized`, or a store from `Stores`.
+    The aggregate of each key is kept in a store, which can be queried if `store=` names it: with a
+    name, a `Materialized`, or a store from `Stores`.
 
     Example:
         >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
@@ -1622,35 +1480,26 @@ class KGroupedStream(Hinted, Generic[K, V]):
         value_serde: Serde[V] | None,
         name: str | None,
     ) -> None:
-        checked_serdes("group_by", key=key_serde, value=value_serde)
-        known = replace(
-            part,
-            key_serde=part.key_serde if key_serde is None else key_serde,
-            value_serde=part.value_serde if value_serde is None else value_serde,
-        )
-        self._grouping = Grouping(known, name)
+        check_serdes("group_by", key=key_serde, value=value_serde)
+        self._grouping = Grouping(part.with_serdes(key_serde, value_serde), name)
 
     def count(
         self, *, store: StoreChoice[K, int] = None, name: str | None = None
     ) -> KTable[K, int]:
-        """The number of records of each key.
+        """Count the records of each key.
 
         Args:
-            store: where the counts are kept; their serde is LONG unless it says otherwise.
-            name: of the operation.
+            store: the store of the counts; their serde is LONG unless the store specifies another
+                one.
 
         Raises:
-            TopologyError: the store cannot be had.
+            TopologyError: the store is not valid.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> clicks.group_by_key().count().to_stream().to("clicks-per-user")
         """
-        choice = materialized(store)
-        if store is not None and choice.store_name is None:
-            # Follows Kafka Streams: count(Materialized) without a name takes two numbers.
-            self._grouping.part.graph.names.store("KSTREAM-AGGREGATE-")
-        return self._aggregated("KSTREAM-AGGREGATE-", choice, name, StreamCount, LONG)
+        choice = count_materialized(self._grouping, store)
+        return self._aggregated(_AGGREGATE, choice, name, StreamCount, LONG)
 
     def reduce(
         self,
@@ -1659,28 +1508,21 @@ class KGroupedStream(Hinted, Generic[K, V]):
         store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """Combine the values of each key. The first value of a key is taken as it is.
+        """Combine the values of each key. The first value of a key is used as is.
 
         Args:
-            reducer: `(aggregate, value) -> aggregate`; None forgets the key.
-            store: where the aggregates are kept.
-            name: of the operation.
+            reducer: `(aggregate, value) -> aggregate`; None deletes the key.
 
         Raises:
-            TopologyError: the store cannot be had.
+            TopologyError: the store is not valid.
 
         Example:
-            >>> bids = StreamsBuilder().stream("bids", key=STRING, value=LONG)
-            >>> highest = bids.group_by_key().reduce(max)
+            >>> largest = orders.group_by_key().reduce(max)
         """
-        checked_function("reduce", "reducer", reducer, "aggregate", "value")
-        return self._aggregated(
-            "KSTREAM-REDUCE-",
-            materialized(store),
-            name,
-            partial(StreamReduce, reducer=reducer),
-            self._grouping.part.value_serde,
-        )
+        check_function("reduce", "reducer", reducer, "aggregate", "value")
+        operation = partial(StreamReduce, reducer=reducer)
+        value_serde = self._grouping.part.value_serde
+        return self._aggregated(_REDUCE, materialized(store), name, operation, value_serde)
 
     def aggregate(
         self,
@@ -1690,35 +1532,28 @@ class KGroupedStream(Hinted, Generic[K, V]):
         store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[K, A]:
-        """Fold the values of each key into an aggregate of any type.
+        """Aggregate the values of each key into a result of any type.
 
         Args:
             initializer: `() -> aggregate` for a key without one.
-            aggregator: `(key, value, aggregate) -> aggregate`; None forgets the key.
-            store: where the aggregates are kept; it should bring the serde of their values, which
-                is the config's default otherwise.
-            name: of the operation.
+            aggregator: `(key, value, aggregate) -> aggregate`; None deletes the key.
+            store: the store of the aggregates. It should specify the serde of the values, which is
+                otherwise the config's default.
 
         Raises:
-            TopologyError: the store cannot be had.
+            TopologyError: the store is not valid.
 
         Example:
-            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> totals = orders.group_by_key().aggregate(
             ...     lambda: 0,
             ...     lambda customer, amount, total: total + amount,
             ...     store=Materialized("totals", value=LONG),
             ... )
         """
-        checked_function("aggregate", "initializer", initializer)
-        checked_function("aggregate", "aggregator", aggregator, "key", "value", "aggregate")
-        return self._aggregated(
-            "KSTREAM-AGGREGATE-",
-            materialized(store),
-            name,
-            partial(StreamAggregate, initializer=initializer, aggregator=aggregator),
-            None,
-        )
+        check_function("aggregate", "initializer", initializer)
+        check_function("aggregate", "aggregator", aggregator, "key", "value", "aggregate")
+        operation = partial(StreamAggregate, initializer=initializer, aggregator=aggregator)
+        return self._aggregated(_AGGREGATE, materialized(store), name, operation, None)
 
     @overload
     def windowed_by(
@@ -1729,14 +1564,9 @@ class KGroupedStream(Hinted, Generic[K, V]):
     def windowed_by(
         self, windows: AnyWindows
     ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
-        """Aggregate the records of each key by stretches of time.
-
-        Args:
-            windows: `TimeWindows` (tumbling, hopping), `SlidingWindows`, `SessionWindows` or
-                `UnlimitedWindows`.
+        """Aggregate the records of each key in windows.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> per_user = clicks.group_by_key()
             >>> hourly = per_user.windowed_by(TimeWindows(timedelta(hours=1))).count()
         """
@@ -1746,7 +1576,7 @@ class KGroupedStream(Hinted, Generic[K, V]):
         return TimeWindowedKStream(self._grouping, windows)
 
     def cogroup(self, aggregator: Callable[[K, V, A], A]) -> CogroupedKStream[K, A]:
-        """Aggregate this group together with others of the same key (KIP-150).
+        """Aggregate this group together with other groups of the same key (KIP-150).
 
         Args:
             aggregator: `(key, value, aggregate) -> aggregate` for the records of this group.
@@ -1771,18 +1601,17 @@ class KGroupedStream(Hinted, Generic[K, V]):
         operation: Callable[[str], TableOperation],
         value_serde: Serde[Any] | None,
     ) -> KTable[K, Any]:
-        return KTable(
-            aggregated_table(self._grouping, prefix, choice, name, operation, value_serde)
-        )
+        table = aggregated_table(self._grouping, prefix, choice, name, operation, value_serde)
+        return KTable(table)
 
 
 class TimeWindowedKStream(Hinted, Generic[K, V]):
     """Records grouped by key and by windows of a fixed size (Kafka Streams' `TimeWindowedKStream`).
 
-    Comes from `KGroupedStream.windowed_by`. Each aggregation gives a table whose keys are
-    `Windowed`: the key and one window. Records that come after the grace period of their window
-    are left out. Records without a key are left out as well, and for sliding windows those without
-    a value; in other windows the aggregator sees None.
+    Created by `KGroupedStream.windowed_by`. Each aggregation returns a table with keys of type
+    `Windowed`: the key and a window. Late records, which arrive after the grace period of their
+    window, are dropped. Records without a key are dropped as well and, for sliding windows, records
+    without a value; for other windows the aggregator gets None.
 
     Example:
         >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
@@ -1799,19 +1628,12 @@ class TimeWindowedKStream(Hinted, Generic[K, V]):
         self._emit_final = False
 
     def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
-        """When results are sent downstream; by default at each update.
-
-        Args:
-            strategy: `EmitStrategy.ON_WINDOW_UPDATE` or `EmitStrategy.ON_WINDOW_CLOSE`.
-
-        Returns:
-            This very object, for the call of the aggregation.
+        """Set when results are sent downstream, by default for each update; return this object.
 
         Raises:
-            TopologyError: unlimited windows, which never end, are to be waited for.
+            TopologyError: the strategy waits for the end of unlimited windows, which never end.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> hourly = clicks.group_by_key().windowed_by(TimeWindows(timedelta(hours=1)))
             >>> final = hourly.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
         """
@@ -1828,23 +1650,22 @@ class TimeWindowedKStream(Hinted, Generic[K, V]):
     def count(
         self, *, store: StoreChoice[K, int] = None, name: str | None = None
     ) -> KTable[Windowed[K], int]:
-        """The number of records of each key in each window.
+        """Count the records of each key in each window.
 
         Args:
-            store: where the counts are kept; their serde is LONG unless it says otherwise.
-            name: of the operation.
+            store: the store of the counts; their serde is LONG unless the store specifies another
+                one.
 
         Raises:
-            TopologyError: the store cannot be had, or would forget windows that are still open.
+            TopologyError: the store is not valid, or its retention is too short for the windows.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> windows = TimeWindows(timedelta(hours=1), grace=timedelta(minutes=5))
             >>> counts = clicks.group_by_key().windowed_by(windows).count(store="hourly")
         """
-        # Follows Kafka Streams: for these alone, a store without a name takes only one number.
-        slides = isinstance(self._windows, SlidingWindows)
-        choice = materialized(store) if slides else count_choice(self._grouping, store)
+        # As in Kafka Streams, a store without a name takes only one number for sliding windows.
+        is_sliding = isinstance(self._windows, SlidingWindows)
+        choice = materialized(store) if is_sliding else count_materialized(self._grouping, store)
         return self._aggregated(_AGGREGATE, choice, name, WindowCount, LONG)
 
     def reduce(
@@ -1854,22 +1675,19 @@ class TimeWindowedKStream(Hinted, Generic[K, V]):
         store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> KTable[Windowed[K], V]:
-        """Combine the values of each key in each window. The first value is taken as it is.
+        """Combine the values of each key in each window. The first value is used as is.
 
         Args:
-            reducer: `(aggregate, value) -> aggregate`; None forgets the window.
-            store: where the aggregates are kept.
-            name: of the operation.
+            reducer: `(aggregate, value) -> aggregate`; None deletes the window.
 
         Raises:
-            TopologyError: the store cannot be had, or would forget windows that are still open.
+            TopologyError: the store is not valid, or its retention is too short for the windows.
 
         Example:
-            >>> bids = StreamsBuilder().stream("bids", key=STRING, value=LONG)
             >>> ten_minutes = TimeWindows(timedelta(minutes=10), advance=timedelta(minutes=1))
-            >>> highest = bids.group_by_key().windowed_by(ten_minutes).reduce(max)
+            >>> largest = orders.group_by_key().windowed_by(ten_minutes).reduce(max)
         """
-        checked_function("reduce", "reducer", reducer, "aggregate", "value")
+        check_function("reduce", "reducer", reducer, "aggregate", "value")
         operation = partial(WindowReduce, reducer=reducer)
         value_serde = self._grouping.part.value_serde
         return self._aggregated(_REDUCE, materialized(store), name, operation, value_serde)
@@ -1882,20 +1700,18 @@ class TimeWindowedKStream(Hinted, Generic[K, V]):
         store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[Windowed[K], A]:
-        """Fold the values of each key in each window into an aggregate of any type.
+        """Aggregate the values of each key in each window into a result of any type.
 
         Args:
             initializer: `() -> aggregate` for a window without one.
-            aggregator: `(key, value, aggregate) -> aggregate`; None forgets the window.
-            store: where the aggregates are kept; it should bring the serde of their values, which
-                is the config's default otherwise.
-            name: of the operation.
+            aggregator: `(key, value, aggregate) -> aggregate`; None deletes the window.
+            store: the store of the aggregates. It should specify the serde of the values, which is
+                otherwise the config's default.
 
         Raises:
-            TopologyError: the store cannot be had, or would forget windows that are still open.
+            TopologyError: the store is not valid, or its retention is too short for the windows.
 
         Example:
-            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> daily = orders.group_by_key().windowed_by(TimeWindows(timedelta(days=1)))
             >>> totals = daily.aggregate(
             ...     lambda: 0,
@@ -1903,8 +1719,8 @@ class TimeWindowedKStream(Hinted, Generic[K, V]):
             ...     store=Materialized("daily-totals", value=LONG),
             ... )
         """
-        checked_function("aggregate", "initializer", initializer)
-        checked_function("aggregate", "aggregator", aggregator, "key", "value", "aggregate")
+        check_function("aggregate", "initializer", initializer)
+        check_function("aggregate", "aggregator", aggregator, "key", "value", "aggregate")
         operation = partial(WindowAggregate, initializer=initializer, aggregator=aggregator)
         return self._aggregated(_AGGREGATE, materialized(store), name, operation, None)
 
@@ -1916,38 +1732,20 @@ class TimeWindowedKStream(Hinted, Generic[K, V]):
         operation: Callable[..., WindowedAggregation],
         value_serde: Serde[Any] | None,
     ) -> KTable[Windowed[K], Any]:
-        builder = window_builder(
-            choice,
-            self._grouping.part.graph.names,
-            prefix,
-            self._windows,
-            key_serde=self._grouping.part.key_serde,
-            value_serde=value_serde,
-            emit_final=self._emit_final,
+        windows = self._windows
+        table = windowed_table(
+            self._grouping, prefix, choice, name, windows, operation, value_serde, self._emit_final
         )
-        return KTable(
-            windowed_table(
-                self._grouping,
-                prefix,
-                choice,
-                name,
-                builder=builder,
-                operation=operation(
-                    builder.name, windows=self._windows, emit_final=self._emit_final
-                ),
-                key_serde=time_windowed_serde(builder.key_serde, self._windows.size_ms),
-                grace_ms=self._windows.grace_ms,
-            )
-        )
+        return KTable(table)
 
 
 class SessionWindowedKStream(Hinted, Generic[K, V]):
     """Records grouped by key and by sessions (Kafka Streams' `SessionWindowedKStream`).
 
-    Comes from `KGroupedStream.windowed_by`. Each aggregation gives a table whose keys are
-    `Windowed`: the key and one session, which starts and ends with a record. When a session grows,
-    the key changes: the table forgets the session as it was and tells the one that it is now.
-    Records that come after the grace period are left out, and so are those without a key.
+    Created by `KGroupedStream.windowed_by`. Each aggregation returns a table with keys of type
+    `Windowed`: the key and a session, which starts and ends with a record. When a session grows,
+    its key changes: the table deletes the old session and emits the new one. Records that arrive
+    after the grace period are dropped, and so are records without a key.
 
     Example:
         >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
@@ -1963,16 +1761,9 @@ class SessionWindowedKStream(Hinted, Generic[K, V]):
         self._emit_final = False
 
     def emit_strategy(self, strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
-        """When results are sent downstream; by default at each update.
-
-        Args:
-            strategy: `EmitStrategy.ON_WINDOW_UPDATE` or `EmitStrategy.ON_WINDOW_CLOSE`.
-
-        Returns:
-            This very object, for the call of the aggregation.
+        """Set when results are sent downstream, by default for each update; return this object.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> visits = clicks.group_by_key().windowed_by(SessionWindows(timedelta(minutes=30)))
             >>> final = visits.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
         """
@@ -1982,21 +1773,20 @@ class SessionWindowedKStream(Hinted, Generic[K, V]):
     def count(
         self, *, store: StoreChoice[K, int] = None, name: str | None = None
     ) -> KTable[Windowed[K], int]:
-        """The number of records of each session.
+        """Count the records of each session.
 
         Args:
-            store: where the counts are kept; their serde is LONG unless it says otherwise.
-            name: of the operation.
+            store: the store of the counts; their serde is LONG unless the store specifies another
+                one.
 
         Raises:
-            TopologyError: the store cannot be had, or would forget sessions that are still open.
+            TopologyError: the store is not valid, or its retention is too short for the sessions.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> visits = clicks.group_by_key().windowed_by(SessionWindows(timedelta(minutes=30)))
             >>> lengths = visits.count(store="clicks-per-visit")
         """
-        choice = count_choice(self._grouping, store)
+        choice = count_materialized(self._grouping, store)
         return self._aggregated(_AGGREGATE, choice, name, SessionCount, LONG)
 
     def reduce(
@@ -2006,23 +1796,20 @@ class SessionWindowedKStream(Hinted, Generic[K, V]):
         store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> KTable[Windowed[K], V]:
-        """Combine the values of each session. The first value is taken as it is.
+        """Combine the values of each session. The first value is used as is.
 
         Args:
-            reducer: `(aggregate, value) -> aggregate`, also for the aggregates of two sessions that
-                become one; None forgets the session.
-            store: where the aggregates are kept.
-            name: of the operation.
+            reducer: `(aggregate, value) -> aggregate`, also called for the aggregates of two
+                sessions that are merged; None deletes the session.
 
         Raises:
-            TopologyError: the store cannot be had, or would forget sessions that are still open.
+            TopologyError: the store is not valid, or its retention is too short for the sessions.
 
         Example:
-            >>> bids = StreamsBuilder().stream("bids", key=STRING, value=LONG)
-            >>> rounds = bids.group_by_key().windowed_by(SessionWindows(timedelta(minutes=1)))
-            >>> highest = rounds.reduce(max)
+            >>> visits = orders.group_by_key().windowed_by(SessionWindows(timedelta(minutes=1)))
+            >>> largest = visits.reduce(max)
         """
-        checked_function("reduce", "reducer", reducer, "aggregate", "value")
+        check_function("reduce", "reducer", reducer, "aggregate", "value")
         operation = partial(SessionReduce, reducer=reducer)
         value_serde = self._grouping.part.value_serde
         return self._aggregated(_REDUCE, materialized(store), name, operation, value_serde)
@@ -2036,22 +1823,20 @@ class SessionWindowedKStream(Hinted, Generic[K, V]):
         store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[Windowed[K], A]:
-        """Fold the values of each session into an aggregate of any type.
+        """Aggregate the values of each session into a result of any type.
 
         Args:
             initializer: `() -> aggregate`; called for each record, before sessions are merged.
-            aggregator: `(key, value, aggregate) -> aggregate`; None forgets the session.
-            session_merger: `(key, one, other) -> aggregate` of two sessions that become one; `one`
-                is the initializer's aggregate at first.
-            store: where the aggregates are kept; it should bring the serde of their values, which
-                is the config's default otherwise.
-            name: of the operation.
+            aggregator: `(key, value, aggregate) -> aggregate`; None deletes the session.
+            session_merger: `(key, one, other) -> aggregate` of two sessions that are merged; `one`
+                is initially the aggregate of the initializer.
+            store: the store of the aggregates. It should specify the serde of the values, which is
+                otherwise the config's default.
 
         Raises:
-            TopologyError: the store cannot be had, or would forget sessions that are still open.
+            TopologyError: the store is not valid, or its retention is too short for the sessions.
 
         Example:
-            >>> orders = StreamsBuilder().stream("orders", key=STRING, value=LONG)
             >>> visits = orders.group_by_key().windowed_by(SessionWindows(timedelta(minutes=30)))
             >>> totals = visits.aggregate(
             ...     lambda: 0,
@@ -2060,14 +1845,11 @@ class SessionWindowedKStream(Hinted, Generic[K, V]):
             ...     store=Materialized("visit-totals", value=LONG),
             ... )
         """
-        checked_function("aggregate", "initializer", initializer)
-        checked_function("aggregate", "aggregator", aggregator, "key", "value", "aggregate")
-        checked_function("aggregate", "session_merger", session_merger, "key", "one", "other")
+        check_function("aggregate", "initializer", initializer)
+        check_function("aggregate", "aggregator", aggregator, "key", "value", "aggregate")
+        check_function("aggregate", "session_merger", session_merger, "key", "one", "other")
         operation = partial(
-            SessionAggregate,
-            initializer=initializer,
-            aggregator=aggregator,
-            merger=session_merger,
+            SessionAggregate, initializer=initializer, aggregator=aggregator, merger=session_merger
         )
         return self._aggregated(_AGGREGATE, materialized(store), name, operation, None)
 
@@ -2079,39 +1861,21 @@ class SessionWindowedKStream(Hinted, Generic[K, V]):
         operation: Callable[..., SessionAggregation],
         value_serde: Serde[Any] | None,
     ) -> KTable[Windowed[K], Any]:
-        builder = session_builder(
-            choice,
-            self._grouping.part.graph.names,
-            prefix,
-            self._windows,
-            key_serde=self._grouping.part.key_serde,
-            value_serde=value_serde,
-            emit_final=self._emit_final,
+        windows = self._windows
+        table = windowed_table(
+            self._grouping, prefix, choice, name, windows, operation, value_serde, self._emit_final
         )
-        return KTable(
-            windowed_table(
-                self._grouping,
-                prefix,
-                choice,
-                name,
-                builder=builder,
-                operation=operation(
-                    builder.name, windows=self._windows, emit_final=self._emit_final
-                ),
-                key_serde=session_windowed_serde(builder.key_serde),
-                grace_ms=self._windows.retention_ms,
-            )
-        )
+        return KTable(table)
 
 
 class CogroupedKStream(Hinted, Generic[K, A]):
     """Groups of equal keys that are aggregated together (Kafka Streams' `CogroupedKStream`).
 
-    Comes from `KGroupedStream.cogroup`. Each group has an aggregator of its own, all of them work
-    on one aggregate for each key, in one store. That does what outer joins of as many tables would
-    do, with one store in place of one for each of them.
+    Created by `KGroupedStream.cogroup`. Each group has its own aggregator; all of them update one
+    aggregate per key, in one store. The result is that of outer joins of one table per group, with
+    a single store instead of one for each table.
 
-    The topics of all groups must have equally many partitions.
+    The topics of all groups must have the same number of partitions.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -2127,20 +1891,13 @@ class CogroupedKStream(Hinted, Generic[K, A]):
     __slots__ = ("_cogrouping",)
 
     def __init__(self, grouping: Grouping, aggregator: Callable[[K, Any, A], A]) -> None:
-        checked_function("cogroup", "aggregator", aggregator, "key", "value", "aggregate")
+        check_function("cogroup", "aggregator", aggregator, "key", "value", "aggregate")
         self._cogrouping = Cogrouping(grouping, aggregator)
 
     def cogroup(
         self, grouped: KGroupedStream[K, V1], aggregator: Callable[[K, V1, A], A]
     ) -> CogroupedKStream[K, A]:
-        """Let another group take part.
-
-        Args:
-            grouped: records grouped by keys of the same type.
-            aggregator: `(key, value, aggregate) -> aggregate` for the records of that group.
-
-        Returns:
-            This very object, for the next call.
+        """Add another group of keys of the same type, with its own aggregator; return this object.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -2149,9 +1906,9 @@ class CogroupedKStream(Hinted, Generic[K, A]):
             >>> both = clicks.cogroup(lambda user, click, total: total + 10)
             >>> both = both.cogroup(views, lambda user, view, total: total + 1)
         """
-        checked_function("cogroup", "aggregator", aggregator, "key", "value", "aggregate")
+        check_function("cogroup", "aggregator", aggregator, "key", "value", "aggregate")
         if not isinstance(grouped, KGroupedStream):
-            raise wrong_type(
+            raise type_error(
                 "cogroup() takes another KGroupedStream, from group_by() or group_by_key(), but "
                 f"got {grouped!r}."
             )
@@ -2165,18 +1922,18 @@ class CogroupedKStream(Hinted, Generic[K, A]):
         store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[K, A]:
-        """Fold the values of each key, from all groups, into one aggregate.
+        """Aggregate the values of each key, from all groups, into one result.
 
         Args:
             initializer: `() -> aggregate` for a key without one.
-            store: where the aggregates are kept; it should bring the serde of their values, which
-                is the config's default otherwise.
-            name: of the operation: its nodes are called `<name>-cogroup-agg-0` and so on, and
-                `<name>-cogroup-merge`.
+            store: the store of the aggregates. It should specify the serde of the values, which is
+                otherwise the config's default.
+            name: the name of the operation: its nodes are named `<name>-cogroup-agg-0` and so on,
+                and `<name>-cogroup-merge`.
 
         Raises:
-            TopologyError: the store cannot be had, or a name is taken: of several groups whose
-                keys may have changed, all must be named, or the store.
+            TopologyError: the store is not valid, or a name is taken. If the keys of several groups
+                may have changed, all of these groups need a name, or the store does.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -2186,14 +1943,10 @@ class CogroupedKStream(Hinted, Generic[K, A]):
             >>> both = both.cogroup(views, lambda user, view, total: total + 1)
             >>> points = both.aggregate(int, store=Materialized("points", value=LONG))
         """
-        checked_function("aggregate", "initializer", initializer)
+        check_function("aggregate", "initializer", initializer)
         choice, first = materialized(store), self._cogrouping.first
         builder = key_value_builder(
-            choice,
-            first.graph.names,
-            COGROUP_PREFIX,
-            key_serde=first.key_serde,
-            value_serde=None,
+            choice, first.graph.names, COGROUP_PREFIX, key_serde=first.key_serde, value_serde=None
         )
         table = self._cogrouping.aggregated(
             choice,
@@ -2213,14 +1966,9 @@ class CogroupedKStream(Hinted, Generic[K, A]):
     def windowed_by(
         self, windows: AnyWindows
     ) -> TimeWindowedCogroupedKStream[K, A] | SessionWindowedCogroupedKStream[K, A]:
-        """Aggregate the records of each key by stretches of time.
-
-        Args:
-            windows: `TimeWindows` (tumbling, hopping), `SlidingWindows`, `SessionWindows` or
-                `UnlimitedWindows`.
+        """Aggregate the records of each key in windows.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> points = clicks.group_by_key().cogroup(lambda user, click, total: total + 10)
             >>> hourly = points.windowed_by(TimeWindows(timedelta(hours=1)))
         """
@@ -2231,9 +1979,9 @@ class CogroupedKStream(Hinted, Generic[K, A]):
 
 
 class TimeWindowedCogroupedKStream(Hinted, Generic[K, A]):
-    """Groups of equal keys that are aggregated together by windows of a fixed size.
+    """Groups of equal keys that are aggregated together in windows of a fixed size.
 
-    Comes from `CogroupedKStream.windowed_by` (Kafka Streams' `TimeWindowedCogroupedKStream`).
+    Created by `CogroupedKStream.windowed_by` (Kafka Streams' `TimeWindowedCogroupedKStream`).
 
     Example:
         >>> builder = StreamsBuilder()
@@ -2265,50 +2013,36 @@ class TimeWindowedCogroupedKStream(Hinted, Generic[K, A]):
         store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[Windowed[K], A]:
-        """Fold the values of each key in each window, from all groups, into one aggregate.
+        """Aggregate the values of each key in each window, from all groups, into one result.
 
         Args:
             initializer: `() -> aggregate` for a window without one.
-            store: where the aggregates are kept; it should bring the serde of their values, which
-                is the config's default otherwise.
-            name: of the operation.
+            store: the store of the aggregates. It should specify the serde of the values, which is
+                otherwise the config's default.
 
         Raises:
-            TopologyError: the store cannot be had, or would forget windows that are still open.
+            TopologyError: the store is not valid, or its retention is too short for the windows.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> points = clicks.group_by_key().cogroup(lambda user, click, total: total + 10)
             >>> hourly = points.windowed_by(TimeWindows(timedelta(hours=1)))
             >>> table = hourly.aggregate(int, store=Materialized("hourly", value=LONG))
         """
-        checked_function("aggregate", "initializer", initializer)
-        choice, windows, first = materialized(store), self._windows, self._cogrouping.first
-        builder = window_builder(
-            choice,
-            first.graph.names,
-            COGROUP_PREFIX,
-            windows,
-            key_serde=first.key_serde,
-            value_serde=None,
-            emit_final=False,
-        )
-
-        table = self._cogrouping.aggregated(
-            choice,
+        check_function("aggregate", "initializer", initializer)
+        windows = self._windows
+        table = self._cogrouping.windowed(
+            materialized(store),
             name,
-            builder,
-            lambda aggregator: WindowAggregate(builder.name, windows, initializer, aggregator),
-            time_windowed_serde(builder.key_serde, windows.size_ms),
-            windows.grace_ms,
+            windows,
+            lambda store, aggregator: WindowAggregate(store, windows, initializer, aggregator),
         )
         return KTable(table)
 
 
 class SessionWindowedCogroupedKStream(Hinted, Generic[K, A]):
-    """Groups of equal keys that are aggregated together by sessions.
+    """Groups of equal keys that are aggregated together in sessions.
 
-    Comes from `CogroupedKStream.windowed_by` (Kafka Streams' `SessionWindowedCogroupedKStream`).
+    Created by `CogroupedKStream.windowed_by` (Kafka Streams' `SessionWindowedCogroupedKStream`).
 
     Example:
         >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING).group_by_key()
@@ -2333,73 +2067,61 @@ class SessionWindowedCogroupedKStream(Hinted, Generic[K, A]):
         store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[Windowed[K], A]:
-        """Fold the values of each session, from all groups, into one aggregate.
+        """Aggregate the values of each session, from all groups, into one result.
 
         Args:
             initializer: `() -> aggregate`; called for each record, before sessions are merged.
-            session_merger: `(key, one, other) -> aggregate` of two sessions that become one; `one`
-                is the initializer's aggregate at first.
-            store: where the aggregates are kept; it should bring the serde of their values, which
-                is the config's default otherwise.
-            name: of the operation.
+            session_merger: `(key, one, other) -> aggregate` of two sessions that are merged; `one`
+                is initially the aggregate of the initializer.
+            store: the store of the aggregates. It should specify the serde of the values, which is
+                otherwise the config's default.
 
         Raises:
-            TopologyError: the store cannot be had, or would forget sessions that are still open.
+            TopologyError: the store is not valid, or its retention is too short for the sessions.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> points = clicks.group_by_key().cogroup(lambda user, click, total: total + 10)
             >>> visits = points.windowed_by(SessionWindows(timedelta(minutes=30)))
             >>> table = visits.aggregate(
             ...     int, lambda user, one, other: one + other, store=Materialized(value=LONG)
             ... )
         """
-        checked_function("aggregate", "initializer", initializer)
-        checked_function("aggregate", "session_merger", session_merger, "key", "one", "other")
-        choice, windows, first = materialized(store), self._windows, self._cogrouping.first
-        builder = session_builder(
-            choice,
-            first.graph.names,
-            COGROUP_PREFIX,
-            windows,
-            key_serde=first.key_serde,
-            value_serde=None,
-            emit_final=False,
-        )
-        table = self._cogrouping.aggregated(
-            choice,
+        check_function("aggregate", "initializer", initializer)
+        check_function("aggregate", "session_merger", session_merger, "key", "one", "other")
+        windows = self._windows
+        table = self._cogrouping.windowed(
+            materialized(store),
             name,
-            builder,
-            lambda aggregator: SessionAggregate(
-                builder.name, windows, initializer, aggregator, session_merger
+            windows,
+            lambda store, aggregator: SessionAggregate(
+                store, windows, initializer, aggregator, session_merger
             ),
-            session_windowed_serde(builder.key_serde),
-            windows.retention_ms,
         )
         return KTable(table)
 
 
 class ValueTransformer(Protocol[KIn, VIn, VOut]):
-    """What `KTable.transform_values` runs. It may also have `init(context)` and `close()`."""
+    """The interface for `KTable.transform_values`; `init(context)` and `close()` are optional."""
 
     def transform(self, key: KIn, value: VIn | None) -> VOut:
-        """The value for a row; also asked about rows that go, whose value is None."""
-        ...
+        """Return the new value of a row; called with None for rows that are deleted."""
 
 
 class KTable(HintedTable, Generic[K, V]):
     """A table with keys of type K and values of type V (Kafka Streams' `KTable`).
 
-    Comes from `StreamsBuilder.table`, `KStream.to_table`, an aggregation, or an operation on
-    another table. A record says what a key's value is from now on; one without a value says that
-    the key is gone. Functions are not asked about keys that go, unless it says so.
+    Created by `StreamsBuilder.table`, `KStream.to_table`, an aggregation, or an operation on
+    another table. A record contains the new value of its key; a record without a value deletes the
+    key. Functions are not called for deleted keys unless noted otherwise.
 
-    The result of an operation gets a store of its own, which can be queried, if `store=` names one;
-    otherwise it is computed as it is read.
+    The examples of the methods use the tables `prices`, by item, `names` and `cities`, by user.
+
+    The result of an operation is stored in its own store, which can be queried, if `store=` names
+    one; otherwise it is computed when it is read.
 
     Attributes:
-        queryable_store_name: the store in which the table can be queried; None if it has none, or
-            one without a name of the user's.
+        queryable_store_name: the store in which the table can be queried; None if it has no store,
+            or one with a generated name.
 
     Example:
         >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
@@ -2414,7 +2136,7 @@ class KTable(HintedTable, Generic[K, V]):
         self.queryable_store_name = table.queryable_store_name
 
     def __repr__(self) -> str:
-        return self._table.part.shown("KTable", store=self.queryable_store_name)
+        return self._table.part.repr_as("KTable", store=self.queryable_store_name)
 
     def filter(
         self,
@@ -2423,21 +2145,15 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """The rows for which the predicate holds. A row for which it no longer holds is gone.
-
-        Args:
-            predicate: `(key, value) -> bool`.
-            store: where the result is kept, if it is to be.
-            name: of the operation.
+        """Keep the rows for which the predicate holds; rows that no longer match are deleted.
 
         Raises:
-            TopologyError: the store cannot be had.
+            TopologyError: the store is not valid.
 
         Example:
-            >>> prices = StreamsBuilder().table("prices", key=STRING, value=LONG)
             >>> cheap = prices.filter(lambda item, price: price < 10, store="cheap")
         """
-        checked_function("filter", "predicate", predicate, "key", "value")
+        check_function("filter", "predicate", predicate, "key", "value")
         return self._filtered(predicate, False, store, name)
 
     def filter_not(
@@ -2447,21 +2163,15 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """The rows for which the predicate does not hold.
-
-        Args:
-            predicate: `(key, value) -> bool`.
-            store: where the result is kept, if it is to be.
-            name: of the operation.
+        """Keep the rows for which the predicate does not hold.
 
         Raises:
-            TopologyError: the store cannot be had.
+            TopologyError: the store is not valid.
 
         Example:
-            >>> prices = StreamsBuilder().table("prices", key=STRING, value=LONG)
             >>> for_sale = prices.filter_not(lambda item, price: price == 0)
         """
-        checked_function("filter_not", "predicate", predicate, "key", "value")
+        check_function("filter_not", "predicate", predicate, "key", "value")
         return self._filtered(predicate, True, store, name)
 
     @overload
@@ -2490,33 +2200,25 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice[K, V1] = None,
         name: str | None = None,
     ) -> KTable[K, V1]:
-        """The same rows with other values. A row for which the mapper gives None is gone.
+        """Replace the value of each row. Rows for which the mapper returns None are deleted.
 
         Args:
             mapper: `value -> value`, or `(key, value) -> value` with `with_key=True`. Without a
                 store it may be called each time that a row is read.
-            with_key: whether the mapper wants to see the key.
-            store: where the result is kept, if it is to be; it should bring the serde of the new
-                values, which is the config's default otherwise.
-            name: of the operation.
+            store: the store of the result, if any. It should specify the serde of the new values,
+                which is otherwise the config's default.
 
         Raises:
-            TopologyError: the store cannot be had.
+            TopologyError: the store is not valid.
 
         Example:
-            >>> names = StreamsBuilder().table("names", key=STRING, value=STRING)
             >>> lengths = names.map_values(len, store=Materialized("lengths", value=LONG))
         """
-        checked_function("map_values", "mapper", mapper, "value", with_key=with_key)
-        table = derived_table(
-            self._table,
-            "KTABLE-MAPVALUES-",
-            store,
-            name,
-            TableMapValues(mapper, with_key),
-            partial(MappedGetter, mapper=mapper, with_key=with_key),
-        )
-        return KTable(table)
+        check_function("map_values", "mapper", mapper, "value", with_key=with_key)
+        operation = TableMapValues(mapper, with_key)
+        getter = partial(MappedGetterSupplier, mapper=mapper, with_key=with_key)
+        prefix = "KTABLE-MAPVALUES-"
+        return KTable(derived_table(self._table, prefix, store, name, operation, getter))
 
     def transform_values(
         self,
@@ -2526,45 +2228,43 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice[K, V1] = None,
         name: str | None = None,
     ) -> KTable[K, V1]:
-        """The same rows with values that an object with state gives (`KTable.transformValues`).
+        """Replace the value of each row with a stateful transformer (`KTable.transformValues`).
 
         Args:
-            supplier: gives a new object for each task and each use of the table. It has
-                `transform(key, value) -> value`, which is asked about rows that go as well, and may
-                have `init(context)` and `close()`. From the context it gets its stores; it cannot
+            supplier: returns a new transformer for each task and each use of the table. It has a
+                method `transform(key, value) -> value`, which is also called for deleted rows, and
+                may have `init(context)` and `close()`. The context provides its stores, but cannot
                 forward.
-            stores: the stores that it uses, added with `StreamsBuilder.add_state_store`: a name,
-                or several.
-            store: where the result is kept, if it is to be. Without one the object is also asked
-                each time that a row is read.
-            name: of the operation.
+            stores: the stores that it uses, added with `StreamsBuilder.add_state_store`: a name, or
+                several.
+            store: the store of the result, if any. Without one, the transformer is also called each
+                time that a row is read.
 
         Raises:
-            TopologyError: a store cannot be had.
+            TopologyError: a store is not valid.
 
         Example:
             >>> class Shout:
             ...     def transform(self, key, value):
             ...         return None if value is None else value.upper()
-            >>> names = StreamsBuilder().table("names", key=STRING, value=STRING)
             >>> loud = names.transform_values(Shout)
         """
-        checked_function("transform_values", "supplier", supplier)
+        check_function("transform_values", "supplier", supplier)
         if isinstance(supplier, type) and not hasattr(supplier, "transform"):
-            raise wrong_type(
-                f"transform_values() needs objects with a method transform(key, value), which "
-                f"those of {supplier.__qualname__} have not."
+            raise type_error(
+                f"transform_values() needs objects with a method transform(key, value), but "
+                f"{supplier.__qualname__} has no such method."
             )
         advice = deferred_method_advice(supplier, TRANSFORMER_METHODS)
         if isinstance(supplier, type) and advice is not None:
-            raise wrong_type(advice)
+            raise type_error(advice)
         table = derived_table(
             self._table,
             "KTABLE-TRANSFORMVALUES-",
             store,
             name,
             TableTransformValues(supplier),
-            partial(TransformedGetter, supplier=supplier),
+            partial(TransformedGetterSupplier, supplier=supplier),
             other_stores=store_names("transform_values", stores),
         )
         return KTable(table)
@@ -2578,15 +2278,13 @@ class KTable(HintedTable, Generic[K, V]):
     def to_stream(
         self, key_selector: Callable[[K, V], Any] | None = None, *, name: str | None = None
     ) -> KStream[Any, V]:
-        """The changes of the table as a stream. A key that goes is a record without a value.
+        """Convert the changes of the table to a stream. A deletion is a record without a value.
 
         Args:
-            key_selector: `(key, value) -> key` to give the records other keys, as by
+            key_selector: `(key, value) -> key` to replace the keys of the records, as with
                 `KStream.select_key`.
-            name: of the operation.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> changes = clicks.group_by_key().count().to_stream()
         """
         part = self._table.part
@@ -2612,33 +2310,28 @@ class KTable(HintedTable, Generic[K, V]):
         compact_every: int = 0,
         name: str,
     ) -> None:
-        """Keep a table of the lake as this table is: a row for each key, with its last value.
+        """Keep a lake table in sync with this table: one row per key, with its latest value.
 
-        As `KStream.to_lake`, but a batch puts the last value of each key in the place of the one
-        before, and a key that goes takes its row with it. The columns are `key`, `value` and
-        `timestamp`. Delta merges; Iceberg gets the new rows and a list of keys whose older rows are
-        no more (equality deletes), which an engine of your choice works in when it compacts.
+        Like `KStream.to_lake`, but a batch replaces the previous row of each key by its latest
+        value, and a deleted key deletes its row. The columns are `key`, `value` and `timestamp`.
+        Delta merges the changes; Iceberg gets the new rows and a list of keys with deleted older
+        rows (equality deletes), which an engine of your choice applies when it compacts.
 
         Args:
-            path: as for `KStream.to_lake`.
-            format: `"delta"` or `"iceberg"`. Parquet has no way to replace a row.
-            partition_by: as for `KStream.to_lake`; for Delta only.
-            trigger: when the next batch begins; by default as soon as there are changes.
-            key: the serde of the keys; by default that of the table.
-            value: the serde of the values; by default that of the table.
-            files_per_batch: how many files a batch writes at most, in each partition.
-            compact_every: as for `KStream.to_lake`.
-            name: as for `KStream.to_lake`.
+            format: `"delta"` or `"iceberg"`. Parquet cannot replace rows.
+            partition_by: for Delta only.
+            trigger: when the next batch starts; by default as soon as there are changes.
+            key: the serde of the keys; by default the serde of the table.
+            value: the serde of the values; by default the serde of the table.
 
         Raises:
-            TopologyError: as for `KStream.to_lake`, or the format cannot do it.
+            TopologyError: as for `KStream.to_lake`, or the format cannot replace rows.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> counts = clicks.group_by_key().count(name="counts")
             >>> counts.to_lake("/lake/counts", format="delta", name="counts-to-lake")
         """
-        checked_serdes("to_lake", key=key, value=value)
+        check_serdes("to_lake", key=key, value=value)
         table = lake_table(
             path,
             format,
@@ -2647,7 +2340,7 @@ class KTable(HintedTable, Generic[K, V]):
             files_per_batch=files_per_batch,
             compact_every=compact_every,
         )
-        into_lake(self.to_stream()._part, table, name, trigger, key, value)
+        write_to_lake(self.to_stream()._part, table, name, trigger, key, value)
 
     def group_by(
         self,
@@ -2657,21 +2350,20 @@ class KTable(HintedTable, Generic[K, V]):
         value: Serde[V1] | None = None,
         name: str | None = None,
     ) -> KGroupedTable[K1, V1]:
-        """Group the rows by another key, to aggregate them. This repartitions.
+        """Group the rows by another key for aggregation. This repartitions.
 
         Args:
-            selector: `(key, value) -> (group, value in the group)`. With None for one of the two,
-                or for both, the row is in no group.
+            selector: `(key, value) -> (group, value in the group)`. If the result, the group or the
+                value is None, the row is in no group.
             key: the serde of the groups; by default the config's.
             value: the serde of the values in the groups; by default the config's.
-            name: of the operation and of the repartition topic.
+            name: the name of the operation and the repartition topic.
 
         Example:
-            >>> cities = StreamsBuilder().table("city-of-user", key=STRING, value=STRING)
             >>> users = cities.group_by(lambda user, city: (city, user), key=STRING, value=STRING)
         """
-        checked_function("group_by", "selector", selector, "key", "value")
-        checked_serdes("group_by", key=key, value=value)
+        check_function("group_by", "selector", selector, "key", "value")
+        check_serdes("group_by", key=key, value=value)
         part = self._table.part
         node = TableGraphNode(
             name=part.graph.names.processor("KTABLE-SELECT-", name),
@@ -2679,7 +2371,7 @@ class KTable(HintedTable, Generic[K, V]):
             operation=TableSelect(selector),
         )
         part.graph.attach(node, part.node)
-        self._table.inner.send_old_values(True)
+        self._table.access.send_old_values(True)
         given = None if name is None else checked_name(name)
         return KGroupedTable(replace(part, node=node), key, value, given)
 
@@ -2725,28 +2417,23 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice = None,
         name: str | None = None,
     ) -> KTable[K, Any]:
-        """The rows that both tables have, with their values joined.
+        """Join the rows that both tables have.
 
-        Whichever table changes, the row changes. Without a foreign key, rows of equal keys belong
-        together, and the topics of both tables must have equally many partitions. With one, a row
-        of this table belongs to the row of the other one whose key `foreign_key` gives, and the
-        result has the keys of this table.
+        A change of either table updates the result. Without a foreign key, rows with equal keys are
+        joined, and the topics of both tables must have the same number of partitions. With a
+        foreign key, a row of this table is joined with the row of the other table whose key
+        `foreign_key` returns, and the result has the keys of this table.
 
-        Kafka Streams' `KTable.join`. Changes of a versioned table that are not the newest are
-        dropped.
+        Kafka Streams' `KTable.join`. Out-of-order changes of a versioned table are dropped.
 
         Args:
-            other: a table of the same builder.
             joiner: `(value, other_value) -> value`; None for no row.
-            foreign_key: `value -> key of the other table`, or `(key, value) -> …` with
-                `with_key=True`; None for a row that refers to nothing.
-            with_key: whether `foreign_key` wants to see the key.
-            store: where the result is kept, if it is to be; it should bring the serde of its
-                values.
-            name: of the operation.
+            foreign_key: `value -> key of the other table`, or `(key, value) -> key of the other
+                table` with `with_key=True`; None for a row that refers to no other row.
+            store: the store of the result, if any. It should specify the serde of the values.
 
         Raises:
-            TopologyError: the tables belong to different builders, or the store cannot be had.
+            TopologyError: the tables belong to different builders, or the store is not valid.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -2798,20 +2485,9 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice = None,
         name: str | None = None,
     ) -> KTable[K, Any]:
-        """As `join`, with every row of this table: without a partner it is joined with None.
+        """Like `join`, with every row of this table: a row without a partner is joined with None.
 
-        Kafka Streams' `KTable.leftJoin`.
-
-        Args:
-            other: as for `join`.
-            joiner: as for `join`; the other value may be None.
-            foreign_key: as for `join`.
-            with_key: as for `join`.
-            store: as for `join`.
-            name: as for `join`.
-
-        Raises:
-            TopologyError: as for `join`.
+        Raises the same errors. Kafka Streams' `KTable.leftJoin`.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -2829,18 +2505,9 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice[K, R] = None,
         name: str | None = None,
     ) -> KTable[K, R]:
-        """As `join`, with every row of either table: without a partner it is joined with None.
+        """Like `join`, with every row of either table: a row without a partner is joined with None.
 
-        Kafka Streams' `KTable.outerJoin`.
-
-        Args:
-            other: a table of the same builder.
-            joiner: `(value, other_value) -> value`; one of the two may be None.
-            store: as for `join`.
-            name: of the operation.
-
-        Raises:
-            TopologyError: as for `join`.
+        Raises the same errors. Kafka Streams' `KTable.outerJoin`.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -2851,24 +2518,24 @@ class KTable(HintedTable, Generic[K, V]):
         return self._joined("outer_join", other, joiner, None, False, store, name)
 
     def suppress(self, suppressed: Suppressed, *, name: str | None = None) -> KTable[K, V]:
-        """Hold changes back: until a window closes, or for some time.
+        """Suppress changes until a window closes, or for some time.
 
-        Only the latest change of a key comes out, at once when stream time (the highest time seen
-        here) says so; if no records come any more, nothing comes out any more. What is held back is
-        in memory, and in a changelog from which it is restored.
+        Only the latest change of a key is emitted, as soon as stream time (the largest timestamp
+        seen by this operation) reaches the limit; if no more records arrive, nothing more is
+        emitted. Suppressed changes are in memory, and in a changelog from which they are restored.
 
         Kafka Streams' `KTable.suppress`.
 
         Args:
             suppressed: from `Suppressed.until_window_closes` or `Suppressed.until_time_limit`.
-            name: of the operation, unless `suppressed` has one; its store is called `<name>-store`.
+            name: the name of the operation, unless `suppressed` has one; its store is named
+                `<name>-store`.
 
         Raises:
-            TopologyError: the table is not one of windows, but its results are to wait for the
-                end of their windows; the table is versioned; the name is not legal.
+            TopologyError: the changes are to be suppressed until their windows close, but the table
+                has no windows; the table is versioned; the name is not legal.
 
         Example:
-            >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
             >>> per_minute = clicks.group_by_key().windowed_by(TimeWindows(timedelta(minutes=1)))
             >>> final = per_minute.count().suppress(
             ...     Suppressed.until_window_closes(BufferConfig.unbounded())
@@ -2881,7 +2548,7 @@ class KTable(HintedTable, Generic[K, V]):
             )
         return KTable(suppress(self._table, suppressed, name))
 
-    # ---- inside
+    # ---- internals
 
     def _filtered(
         self,
@@ -2890,16 +2557,12 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice,
         name: str | None,
     ) -> KTable[K, V]:
-        table = derived_table(
-            self._table,
-            "KTABLE-FILTER-",
-            store,
-            name,
-            TableFilter(predicate, negate),
-            partial(FilteredGetter, predicate=predicate, negate=negate),
-            keeps_values=True,
+        operation = TableFilter(predicate, negate)
+        getter = partial(FilteredGetterSupplier, predicate=predicate, negate=negate)
+        prefix = "KTABLE-FILTER-"
+        return KTable(
+            derived_table(self._table, prefix, store, name, operation, getter, keeps_values=True)
         )
-        return KTable(table)
 
     def _joined(
         self,
@@ -2914,9 +2577,9 @@ class KTable(HintedTable, Generic[K, V]):
         if not isinstance(other, KTable):
             raise TypeError(
                 f"{operation}() of a table needs another KTable, but got {type(other).__name__}. "
-                "To join the changes of a table with a stream, begin with the stream."
+                "To join a stream with a table, call join() of the stream."
             )
-        checked_function(operation, "joiner", joiner, "value", "other_value")
+        check_function(operation, "joiner", joiner, "value", "other_value")
         if foreign_key is None:
             if with_key:
                 raise TypeError(f"{operation}(with_key=True) needs foreign_key=... as well.")
@@ -2936,12 +2599,13 @@ class KTable(HintedTable, Generic[K, V]):
 
 
 class KGroupedTable(Hinted, Generic[K, V]):
-    """Rows of a table grouped by another key, ready to be aggregated (`KGroupedTable`).
+    """Rows of a table grouped by another key, for aggregation (`KGroupedTable`).
 
-    Comes from `KTable.group_by`. When a row changes, its old value is taken out of the aggregate
-    of its old group, and its new value is put into that of its new one; so an aggregation needs a
-    function for each. The changes go through a repartition topic; with a name given to the
-    grouping, all its aggregations share one. Rows whose group or value is None are in no group.
+    Created by `KTable.group_by`. When a row changes, its old value is removed from the aggregate of
+    its old group, and its new value is added to the aggregate of its new group; an aggregation
+    therefore needs a function for each. The changes pass through a repartition topic; the
+    aggregations of a named grouping share one. Rows with None as their group or value are in no
+    group.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -2959,23 +2623,22 @@ class KGroupedTable(Hinted, Generic[K, V]):
         value_serde: Serde[V] | None,
         name: str | None,
     ) -> None:
-        known = replace(part, key_serde=key_serde, value_serde=value_serde)
-        self._grouping = TableGrouping(known, name)
+        grouped = replace(part, key_serde=key_serde, value_serde=value_serde)
+        self._grouping = TableGrouping(grouped, name)
 
     def count(
         self, *, store: StoreChoice[K, int] = None, name: str | None = None
     ) -> KTable[K, int]:
-        """The number of rows of each group. A group that had rows and has none left counts 0.
+        """Count the rows of each group. The count of a group that loses its last row is 0.
 
         Args:
-            store: where the counts are kept; their serde is LONG unless it says otherwise.
-            name: of the operation.
+            store: the store of the counts; their serde is LONG unless the store specifies another
+                one.
 
         Raises:
-            TopologyError: the store cannot be had.
+            TopologyError: the store is not valid.
 
         Example:
-            >>> cities = StreamsBuilder().table("city-of-user", key=STRING, value=STRING)
             >>> users = cities.group_by(lambda user, city: (city, user), key=STRING, value=STRING)
             >>> users.count().to_stream().to("users-per-city")
         """
@@ -2990,25 +2653,22 @@ class KGroupedTable(Hinted, Generic[K, V]):
         store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """Combine the values of each group. The first value of a group is taken as it is.
+        """Combine the values of each group. The first value of a group is used as is.
 
         Args:
             adder: `(aggregate, value) -> aggregate` for a value that enters the group.
-            subtractor: `(aggregate, value) -> aggregate` for a value that leaves it; None forgets
+            subtractor: `(aggregate, value) -> aggregate` for a value that leaves it; None deletes
                 the group.
-            store: where the aggregates are kept.
-            name: of the operation.
 
         Raises:
-            TopologyError: the store cannot be had.
+            TopologyError: the store is not valid.
 
         Example:
-            >>> stock = StreamsBuilder().table("stock", key=STRING, value=LONG)
-            >>> kinds = stock.group_by(lambda item, n: (item[0], n), key=STRING, value=LONG)
+            >>> kinds = prices.group_by(lambda item, n: (item[0], n), key=STRING, value=LONG)
             >>> totals = kinds.reduce(lambda total, n: total + n, lambda total, n: total - n)
         """
-        checked_function("reduce", "adder", adder, "aggregate", "value")
-        checked_function("reduce", "subtractor", subtractor, "aggregate", "value")
+        check_function("reduce", "adder", adder, "aggregate", "value")
+        check_function("reduce", "subtractor", subtractor, "aggregate", "value")
         operator = partial(TableReduce, adder=adder, subtractor=subtractor)
         serde = self._grouping.part.value_serde
         return KTable(self._grouping.aggregated("KTABLE-REDUCE-", store, name, operator, serde))
@@ -3022,26 +2682,24 @@ class KGroupedTable(Hinted, Generic[K, V]):
         store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[K, A]:
-        """Fold the values of each group into an aggregate of any type.
+        """Aggregate the values of each group into a result of any type.
 
-        A change within a group calls the subtractor with the old value first, then the adder with
-        the new one.
+        If a row changes within its group, the subtractor is called with the old value first, then
+        the adder with the new value.
 
         Args:
             initializer: `() -> aggregate` for a group without one.
             adder: `(key, value, aggregate) -> aggregate` for a value that enters the group.
             subtractor: `(key, value, aggregate) -> aggregate` for a value that leaves it; None
-                forgets the group.
-            store: where the aggregates are kept; it should bring the serde of their values, which
-                is the config's default otherwise.
-            name: of the operation.
+                deletes the group.
+            store: the store of the aggregates. It should specify the serde of the values, which is
+                otherwise the config's default.
 
         Raises:
-            TopologyError: the store cannot be had.
+            TopologyError: the store is not valid.
 
         Example:
-            >>> stock = StreamsBuilder().table("stock", key=STRING, value=LONG)
-            >>> kinds = stock.group_by(lambda item, n: (item[0], n), key=STRING, value=LONG)
+            >>> kinds = prices.group_by(lambda item, n: (item[0], n), key=STRING, value=LONG)
             >>> totals = kinds.aggregate(
             ...     lambda: 0,
             ...     lambda kind, n, total: total + n,
@@ -3049,9 +2707,9 @@ class KGroupedTable(Hinted, Generic[K, V]):
             ...     store=Materialized("totals", value=LONG),
             ... )
         """
-        checked_function("aggregate", "initializer", initializer)
-        checked_function("aggregate", "adder", adder, "key", "value", "aggregate")
-        checked_function("aggregate", "subtractor", subtractor, "key", "value", "aggregate")
+        check_function("aggregate", "initializer", initializer)
+        check_function("aggregate", "adder", adder, "key", "value", "aggregate")
+        check_function("aggregate", "subtractor", subtractor, "key", "value", "aggregate")
         operator = partial(
             TableAggregate, initializer=initializer, adder=adder, subtractor=subtractor
         )
@@ -3060,7 +2718,7 @@ class KGroupedTable(Hinted, Generic[K, V]):
 
 def _check_chain(operation: str, chain: Callable[..., Any] | None) -> None:
     if chain is not None:
-        checked_function(operation, "chain", chain, "stream")
+        check_function(operation, "chain", chain, "stream")
 
 
 def _is_final(strategy: EmitStrategy) -> bool:

@@ -1,4 +1,4 @@
-"""Rows of a table grouped by another key, and the tables of their aggregations."""
+"""Aggregations of tables that are grouped by another key."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millstream.operators.tables.changed import ChangeSerde
+from millstream.operators.tables.table_change import ChangeSerde
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import StreamPart
-from millstream.topology.dsl.table_part import StoredTable, TablePart
+from millstream.topology.dsl.table_access import StoredTable, TablePart
 from millstream.topology.logical.graph_nodes import GraphNode
 from millstream.topology.logical.table_nodes import TableGraphNode
 from millstream.topology.naming import suffixed_name
@@ -21,17 +21,16 @@ from millstream.topology.options.materialized import (
     key_value_builder,
     materialized,
 )
-from millstream.topology.physical.internal_topics import RepartitionTopic
-from millstream.topology.physical.source_names import SourceNames
+from millstream.topology.physical.internal_topic_configs import RepartitionTopic
+from millstream.topology.physical.java_order import SourceNames
 from millstream.topology.physical.topology import Topology
 
 
 class TableGrouping:
-    """What is grouped, and the repartition topic that the group's aggregations may share.
+    """A grouped table, and the repartition topic that its aggregations may share.
 
     Args:
         part: the changes of the table under their new keys, with the serdes of the group.
-        name: the user's name for the grouping, which makes its aggregations share one topic.
     """
 
     def __init__(self, part: StreamPart, name: str | None) -> None:
@@ -47,24 +46,18 @@ class TableGrouping:
         operation: Callable[[str], TableOperation],
         value_serde: Serde[Any] | None,
     ) -> TablePart:
-        """The table of an aggregation. Numbers go to its store, topic and node, in this order.
+        """Return the table of an aggregation.
+
+        Numbers are taken by its store, its topic and its node, in this order.
 
         Args:
-            prefix: of the node's name.
-            store: what the user said about the store.
-            name: the user's name for the node.
-            operation: what the node does, from the name of the store.
-            value_serde: of the aggregates, unless the user chose one.
+            operation: returns the operation of the node, for the name of the store.
         """
         part, names = self.part, self.part.graph.names
         choice = materialized(store)
-        # Follows Kafka Streams: generated names of stores speak of an aggregation in any case.
+        # As in Kafka Streams, generated store names contain AGGREGATE for every aggregation.
         builder = key_value_builder(
-            choice,
-            names,
-            "KTABLE-AGGREGATE-",
-            key_serde=part.key_serde,
-            value_serde=value_serde,
+            choice, names, "KTABLE-AGGREGATE-", key_serde=part.key_serde, value_serde=value_serde
         )
         generated = choice.store_name is None
         sink = suffixed_name(names, name, "-sink", "KSTREAM-SINK-")
@@ -77,8 +70,8 @@ class TableGrouping:
             store_builder=builder,
             store_name_generated=generated,
         )
-        placed = self._placed(choice, sink, source, builder.name)
-        part.graph.attach(node, placed)
+        repartition = self._repartition_node(choice, sink, source, builder.name)
+        part.graph.attach(node, repartition)
         table = replace(
             part,
             node=node,
@@ -87,12 +80,12 @@ class TableGrouping:
             sources=SourceNames([source]),
             repartition_required=False,
         )
-        return TablePart(table, StoredTable(builder.name, node), choice.store_name)
+        return TablePart(table, StoredTable(builder.name, [node]), choice.store_name)
 
-    def _placed(
+    def _repartition_node(
         self, choice: Materialized[Any, Any], sink: str, source: str, store_name: str
     ) -> _ChangesGraphNode:
-        """The node through which changes reach the tasks of their groups."""
+        """Return the attached node through which changes reach the tasks of their groups."""
         part = self.part
         if self._repartition is None or self._name is None:
             base = self._name or store_name
@@ -113,15 +106,9 @@ class TableGrouping:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _ChangesGraphNode(GraphNode):
-    """The changes of a table pass through an internal topic to the tasks that own their groups.
+    """An internal topic through which a table's changes reach the tasks of their groups.
 
-    Its name is that of the source which reads the topic.
-
-    Args:
-        topic: the internal topic.
-        sink_name: the node that writes the topic.
-        key_serde: of the groups.
-        value_serde: of the changes.
+    The node is named after the source that reads the topic.
     """
 
     kind = "repartition"
@@ -132,7 +119,6 @@ class _ChangesGraphNode(GraphNode):
     value_serde: ChangeSerde
 
     def write(self, topology: Topology) -> None:
-        """A sink and a source."""
         topic, site = self.topic.name, self.declared_at
         topology._add_internal_topic(self.topic)
         topology.add_sink(

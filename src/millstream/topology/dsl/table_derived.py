@@ -1,16 +1,63 @@
-"""The table of an operation that computes rows from rows: filters, maps, transformers."""
+"""Tables that are derived from a stream, or row by row from another table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from millstream.operators.tables.value_getter import GetterSupplier
+from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
-from millstream.topology.dsl.table_part import DerivedTable, TablePart
-from millstream.topology.logical.table_nodes import TableGraphNode
-from millstream.topology.operations.operation import KeepableTableOperation
+from millstream.topology.dsl.stream_part import StreamPart
+from millstream.topology.dsl.table_access import DerivedTable, SourceTable, TablePart
+from millstream.topology.logical.table_nodes import LazyTableGraphNode, TableGraphNode
+from millstream.topology.operations.operation import MaterializableOperation
+from millstream.topology.operations.tables import TableSource
 from millstream.topology.options.materialized import StoreChoice, key_value_builder, materialized
+
+
+def to_table(
+    part: StreamPart,
+    *,
+    key: Serde[Any] | None,
+    value: Serde[Any] | None,
+    store: StoreChoice,
+    name: str | None,
+) -> TablePart:
+    """Return the table that a stream's records define.
+
+    Raises:
+        TopologyError: the store is not valid, or the name is not legal.
+    """
+    names = part.graph.names
+    node_name = names.processor("KSTREAM-TOTABLE-", name)
+    choice = materialized(store)
+    builder = key_value_builder(
+        choice,
+        names,
+        "KSTREAM-TOTABLE-",
+        key_serde=part.key_serde if key is None else key,
+        value_serde=part.value_serde if value is None else value,
+    )
+    if part.repartition_required:
+        # The topic has the serdes of the store.
+        part = part.with_serdes(builder.key_serde, builder.value_serde)
+        repartition = part.repartition_node(node_name, generated=name is None)
+        part.graph.attach(repartition, part.node)
+        part = part.repartitioned(repartition)
+    node = LazyTableGraphNode(
+        name=node_name,
+        declared_at=call_site(),
+        operation=TableSource(),
+        lazy_store=builder,
+        store_name_generated=choice.store_name is None,
+        materialized=choice.store_name is not None,
+        output_versioned=choice.is_versioned,
+    )
+    part.graph.attach(node, part.node)
+    table = replace(part, node=node, key_serde=builder.key_serde, value_serde=builder.value_serde)
+    return TablePart(table, SourceTable(node), choice.store_name)
 
 
 def derived_table(
@@ -18,29 +65,23 @@ def derived_table(
     prefix: str,
     store: StoreChoice,
     name: str | None,
-    operation: KeepableTableOperation,
+    operation: MaterializableOperation,
     getter: Callable[[GetterSupplier], GetterSupplier],
     *,
     keeps_values: bool = False,
     other_stores: tuple[str, ...] = (),
 ) -> TablePart:
-    """The table of an operation that computes rows from rows.
+    """Return a table that is computed row by row from another table.
 
-    Follows Kafka Streams: it has a store only if that has a name; without one, `store=` takes a
-    number all the same, except in `transform_values`.
+    As in Kafka Streams, the table has a store only if the store has a name. A `store=` without a
+    name takes a number in any case, except in `transform_values`.
 
     Args:
-        table: what it is computed from.
-        prefix: of the generated name of its node.
-        store: where it is kept.
-        name: of the operation.
-        operation: what computes it, still without a store.
-        getter: how it is read if it is not kept.
-        keeps_values: whether it is a filter, so that its values are those of the other table.
-        other_stores: the names of those that the operator uses.
+        getter: returns the getter of the table if it has no store.
+        keeps_values: whether the operation is a filter, which does not change values.
 
     Raises:
-        TopologyError: the store cannot be had.
+        TopologyError: the store is not valid.
     """
     part, names = table.part, table.part.graph.names
     value_serde = part.value_serde if keeps_values else None
@@ -56,18 +97,18 @@ def derived_table(
             names.store(prefix)
         key_serde = key_serde if choice.key is None else choice.key
         value_serde = value_serde if choice.value is None else choice.value
-    kept_in = None if builder is None else builder.name
+    store_name = None if builder is None else builder.name
     node = TableGraphNode(
         name=names.processor(prefix, name),
         declared_at=call_site(),
-        operation=replace(operation, store=kept_in),
+        operation=replace(operation, store=store_name),
         output_versioned=versioned,
         store_builder=builder,
         store_names=other_stores,
     )
     part.graph.attach(node, part.node)
-    if keeps_values and table.inner.send_old_values(False):
-        # A filter that knows what a change replaces leaves out deletions of nothing.
+    if keeps_values and table.access.send_old_values(False):
+        # With old values, a filter can skip deletions of rows that did not exist.
         node.send_old_values = True
-    kept = replace(part, node=node, key_serde=key_serde, value_serde=value_serde)
-    return TablePart(kept, DerivedTable(node, table.inner, getter, kept_in), kept_in)
+    derived = replace(part, node=node, key_serde=key_serde, value_serde=value_serde)
+    return TablePart(derived, DerivedTable(node, table.access, getter, store_name), store_name)

@@ -1,66 +1,56 @@
-"""`KTable.suppress`: a table whose changes are held back for some time."""
+"""`KTable.suppress`: tables with suppressed changes."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from millstream.errors import TopologyError
-from millstream.operators.tables.suppress import SuppressedGetter, SuppressLimits
+from millstream.operators.tables.suppress import SuppressedGetterSupplier, SuppressLimits
 from millstream.operators.tables.value_getter import GetterSupplier
-from millstream.state.builders.buffers import SuppressBufferBuilder
+from millstream.state.builders.buffer_builders import SuppressBufferBuilder
 from millstream.topology.call_site import call_site
-from millstream.topology.dsl.table_part import TableInner, TablePart
+from millstream.topology.dsl.table_access import TableAccess, TablePart
 from millstream.topology.logical.graph_nodes import GraphNode, OperatorGraphNode, is_versioned
 from millstream.topology.naming import checked_name
 from millstream.topology.operations.tables import TableSuppress
 from millstream.topology.options.suppressed import Suppressed
 
 
-class SuppressedTable(TableInner):
-    """A table with changes held back.
+@dataclass(frozen=True, slots=True, eq=False)
+class SuppressedTable(TableAccess):
+    """A table with suppressed changes in a buffer."""
 
-    Args:
-        parent: the table as it is.
-        store: the name of the buffer.
-    """
-
-    def __init__(self, parent: TableInner, store: str) -> None:
-        self._parent = parent
-        self._store = store
+    parent: TableAccess
+    store: str
 
     def getter(self) -> GetterSupplier:
-        """Reads the table as downstream knows it."""
-        return SuppressedGetter(self._store, self._parent.getter())
+        """Return a getter of the values that have been emitted downstream."""
+        return SuppressedGetterSupplier(self.store, self.parent.getter())
 
     def send_old_values(self, force: bool) -> bool:
-        """The buffer keeps what each change replaces."""
-        return self._parent.send_old_values(force)
+        """Enable old values in the parent; the buffer keeps the old value of each change."""
+        return self.parent.send_old_values(force)
 
 
 def suppress(table: TablePart, suppressed: Suppressed, name: str | None) -> TablePart:
-    """The table with its changes held back.
-
-    Args:
-        table: the table.
-        suppressed: what is held back, and for how long.
-        name: of the operation, unless `suppressed` has one.
+    """Return the table with its changes suppressed.
 
     Raises:
-        TopologyError: the table is not one of windows, but its results are to wait for the end of
-            their windows; the table is versioned; the name is not legal.
+        TopologyError: the changes are to be suppressed until their windows close, but the table has
+            no windows; the table is versioned; the name is not legal.
     """
     part, site = table.part, call_site()
     if is_versioned(part.node):
         raise TopologyError(
-            "The changes of a versioned table cannot be held back, as they may come out of "
-            "order. Keep the table in a store of another kind.",
+            "The changes of a versioned table cannot be suppressed, since they may be out of "
+            "order. Use another kind of store for the table.",
             node=part.name,
             declared_at=site,
         )
     names, buffer = part.graph.names, suppressed.buffer
     if suppressed.name is not None:
         name = suppressed.name
-    # A given name takes no numbers: follows Kafka Streams.
+    # As in Kafka Streams, a given name takes no numbers.
     node_name = names.processor("KTABLE-SUPPRESS-") if name is None else checked_name(name)
     limits = SuppressLimits(
         _grace_above(part.node) if suppressed.limit_ms is None else suppressed.limit_ms,
@@ -76,7 +66,7 @@ def suppress(table: TablePart, suppressed: Suppressed, name: str | None) -> Tabl
         buffer.logging,
         buffer.topic_config,
     )
-    table.inner.send_old_values(True)
+    table.access.send_old_values(True)
     node = OperatorGraphNode(
         name=node_name,
         declared_at=site,
@@ -86,15 +76,17 @@ def suppress(table: TablePart, suppressed: Suppressed, name: str | None) -> Tabl
         store_name_generated=name is None and buffer.logging,
     )
     part.graph.attach(node, part.node)
-    held = replace(part, node=node, sources=part.graph.stand_in(part.name, part.sources))
-    return TablePart(held, SuppressedTable(table.inner, store.name), None)
+    suppressed_part = replace(
+        part, node=node, sources=part.graph.alias_sources(part.name, part.sources)
+    )
+    return TablePart(suppressed_part, SuppressedTable(table.access, store.name), None)
 
 
 def _grace_above(node: GraphNode) -> int:
-    """For how long after its end a window may still change, in milliseconds.
+    """Return how long after its end a window may still change, in milliseconds.
 
     Raises:
-        TopologyError: there are no windows on some way to this node.
+        TopologyError: a path to this node has no windows.
     """
     longest = -1
     waiting, seen = [node], {node}
@@ -105,7 +97,7 @@ def _grace_above(node: GraphNode) -> int:
             continue
         if not above.parents:
             raise TopologyError(
-                "Only the results of windows can be held back until their window closes, but this "
+                "Only the results of windows can be suppressed until their window closes, but this "
                 "table does not come from windowed_by(...). Use Suppressed.until_time_limit.",
                 node=node.name,
                 declared_at=call_site(),

@@ -1,4 +1,4 @@
-"""The join of two tables by their keys, written into the graph."""
+"""Joins of two tables by their keys."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from millstream.operators.joins.table_join import Side
-from millstream.operators.tables.value_getter import JoinedGetter
+from millstream.operators.tables.value_getter import JoinedGetterSupplier
 from millstream.serdes import Serde
 from millstream.topology.call_site import call_site
 from millstream.topology.dsl.stream_part import check_same_builder
-from millstream.topology.dsl.table_part import JoinedTable, TablePart
+from millstream.topology.dsl.table_access import JoinedTable, TablePart
 from millstream.topology.logical.graph_nodes import is_versioned
 from millstream.topology.logical.table_nodes import TableGraphNode
 from millstream.topology.naming import suffixed_name
@@ -20,7 +20,7 @@ from millstream.topology.operations.tables import TableJoin, TableJoinMerge
 from millstream.topology.options.materialized import StoreChoice, key_value_builder, materialized
 from millstream.topology.physical.topology import Topology
 
-#: What the two tables of a join do without a partner.
+#: How the rows of the two tables of a join are handled without a partner.
 _SIDES: dict[str, tuple[Side, Side]] = {
     "join": ("inner", "inner"),
     "left_join": ("left", "right"),
@@ -36,10 +36,10 @@ def join_by_key(
     store: StoreChoice,
     name: str | None,
 ) -> TablePart:
-    """The join of two tables whose rows of equal keys belong together.
+    """Return the join of two tables by their keys.
 
-    Numbers go to the store, if `store=` leaves its name open, to the node that merges, and to the
-    nodes of this and the other table: in this order, which is Kafka Streams'.
+    Numbers are taken by the store, if `store=` does not name it, by the merge node, and by the
+    nodes of this and the other table, in the order of Kafka Streams.
     """
     part, names = this.part, this.part.graph.names
     check_same_builder(part.graph, other.part.graph, "joined")
@@ -50,19 +50,19 @@ def join_by_key(
             choice, names, "KTABLE-MERGE-", key_serde=key_serde, value_serde=None
         )
         key_serde = builder.key_serde
-    kept_in = None if builder is None else builder.name
+    store_name = None if builder is None else builder.name
     merger = names.processor("KTABLE-MERGE-", name)
     part.graph.copartition(part.sources.united(other.part.sources))
     this_side, other_side = _SIDES[operation]
     if this_side != "inner":
-        this.inner.send_old_values(True)
+        this.access.send_old_values(True)
     if this_side == "outer":
-        other.inner.send_old_values(True)
-    this_getter, other_getter = this.inner.getter(), other.inner.getter()
+        other.access.send_old_values(True)
+    this_getter, other_getter = this.access.getter(), other.access.getter()
     node = _JoinGraphNode(
         name=merger,
         declared_at=call_site(),
-        operation=TableJoinMerge(store=kept_in),
+        operation=TableJoinMerge(store=store_name),
         output_versioned=choice is not None and choice.is_versioned,
         store_builder=builder,
         value_serde=None if builder is None else builder.value_serde,
@@ -92,11 +92,10 @@ def _joined_table(
     node: _JoinGraphNode,
     key_serde: Serde[Any] | None,
 ) -> TablePart:
-    """The table that comes out of a join's node."""
     builder = node.store_builder
-    kept_in = None if builder is None else builder.name
+    store_name = None if builder is None else builder.name
     computed = partial(
-        JoinedGetter,
+        JoinedGetterSupplier,
         joiner=joiner,
         needs_left=operation != "outer_join",
         needs_right=operation == "join",
@@ -109,27 +108,20 @@ def _joined_table(
         sources=this.part.sources.united(other.part.sources),
         repartition_required=False,
     )
-    sides, tables = (node.this_side, node.other_side), (this.inner, other.inner)
-    return TablePart(part, JoinedTable(node, sides, tables, computed, kept_in), kept_in)
+    sides, tables = (node.this_side, node.other_side), (this.access, other.access)
+    return TablePart(part, JoinedTable(node, sides, tables, computed, store_name), store_name)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _JoinGraphNode(TableGraphNode):
-    """A join of two tables: a node for the changes of each, and one that merges the results.
-
-    Args:
-        this_side: joins the changes of this table; not in the graph itself.
-        other_side: joins the changes of the other one.
-        value_serde: of the results, if they are kept.
-    """
+    """A join of two tables: a node for the changes of each table, and a merge node."""
 
     this_side: TableGraphNode
     other_side: TableGraphNode
     value_serde: Serde[Any] | None
 
     def write(self, topology: Topology) -> None:
-        """Three processor nodes; the last one may have a store."""
-        # A table joined with itself is the only parent.
+        # A table that is joined with itself is the only parent.
         sides = ((self.this_side, self.parents[0]), (self.other_side, self.parents[-1]))
         for side, table in sides:
             operation = side.complete_operation()

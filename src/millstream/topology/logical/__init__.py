@@ -1,5 +1,5 @@
-"""The logical graph: one node per word of the DSL.
+"""The logical graph: one node for each operation of the DSL.
 
-`graph` is the graph of a builder, `graph_nodes` the kinds of its nodes; `table_nodes`,
-`stream_join_node` and `repartition` are those that take more to write.
+`logical_graph` is the graph of a builder. `graph_nodes` contains most kinds of nodes, and
+`table_nodes` those of tables, which are completed when the graph is complete.
 """

@@ -1,109 +1,102 @@
-"""The kinds of nodes in the logical graph, and the physical nodes that each becomes."""
+"""The nodes of the logical graph, which write themselves into the physical topology."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import FunctionType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
+from millstream.async_checks import name_of
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
 from millstream.state.builders.store_builder import StoreBuilder
-from millstream.topology.arguments import checked_partitioner
+from millstream.topology.argument_checks import check_partitioner
 from millstream.topology.logical_plan import LogicalKind
-from millstream.topology.operations.operation import Operation, VersionHeedingOperation
+from millstream.topology.naming import NameGenerator
+from millstream.topology.operations.joins import StreamSelfJoin, StreamStreamJoin
+from millstream.topology.operations.operation import Operation, VersionAwareOperation
 from millstream.topology.operations.streams import Branch, NullKeyFilter, PassThrough
-from millstream.topology.physical.internal_topics import RepartitionTopic
+from millstream.topology.options.lake import LakeHistory
+from millstream.topology.physical.internal_topic_configs import RepartitionTopic
 from millstream.topology.physical.nodes import (
     OffsetReset,
     Partitioner,
     TimestampExtractor,
     TopicExtractor,
 )
-from millstream.topology.physical.topology import Topology
-from millstream.unawaited import name_of
+from millstream.topology.physical.topology import Topology, add_unique
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class GraphNode:
-    """An operation of the user's program.
+    """An operation of the user's program."""
 
-    Args:
-        name: that of the physical node to which children attach.
-        declared_at: file and line of the user's program.
-        changes_key: whether records may leave with another key, and so belong elsewhere.
-        changes_value: whether records may leave with another value.
-        merges: whether it only brings streams together.
-        grace_ms: of a windowed aggregation: how long after its end a window may still change, a
-            session's inactivity gap included; None for other nodes.
-        output_versioned: whether its changes are those of a versioned table; None if they are as
-            those of its input.
-        takes_null_keys: whether it is a left or outer join of a stream, which has use for records
-            without a key, so that repartition topics above must let them pass (KIP-962).
-        parents: in the order of attaching.
-        children: in the order of attaching.
-        priority: nodes are written in this order, each after its parents.
-
-    Attributes:
-        kind: what it stands for; None for the root, which stands for nothing.
-    """
-
+    #: The kind of operation; None for the root node.
     kind: ClassVar[LogicalKind | None] = "operation"
 
+    #: The name of the physical node to which children attach.
     name: str
     declared_at: str
+    #: Whether records may leave with another key, and thus belong to another task.
     changes_key: bool = False
     changes_value: bool = False
-    merges: bool = False
+    is_merge: bool = False
+    #: For a windowed aggregation, how long after its end a window may still change, including the
+    #: inactivity gap of a session; None for other nodes.
     grace_ms: int | None = None
+    #: Whether the output has the semantics of a versioned table; None to inherit this from the
+    #: input.
     output_versioned: bool | None = None
-    takes_null_keys: bool = False
+    #: Whether the node is a left or outer join of a stream, which processes records without a key,
+    #: so that upstream repartition topics must not drop these (KIP-962).
+    accepts_null_keys: bool = False
     parents: list[GraphNode] = field(default_factory=list, repr=False)
     children: list[GraphNode] = field(default_factory=list, repr=False)
+    #: Nodes are written in ascending order of priority, each after its parents.
     priority: int = -1
 
     def write(self, topology: Topology) -> None:
-        """Add what this node stands for to the physical topology."""
+        """Add the physical nodes, stores and topics of this node to the topology."""
         raise NotImplementedError
 
     def add_child(self, child: GraphNode) -> None:
-        """Attach a node below this one, unless it is there already."""
+        """Attach a child to this node, unless it is attached already."""
         if child not in self.children:
             self.children.append(child)
         if self not in child.parents:
             child.parents.append(self)
 
     def remove_child(self, child: GraphNode) -> None:
-        """Detach a node from this one."""
         self.children.remove(child)
         child.parents.remove(self)
 
     @property
     def parent_names(self) -> list[str]:
-        """The physical nodes from which this one takes records."""
+        """The physical nodes from which this node takes records."""
         return [parent.name for parent in self.parents]
 
     @property
     def read_topics(self) -> tuple[str, ...]:
-        """The topics of the user's that this node reads, or the pattern of their names."""
+        """The user's topics that this node reads, or the pattern of their names."""
         return ()
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class RootGraphNode(GraphNode):
-    """The parent of sources and stores. Stands for nothing."""
+    """The parent of sources and stores, which represents no operation."""
 
     kind = None
 
     def write(self, topology: Topology) -> None:
-        """Nothing to write."""
+        """Do nothing."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class SourceGraphNode(GraphNode):
-    """`stream(...)`: topics, or a pattern of their names, are read."""
+    """`stream(...)`: a source of topics, or of topics that match a pattern."""
 
     kind = "source"
 
@@ -115,7 +108,6 @@ class SourceGraphNode(GraphNode):
     offset_reset: OffsetReset | None
 
     def write(self, topology: Topology) -> None:
-        """A source node."""
         topology.add_source(
             self.name,
             self.topics if self.pattern is None else self.pattern,
@@ -128,22 +120,21 @@ class SourceGraphNode(GraphNode):
 
     @property
     def read_topics(self) -> tuple[str, ...]:
-        """The topics, or the pattern of their names."""
         return self.topics if self.pattern is None else (self.pattern.pattern,)
 
-    def reads_the_same(self, other: SourceGraphNode) -> bool:
-        """Whether both read the same topics or have the same pattern.
+    def reads_same_topics(self, other: SourceGraphNode) -> bool:
+        """Return whether both sources read the same topics or have the same pattern.
 
         Raises:
-            TopologyError: some topics are the same, but not all.
+            TopologyError: the topics overlap, but are not the same.
         """
         if self.pattern is not None or other.pattern is not None:
             return self.pattern == other.pattern
         common = set(self.topics) & set(other.topics)
         if common and set(self.topics) != set(other.topics):
             raise TopologyError(
-                f"The topic {min(common)!r} is read by two sources which do not read the same "
-                f"topics otherwise: {sorted(self.topics)} (declared at {self.declared_at}) and "
+                f"The topic {min(common)!r} is read by two sources with different sets of "
+                f"topics: {sorted(self.topics)} (declared at {self.declared_at}) and "
                 f"{sorted(other.topics)}. Read each set of topics once and merge() the streams.",
                 topic=min(common),
                 node=other.name,
@@ -151,23 +142,23 @@ class SourceGraphNode(GraphNode):
             )
         return bool(common)
 
-    def absorb(self, other: SourceGraphNode) -> None:
-        """Take over the children of a source of the same topics, which has the same options.
+    def merge_with(self, other: SourceGraphNode) -> None:
+        """Take over the children of a source with the same topics and options.
 
         Raises:
-            TopologyError: the two want to read the topics in different ways.
+            TopologyError: the options of the two sources differ.
         """
-        for what, own, others in (
+        for label, own, others in (
             ("offset resets", self.offset_reset, other.offset_reset),
             ("key serdes", self.key_serde, other.key_serde),
             ("value serdes", self.value_serde, other.value_serde),
             ("timestamp extractors", self.timestamp_extractor, other.timestamp_extractor),
         ):
-            if not _alike(own, others):
+            if not _same_option(own, others):
                 raise TopologyError(
-                    f"Two sources of the same topics have different {what}: {_option(own)} "
-                    f"(declared at {self.declared_at}) and {_option(others)}. A topic is read "
-                    "once, so give both the same, or read it once and use the stream twice.",
+                    f"Two sources of the same topics have different {label}: {_option_text(own)} "
+                    f"(declared at {self.declared_at}) and {_option_text(others)}. A topic is read "
+                    "once: use the same option for both, or create one stream and use it twice.",
                     topic=self.topics[0] if self.topics else None,
                     node=other.name,
                     declared_at=other.declared_at,
@@ -179,42 +170,32 @@ class SourceGraphNode(GraphNode):
             parent.remove_child(other)
 
 
-def _alike(one: object, other: object) -> bool:
-    """Whether two options of sources do the same, as far as that shows.
+def _same_option(one: object, other: object) -> bool:
+    """Return whether two options of sources are equivalent, as far as this can be determined.
 
-    Functions, and serdes made of them, are not equal when they are made twice from the same lines.
+    Functions, and serdes built from functions, are not equal if the same lines create them twice.
     """
     if one == other:
         return True
     if isinstance(one, FunctionType) and isinstance(other, FunctionType):
-        return _made_of(one) == _made_of(other)
+        return _function_parts(one) == _function_parts(other)
     if type(one) is type(other) is Serde:
-        return all(map(_alike, vars(one).values(), vars(other).values()))
+        return all(map(_same_option, vars(one).values(), vars(other).values()))
     return False
 
 
-def _made_of(function: FunctionType) -> tuple[object, ...]:
-    """A function's code, and what it got from where it was made."""
-    return (
-        function.__code__,
-        function.__defaults__,
-        function.__kwdefaults__,
-        function.__closure__,
-    )
+_function_parts = attrgetter("__code__", "__defaults__", "__kwdefaults__", "__closure__")
 
 
-def _option(value: object) -> str:
-    """An option of a source as its user knows it."""
+def _option_text(value: object) -> str:
     if value is None:
         return "the config's default"
-    if callable(value):
-        return name_of(value)
-    return repr(value)
+    return name_of(value) if callable(value) else repr(value)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class OperatorGraphNode(GraphNode):
-    """An operation that becomes one processor node, with a store of its own or shared ones."""
+    """An operation that becomes one processor node, with its own store or shared ones."""
 
     operation: Operation
     store_builder: StoreBuilder | None = None
@@ -222,13 +203,12 @@ class OperatorGraphNode(GraphNode):
     store_names: tuple[str, ...] = ()
 
     def complete_operation(self) -> Operation:
-        """The operation, with what is known only when the graph is complete."""
-        if isinstance(self.operation, VersionHeedingOperation):
-            return replace(self.operation, versioned=is_versioned_above(self))
+        """Return the operation with the fields that depend on the complete graph."""
+        if isinstance(self.operation, VersionAwareOperation):
+            return replace(self.operation, versioned=has_versioned_input(self))
         return self.operation
 
     def write(self, topology: Topology) -> None:
-        """A processor node, its store, and its connections to stores."""
         topology._add_operation(
             self.name, self.complete_operation(), self.parent_names, self.declared_at
         )
@@ -241,14 +221,13 @@ class OperatorGraphNode(GraphNode):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class ProcessGraphNode(GraphNode):
-    """`process(...)`: a processor of the user's, with stores that it brings or refers to."""
+    """`process(...)`: a custom processor, with the stores of its supplier and named stores."""
 
     operation: Operation
     store_builders: tuple[StoreBuilder, ...] = ()
     store_names: tuple[str, ...] = ()
 
     def write(self, topology: Topology) -> None:
-        """A processor node, the stores it brings, and its connections to stores."""
         topology._add_operation(self.name, self.operation, self.parent_names, self.declared_at)
         for builder in self.store_builders:
             topology.add_state_store(builder, self.name)
@@ -257,17 +236,7 @@ class ProcessGraphNode(GraphNode):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class GlobalStoreGraphNode(GraphNode):
-    """A global store, with what fills it. Its name is that of the processor.
-
-    Args:
-        source_name: of the node that reads the topic.
-        topic: the topic.
-        store_builder: of the store.
-        operation: of the processor.
-        key_serde: of the topic's keys; None for the config's default.
-        value_serde: of the topic's values; None for the config's default.
-        store_name_generated: whether the user gave the store no name.
-    """
+    """A global store and its processor, after which the node is named."""
 
     kind = "global_store"
 
@@ -281,12 +250,10 @@ class GlobalStoreGraphNode(GraphNode):
 
     @property
     def read_topics(self) -> tuple[str, ...]:
-        """The topic."""
         return (self.topic,)
 
     def write(self, topology: Topology) -> None:
-        """The store, its source and its processor."""
-        topology._fill_global_store(
+        topology._add_global_store_node(
             self.store_builder,
             self.source_name,
             self.topic,
@@ -297,29 +264,26 @@ class GlobalStoreGraphNode(GraphNode):
             self.declared_at,
         )
         if self.store_name_generated:
-            topology._note_generated_store(self.store_builder.name, logged=False)
+            topology._add_generated_store(self.store_builder.name, logged=False)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class BranchGraphNode(GraphNode):
-    """`split()`: which branches there are is known when the program has named them all."""
+    """`split()`: the branches are complete when the topology is built."""
 
     predicates: list[Callable[[Any, Any], Any]] = field(default_factory=list)
     branches: list[str] = field(default_factory=list)
     default: str | None = None
 
     def write(self, topology: Topology) -> None:
-        """A processor node that sends each record to one of its children."""
-        children: tuple[str | None, ...] = tuple(self.branches)
-        if self.default is not None:
-            children = (*children, self.default)
-        operation = Branch(tuple(self.predicates), children)
+        default = () if self.default is None else (self.default,)
+        operation = Branch(tuple(self.predicates), (*self.branches, *default))
         topology._add_operation(self.name, operation, self.parent_names, self.declared_at)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class SinkGraphNode(GraphNode):
-    """`to(...)`: records are written to a topic."""
+    """`to(...)`: a sink that writes records to a topic."""
 
     kind = "sink"
 
@@ -329,10 +293,9 @@ class SinkGraphNode(GraphNode):
     partitioner: Partitioner | None
 
     def __post_init__(self) -> None:
-        checked_partitioner("to", self.partitioner)
+        check_partitioner("to", self.partitioner)
 
     def write(self, topology: Topology) -> None:
-        """A sink node."""
         topology.add_sink(
             self.name,
             self.topic,
@@ -346,38 +309,29 @@ class SinkGraphNode(GraphNode):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class RepartitionGraphNode(GraphNode):
-    """Records pass through an internal topic to the tasks that own their keys.
+    """An internal topic through which records reach the tasks that own their keys.
 
-    Its name is that of the source which reads the topic.
-
-    Args:
-        topic: the internal topic.
-        filter_name: the node that drops records without a key.
-        sink_name: the node that writes the topic.
-        key_serde: of the topic's keys; None for the config's default.
-        value_serde: of the topic's values; None for the config's default.
-        partitioner: chosen by the user; None for Kafka's default.
-        optimizable: whether the operation asked for it by itself, so that it may be shared.
-        keeps_null_keys: whether records without a key pass, on any partition.
+    The node is named after the source that reads the topic.
     """
 
     kind = "repartition"
 
     topic: RepartitionTopic
+    #: The node that drops records without a key.
     filter_name: str
     sink_name: str
     key_serde: Serde[Any] | None
     value_serde: Serde[Any] | None
     partitioner: Partitioner | None = None
+    #: Whether an operation added the node implicitly, so that it may be merged with others.
     optimizable: bool = True
-    keeps_null_keys: bool = False
+    #: Whether records without a key are written, to any partition.
+    passes_null_keys: bool = False
 
     def write(self, topology: Topology) -> None:
-        """A filter of null keys, a sink and a source."""
-        site = self.declared_at
-        topic = self.topic.name
+        topic, site = self.topic.name, self.declared_at
         topology._add_internal_topic(self.topic)
-        operation = PassThrough() if self.keeps_null_keys else NullKeyFilter()
+        operation = PassThrough() if self.passes_null_keys else NullKeyFilter()
         topology._add_operation(self.filter_name, operation, self.parent_names, site)
         topology.add_sink(
             self.sink_name,
@@ -389,11 +343,7 @@ class RepartitionGraphNode(GraphNode):
             declared_at=site,
         )
         topology.add_source(
-            self.name,
-            topic,
-            key=self.key_serde,
-            value=self.value_serde,
-            declared_at=site,
+            self.name, topic, key=self.key_serde, value=self.value_serde, declared_at=site
         )
 
 
@@ -406,21 +356,135 @@ class StoreGraphNode(GraphNode):
     store_builder: StoreBuilder
 
     def write(self, topology: Topology) -> None:
-        """The store, not connected to any processor yet."""
         topology.add_state_store(self.store_builder)
 
 
-def is_versioned_above(node: GraphNode) -> bool:
-    """Whether the changes that a node gets come from a versioned table.
+def has_versioned_input(node: GraphNode) -> bool:
+    """Return whether a node gets changes of a versioned table.
 
-    Follows Kafka Streams (KIP-914): nodes that keep no store, such as filters, hand the property
-    of their input on.
+    As in Kafka Streams (KIP-914), nodes without a store, such as filters, inherit the property from
+    their input.
     """
     return any(is_versioned(parent) for parent in node.parents)
 
 
 def is_versioned(node: GraphNode) -> bool:
-    """Whether the changes that a node gives are those of a versioned table."""
+    """Return whether the output of a node has the semantics of a versioned table."""
     if node.output_versioned is not None:
         return node.output_versioned
-    return is_versioned_above(node)
+    return has_versioned_input(node)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class StreamStreamJoinGraphNode(GraphNode):
+    """A join of two streams, without the nodes that store the records of either side."""
+
+    #: The nodes that store the records of this stream and of the other one.
+    windowed: tuple[OperatorGraphNode, OperatorGraphNode]
+    #: The names of the nodes that join the records of either side.
+    joins: tuple[str, str]
+    operations: tuple[StreamStreamJoin, StreamStreamJoin]
+    #: The operation that replaces both if the streams are the same.
+    self_join: StreamSelfJoin
+    stores: tuple[StoreBuilder, StoreBuilder]
+    #: The additional store of left and outer joins.
+    unjoined_store: StoreBuilder | None
+    unjoined_name_generated: bool
+    #: Whether one node and one store serve both sides.
+    is_self_join: bool = False
+
+    def write(self, topology: Topology) -> None:
+        site = self.declared_at
+        if self.is_self_join:
+            parent = self.windowed[0].name
+            topology._add_operation(self.name, self.self_join, parent, site)
+            topology.add_state_store(self.stores[0], self.name)
+            return
+        for position, name in enumerate(self.joins):
+            parent = self.windowed[position].name
+            topology._add_operation(name, self.operations[position], parent, site)
+            topology.add_state_store(self.stores[1 - position], name)
+            if self.unjoined_store is not None:
+                topology.add_state_store(
+                    self.unjoined_store, name, generated_name=self.unjoined_name_generated
+                )
+        topology._add_operation(self.name, PassThrough(), self.joins, site)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class HistoryGraphNode(SourceGraphNode):
+    """`stream_from_lake(...)`: a source of the history's topic and of the topic that follows it."""
+
+    history: LakeHistory
+    generated_name: bool
+
+    def write(self, topology: Topology) -> None:
+        history = self.history
+        topology._add_internal_topic(
+            RepartitionTopic(history.topic, history.partitions, self.generated_name)
+        )
+        add_unique(topology.lake_histories, history, "history")
+        SourceGraphNode.write(self, topology)
+
+    @property
+    def read_topics(self) -> tuple[str, ...]:
+        """The user's topic, if there is one."""
+        return () if self.history.then is None else (self.history.then,)
+
+    def merge_with(self, other: SourceGraphNode) -> None:
+        """Reject a second history, since both would fill the same topic.
+
+        Raises:
+            TopologyError: always.
+        """
+        raise TopologyError(
+            f"There is another history called {self.history.name!r}, declared at "
+            f"{self.declared_at}. Give each history its own name, or use the stream twice.",
+            declared_at=other.declared_at,
+        )
+
+
+_SUFFIX: Final = "-repartition"
+_GENERATED = re.compile(r"KSTREAM.*-[0-9]{10}")
+
+
+def repartition_node(
+    names: NameGenerator,
+    base: str,
+    *,
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+    declared_at: str,
+    generated: bool,
+    partitions: int | None = None,
+    partitioner: Partitioner | None = None,
+    optimizable: bool = True,
+) -> RepartitionGraphNode:
+    """Return a repartition node with the topic `<base>-repartition`.
+
+    The sink, the filter and the source take three numbers. As in Kafka Streams, where topics and
+    nodes must keep their names, the numbers are only visible if the base name is generated too.
+
+    Args:
+        base: the user's name for the operation, or the name of its store or stream.
+        partitions: None to let the assignor choose.
+        optimizable: whether the node may be merged with others.
+    """
+    check_partitioner("repartition", partitioner)
+    topic = base if base.endswith(_SUFFIX) else base + _SUFFIX
+    sink = names.processor("KSTREAM-SINK-")
+    null_filter = names.processor("KSTREAM-FILTER-")
+    source = names.processor("KSTREAM-SOURCE-")
+    if not _GENERATED.fullmatch(base):
+        sink, null_filter, source = f"{topic}-sink", f"{topic}-filter", f"{topic}-source"
+    return RepartitionGraphNode(
+        name=source,
+        declared_at=declared_at,
+        topic=RepartitionTopic(topic, partitions, generated),
+        filter_name=null_filter,
+        sink_name=sink,
+        key_serde=key_serde,
+        value_serde=value_serde,
+        partitioner=partitioner,
+        optimizable=optimizable,
+    )

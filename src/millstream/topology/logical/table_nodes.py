@@ -1,7 +1,7 @@
-"""The nodes of tables in the logical graph: what is known of them only when the graph is complete.
+"""The nodes of tables, which are completed when the graph is complete.
 
-An operation further down may want to know what a change replaces, or need to read the table; so
-the operators are made with these wishes when the nodes are written.
+A downstream operation may need the old values of changes, or read access to the table. The
+operations are therefore completed when the nodes are written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from millstream.serdes import Serde
 from millstream.topology.logical.graph_nodes import OperatorGraphNode
 from millstream.topology.operations.operation import (
-    KeepableTableOperation,
+    MaterializableOperation,
     Operation,
     TableOperation,
 )
@@ -23,18 +23,14 @@ from millstream.topology.physical.topology import Topology
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class TableGraphNode(OperatorGraphNode):
-    """An operation whose result is a table.
-
-    Args:
-        send_old_values: whether somebody downstream must know what a change replaces.
-    """
+    """An operation that produces a table."""
 
     operation: TableOperation
     output_versioned: bool | None = False
+    #: Whether a downstream operation needs the old values of changes.
     send_old_values: bool = False
 
     def complete_operation(self) -> Operation:
-        """The operation, which knows what is expected of it."""
         complete = OperatorGraphNode.complete_operation(self)
         assert isinstance(complete, TableOperation)
         return replace(complete, send_old_values=self.send_old_values)
@@ -42,30 +38,24 @@ class TableGraphNode(OperatorGraphNode):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class LazyTableGraphNode(TableGraphNode):
-    """A table that gets its store only if somebody needs it.
+    """A table that gets a store only if an operation needs one."""
 
-    Args:
-        lazy_store: the builder of the store.
-        materialized: whether there is a store.
-    """
-
-    operation: KeepableTableOperation
+    operation: MaterializableOperation
     lazy_store: TableStoreBuilder
+    #: Whether the table has a store.
     materialized: bool
 
     @property
     def store_name(self) -> str:
-        """The name that the store has, or would have."""
+        """The name of the store, whether or not the table has one."""
         return self.lazy_store.name
 
     def complete_operation(self) -> Operation:
-        """The operation, which knows whether there is a store."""
         complete = TableGraphNode.complete_operation(self)
-        assert isinstance(complete, KeepableTableOperation)
+        assert isinstance(complete, MaterializableOperation)
         return replace(complete, store=self.store_name if self.materialized else None)
 
     def write(self, topology: Topology) -> None:
-        """A processor node, and its store if there is one."""
         self._write_table(topology, self.parent_names)
 
     def _write_table(self, topology: Topology, parents: list[str]) -> None:
@@ -75,23 +65,12 @@ class LazyTableGraphNode(TableGraphNode):
                 self.lazy_store, self.name, generated_name=self.store_name_generated
             )
         elif self.store_name_generated:
-            topology._note_generated_store(self.store_name, logged=self.lazy_store.logging)
+            topology._add_generated_store(self.store_name, logged=self.lazy_store.logging)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class TableSourceGraphNode(LazyTableGraphNode):
-    """`table(...)`: a topic is read as a table.
-
-    Args:
-        source_name: the node that reads the topic.
-        topic: the topic.
-        key_serde: None for the config's default.
-        value_serde: None for the config's default.
-        timestamp_extractor: None for the config's default.
-        offset_reset: None for the config's.
-        topic_is_changelog: whether the store is restored from the topic, and needs no changelog
-            (Kafka Streams' `reuse.ktable.source.topics`).
-    """
+    """`table(...)`: a topic that is read as a table."""
 
     kind = "table_source"
 
@@ -101,15 +80,15 @@ class TableSourceGraphNode(LazyTableGraphNode):
     value_serde: Serde[Any] | None
     timestamp_extractor: TimestampExtractor | None
     offset_reset: OffsetReset | None
+    #: Whether the store is restored from the topic and needs no changelog (Kafka Streams'
+    #: `reuse.ktable.source.topics`).
     topic_is_changelog: bool = False
 
     @property
     def read_topics(self) -> tuple[str, ...]:
-        """The topic."""
         return (self.topic,)
 
     def write(self, topology: Topology) -> None:
-        """A source node and a processor node, and a store if there is one."""
         topology.add_source(
             self.source_name,
             self.topic,
@@ -119,7 +98,7 @@ class TableSourceGraphNode(LazyTableGraphNode):
             offset_reset=self.offset_reset,
             declared_at=self.declared_at,
         )
-        topology._note_table_topic(self.topic)
+        topology._add_table_topic(self.topic)
         if self.topic_is_changelog and self.materialized:
             self.lazy_store = self.lazy_store.with_logging(False)
             topology._add_source_changelog(self.store_name, self.topic)

@@ -7,32 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.operators.aggregates.cached_loops import Aggregator, Initializer
-from millstream.topology.operations.operation import (
-    TableOperation,
-    VersionHeedingOperation,
-)
+from millstream.topology.operations.operation import TableOperation, VersionAwareOperation
 from millstream.topology.options.windows import FixedSizeWindows, SessionWindows
 
 
 @dataclass(frozen=True)
 class Aggregation(TableOperation):
-    """An operation that keeps one aggregate for each key.
-
-    Args:
-        store: the name of the store with the aggregates.
-    """
+    """An operation that maintains one aggregate for each key, in a store."""
 
     store: str
 
 
 @dataclass(frozen=True)
 class StreamAggregate(Aggregation):
-    """Folds the values of each key into one.
-
-    Args:
-        initializer: gives the aggregate that a key starts from.
-        aggregator: puts a value into it.
-    """
+    """Aggregates the values of each key."""
 
     initializer: Initializer
     aggregator: Aggregator
@@ -45,36 +33,24 @@ class StreamCount(Aggregation):
 
 @dataclass(frozen=True)
 class StreamReduce(Aggregation):
-    """Combines the values of each key.
+    """Combines the values of each key."""
 
-    Args:
-        reducer: (aggregate, value) → the next aggregate; None deletes it.
-    """
-
+    #: (aggregate, value) → the next aggregate; None deletes it.
     reducer: Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
 class WindowedAggregation(Aggregation):
-    """An aggregation by key and window of a fixed size.
-
-    Args:
-        windows: which windows there are.
-        emit_final: whether only final results are sent, when their windows are closed.
-    """
+    """An aggregation by key and window of a fixed size."""
 
     windows: FixedSizeWindows
+    #: Whether only final results are sent, after their windows have closed.
     emit_final: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
 class WindowAggregate(WindowedAggregation):
-    """Folds the values of each key in each window into one.
-
-    Args:
-        initializer: gives the aggregate that a window starts from.
-        aggregator: puts a value into it.
-    """
+    """Aggregates the values of each key in each window."""
 
     initializer: Initializer
     aggregator: Aggregator
@@ -87,40 +63,28 @@ class WindowCount(WindowedAggregation):
 
 @dataclass(frozen=True)
 class WindowReduce(WindowedAggregation):
-    """Combines the values of each key in each window.
+    """Combines the values of each key in each window."""
 
-    Args:
-        reducer: (aggregate, value) → the next aggregate; None deletes it.
-    """
-
+    #: (aggregate, value) → the next aggregate; None deletes it.
     reducer: Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
 class SessionAggregation(Aggregation):
-    """An aggregation by key and session.
-
-    Args:
-        windows: when sessions end.
-        emit_final: whether only final results are sent, when their sessions are closed.
-    """
+    """An aggregation by key and session."""
 
     windows: SessionWindows
+    #: Whether only final results are sent, after their sessions have closed.
     emit_final: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
 class SessionAggregate(SessionAggregation):
-    """Folds the values of each session into one.
-
-    Args:
-        initializer: gives the aggregate that a session starts from.
-        aggregator: puts a value into it.
-        merger: (key, one, other) → the aggregate of two sessions that become one.
-    """
+    """Aggregates the values of each session."""
 
     initializer: Initializer
     aggregator: Aggregator
+    #: (key, one, other) → the aggregate of two sessions that are merged.
     merger: Aggregator
 
 
@@ -131,35 +95,23 @@ class SessionCount(SessionAggregation):
 
 @dataclass(frozen=True)
 class SessionReduce(SessionAggregation):
-    """Combines the values of each session.
+    """Combines the values of each session."""
 
-    Args:
-        reducer: (aggregate, value) → the next aggregate, also for two sessions that become one.
-    """
-
+    #: (aggregate, value) → the next aggregate; also called to merge two sessions.
     reducer: Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
-class TableSelect(TableOperation, VersionHeedingOperation):
-    """Gives the rows of a table the keys of their groups.
+class TableSelect(TableOperation, VersionAwareOperation):
+    """Assigns the rows of a table to groups."""
 
-    Args:
-        selector: (key, value) → (group, value in the group), or None.
-    """
-
+    #: (key, value) → (group, value in the group), or None.
     selector: Callable[[Any, Any], tuple[Any, Any] | None]
 
 
 @dataclass(frozen=True)
 class TableAggregate(Aggregation):
-    """Folds the rows of each group into one.
-
-    Args:
-        initializer: gives the aggregate that a group starts from.
-        adder: puts a value into it.
-        subtractor: takes a value out of it.
-    """
+    """Aggregates the rows of each group."""
 
     initializer: Initializer
     adder: Aggregator
@@ -173,12 +125,8 @@ class TableCount(Aggregation):
 
 @dataclass(frozen=True)
 class TableReduce(Aggregation):
-    """Combines the rows of each group.
-
-    Args:
-        adder: (aggregate, value) → the aggregate with the value.
-        subtractor: (aggregate, value) → the aggregate without it; None deletes it.
-    """
+    """Combines the rows of each group."""
 
     adder: Callable[[Any, Any], Any]
+    #: (aggregate, value) → the aggregate without the value; None deletes it.
     subtractor: Callable[[Any, Any], Any]

@@ -1,4 +1,8 @@
-"""Joins of a stream: with another stream, itself, a table, a global table."""
+"""Joins of a stream with another stream, itself, a table or a global table; foreign-key joins.
+
+The steps of a join of two tables by a foreign key (KIP-213) work together as described in
+`millstream.operators.joins.foreign_key_join`.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +10,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.operators.joins.foreign_key_join import ForeignKeySerdes
 from millstream.operators.joins.stream_join import JoinSide, StreamJoiner
 from millstream.operators.tables.value_getter import GetterSupplier
-from millstream.topology.operations.operation import Operation
+from millstream.topology.operations.operation import Operation, VersionAwareOperation
 
 
 @dataclass(frozen=True)
 class StreamJoinWindow(Operation):
-    """Keeps the records of one side of a join of streams.
-
-    Args:
-        store: the name of the store of that side.
-    """
+    """Stores the records of one side of a stream-stream join in its window store."""
 
     store: str
 
 
 @dataclass(frozen=True)
 class StreamStreamJoin(Operation):
-    """Joins the records of one side with what is kept of the other one.
-
-    Args:
-        side: which side, and its windows and stores.
-        joiner: the user's.
-    """
+    """Joins the records of one side with the stored records of the other."""
 
     side: JoinSide
     joiner: StreamJoiner
@@ -37,17 +33,10 @@ class StreamStreamJoin(Operation):
 
 @dataclass(frozen=True)
 class StreamSelfJoin(Operation):
-    """Joins a stream with itself.
-
-    Args:
-        store: the name of the store with its records.
-        before_ms: how much earlier than a record its partner may be.
-        after_ms: how much later.
-        retention_ms: for how long records are kept.
-        joiner: the user's.
-    """
+    """Joins a stream with itself."""
 
     store: str
+    #: How much earlier and later than a record its partner may be.
     before_ms: int
     after_ms: int
     retention_ms: int
@@ -56,38 +45,74 @@ class StreamSelfJoin(Operation):
 
 @dataclass(frozen=True)
 class StreamTableJoin(Operation):
-    """Joins each record with the row of a table that has its key.
-
-    Args:
-        table: reads the table.
-        joiner: (value, row) → value, or (key, value, row) → value.
-        left: whether records without a row stay, joined with None.
-        with_key: whether the joiner wants to see the key.
-        buffer: the name of the store in which records wait for late changes of the table; None if
-            they do not wait.
-    """
+    """Joins each record with the table row of the same key."""
 
     table: GetterSupplier
+    #: (value, row) → value, or (key, value, row) → value.
     joiner: Callable[..., Any]
+    #: Whether records without a row are joined with None; otherwise they are dropped.
     left: bool
     with_key: bool
+    #: The store in which records wait for late changes of the table; None if they do not wait.
     buffer: str | None = None
 
 
 @dataclass(frozen=True)
 class StreamGlobalJoin(Operation):
-    """Joins each record with a row of a global table.
-
-    Args:
-        table: reads the table.
-        joiner: (value, row) → value, or (key, value, row) → value.
-        key_selector: (key, value) → the key of the row; None for none.
-        left: whether records without a row stay, joined with None.
-        with_key: whether the joiner wants to see the key.
-    """
+    """Joins each record with a row of a global table."""
 
     table: GetterSupplier
+    #: (value, row) → value, or (key, value, row) → value.
     joiner: Callable[..., Any]
+    #: (key, value) → the key of the row; None for no row.
     key_selector: Callable[[Any, Any], Any]
+    #: Whether records without a row are joined with None; otherwise they are dropped.
     left: bool
     with_key: bool
+
+
+@dataclass(frozen=True)
+class SubscriptionSend(VersionAwareOperation):
+    """Sends subscriptions of left rows to the tasks of the right rows."""
+
+    #: value → the key of the right row, or (key, value) → the key; None for no right row.
+    foreign_key: Callable[..., Any]
+    with_key: bool
+    serdes: ForeignKeySerdes
+    #: Whether left rows without a right row have a result.
+    left_join: bool
+
+
+@dataclass(frozen=True)
+class SubscriptionReceive(Operation):
+    """Stores the subscriptions of left rows."""
+
+    store: str
+    serdes: ForeignKeySerdes
+
+
+@dataclass(frozen=True)
+class SubscriptionJoin(Operation):
+    """Responds to a subscription with the right row."""
+
+    right: GetterSupplier
+
+
+@dataclass(frozen=True)
+class ForeignTableJoin(VersionAwareOperation):
+    """Sends a changed right row to all of its subscribers, which a store lists."""
+
+    store: str
+    serdes: ForeignKeySerdes
+
+
+@dataclass(frozen=True)
+class ResponseResolver(Operation):
+    """Joins responses with their left rows."""
+
+    left: GetterSupplier
+    serdes: ForeignKeySerdes
+    #: (left value, right value) → result.
+    joiner: Callable[[Any, Any], Any]
+    #: Whether left rows without a right row have a result.
+    left_join: bool

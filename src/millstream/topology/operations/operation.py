@@ -1,4 +1,4 @@
-"""What all descriptions of operations have in common."""
+"""The base classes of operation descriptions."""
 
 from __future__ import annotations
 
@@ -7,42 +7,33 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Operation:
-    """What one processor node does. Two are equal if they are of one kind with equal fields."""
+    """The operation of one processor node. Operations of one class with equal fields are equal."""
 
 
 @dataclass(frozen=True)
-class ApartOperation(Operation):
-    """An operation whose work on a record goes on beside the loop."""
+class ConcurrentOperation(Operation):
+    """An operation that finishes records outside of the loop."""
 
 
 @dataclass(frozen=True)
 class TableOperation(Operation):
-    """An operation whose results are the changes of a table.
+    """An operation that produces the changes of a table."""
 
-    Args:
-        send_old_values: whether somebody downstream must know what a change replaces.
-    """
-
+    #: Whether a downstream operation needs the old values of changes.
     send_old_values: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
-class KeepableTableOperation(TableOperation):
-    """An operation whose results may be kept in a store of its own.
+class MaterializableOperation(TableOperation):
+    """A table operation that may have its own store for its results."""
 
-    Args:
-        store: the name of the store; None if there is none.
-    """
-
+    #: None if the results are not stored.
     store: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
-class VersionHeedingOperation(Operation):
-    """An operation that must know whether the changes it gets may be other than the newest.
+class VersionAwareOperation(Operation):
+    """An operation that depends on whether its input may contain out-of-order changes."""
 
-    Args:
-        versioned: whether they are those of a versioned table.
-    """
-
+    #: Whether the input is a versioned table, so that it may.
     versioned: bool = field(default=False, kw_only=True)

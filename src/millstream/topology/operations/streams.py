@@ -1,4 +1,4 @@
-"""Operations on streams that remember nothing."""
+"""Operations on streams without stores of their own, the Processor API, and subscriptions."""
 
 from __future__ import annotations
 
@@ -6,27 +6,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.topology.operations.operation import ApartOperation, Operation
+from millstream.subscriptions.subscription_plan import SubscriptionPart
+from millstream.topology.operations.operation import ConcurrentOperation, Operation
 
 
 @dataclass(frozen=True)
 class PassThrough(Operation):
-    """Hands on what it gets: a merge, or the head of a branch."""
+    """Forwards records unchanged: a merge, or the head of a branch."""
 
 
 @dataclass(frozen=True)
 class NullKeyFilter(Operation):
-    """Keeps records out of a repartition topic that have no key to be placed by."""
+    """Drops records without a key before a repartition topic."""
 
 
 @dataclass(frozen=True)
 class Filter(Operation):
-    """Keeps the records for which the predicate holds.
-
-    Args:
-        predicate: (key, value) → whether a record stays.
-        negate: whether it stays otherwise.
-    """
+    """Keeps the records for which the predicate holds, or the others."""
 
     predicate: Callable[[Any, Any], Any]
     negate: bool = False
@@ -34,79 +30,53 @@ class Filter(Operation):
 
 @dataclass(frozen=True)
 class Map(Operation):
-    """Replaces each record.
-
-    Args:
-        mapper: (key, value) → (key, value).
-    """
+    """Replaces each record."""
 
     mapper: Callable[[Any, Any], tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
 class MapValues(Operation):
-    """Replaces each value.
-
-    Args:
-        mapper: value → value, or (key, value) → value.
-        with_key: which of the two.
-    """
+    """Replaces each value by the result for the value, or for the key and the value."""
 
     mapper: Callable[..., Any]
     with_key: bool = False
 
 
 @dataclass(frozen=True)
-class MapAsync(ApartOperation):
-    """Replaces each value by what a function gives that may wait, many records at a time.
+class MapAsync(ConcurrentOperation):
+    """Replaces each value by the result of a function, with several calls in flight."""
 
-    Args:
-        function: value → value, or (key, value) → value; or a coroutine of it.
-        is_coroutine: which of the two.
-        with_key: whether it takes the key.
-        concurrency: how many calls there are at a time.
-        ordering: "key", "none" or "partition".
-        timeout_ms: after how long a call is given up; None for never.
-        using: makes what the function gets before its other arguments; None for nothing.
-    """
-
+    #: value → value, or (key, value) → value; or a coroutine function of this kind.
     function: Callable[..., Any]
     is_coroutine: bool
     with_key: bool
+    #: The maximum number of concurrent calls.
     concurrency: int
+    #: "key", "none" or "partition".
     ordering: str
     timeout_ms: int | None
+    #: Returns the context manager of the resource that is passed as first argument, if any.
     using: Callable[[], Any] | None = None
 
 
 @dataclass(frozen=True)
 class MapBatches(Operation):
-    """Replaces each value, many at a time, by what a function of Arrow columns gives.
+    """Replaces the values of many records by the result of a function on Arrow columns."""
 
-    Args:
-        function: a record batch of pyarrow → one, a table, an array.
-        schema: a schema or a data type of pyarrow; None to go by the values.
-        with_key: whether the keys are a column.
-        with_timestamp: whether the times are a column.
-        max_records: how many records are in one at most.
-    """
-
+    #: `pyarrow.RecordBatch` → a record batch, a table or an array.
     function: Callable[[Any], Any]
+    #: A pyarrow schema or data type; None to infer it from the values.
     schema: Any
+    #: Whether the batch has a column of keys, and of timestamps.
     with_key: bool
     with_timestamp: bool
     max_records: int
 
 
 @dataclass(frozen=True)
-class MapBatchesAsync(ApartOperation):
-    """The same with a function that is awaited.
-
-    Args:
-        batches: what the function takes and gives.
-        concurrency: how many batches there are at a time.
-        timeout_ms: after how long a call is given up; None for never.
-    """
+class MapBatchesAsync(ConcurrentOperation):
+    """`MapBatches` with a coroutine function, and several calls in flight."""
 
     batches: MapBatches
     concurrency: int
@@ -115,34 +85,21 @@ class MapBatchesAsync(ApartOperation):
 
 @dataclass(frozen=True)
 class SelectKey(Operation):
-    """Replaces each key.
-
-    Args:
-        selector: (key, value) → key.
-    """
+    """Replaces each key."""
 
     selector: Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
 class FlatMap(Operation):
-    """Replaces each record by any number of records.
-
-    Args:
-        mapper: (key, value) → (key, value) pairs.
-    """
+    """Replaces each record by any number of records."""
 
     mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 
 
 @dataclass(frozen=True)
 class FlatMapValues(Operation):
-    """Replaces each value by any number of values.
-
-    Args:
-        mapper: value → values, or (key, value) → values.
-        with_key: which of the two.
-    """
+    """Replaces each value by any number of values."""
 
     mapper: Callable[..., Iterable[Any]]
     with_key: bool = False
@@ -150,48 +107,47 @@ class FlatMapValues(Operation):
 
 @dataclass(frozen=True)
 class Peek(Operation):
-    """Shows each record to a function and hands it on.
-
-    Args:
-        action: (key, value) → anything.
-    """
+    """Calls a function for each record and forwards the record."""
 
     action: Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
 class ForEach(Operation):
-    """Shows each record to a function; the stream ends here.
-
-    Args:
-        action: (key, value) → anything.
-    """
+    """Calls a function for each record; the stream ends here."""
 
     action: Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
 class Print(Operation):
-    """Prints each record; the stream ends here.
-
-    Args:
-        label: what stands before it in brackets.
-        file: the path of a file to append to; None for the worker's standard output.
-    """
+    """Prints each record after a label in brackets; the stream ends here."""
 
     label: str
+    #: The path of a file to append to; None for the worker's standard output.
     file: str | None = None
 
 
 @dataclass(frozen=True)
 class Branch(Operation):
-    """Sends each record to the first branch whose predicate holds.
-
-    Args:
-        predicates: (key, value) → whether a branch takes a record; one for each branch.
-        children: the node of each branch, None where it leads nowhere; one more than there are
-            predicates if there is a default branch.
-    """
+    """Sends each record to the first branch whose predicate holds."""
 
     predicates: tuple[Callable[[Any, Any], Any], ...]
+    #: The child node of each branch, or None for a branch without consumers. A default branch adds
+    #: one more child than there are predicates.
     children: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class Process(Operation):
+    """Runs the `Processor` or `FixedKeyProcessor` that the supplier returns."""
+
+    supplier: Callable[[], Any]
+    fixed_key: bool = False
+
+
+@dataclass(frozen=True)
+class Subscribe(ConcurrentOperation):
+    """Processes the tasks of a subscription, for one of its topics."""
+
+    part: SubscriptionPart

@@ -1,4 +1,4 @@
-"""Operations on tables, but for aggregations and joins by a foreign key."""
+"""Operations on tables, except aggregations and joins by a foreign key."""
 
 from __future__ import annotations
 
@@ -10,90 +10,68 @@ from millstream.operators.joins.table_join import Side
 from millstream.operators.tables.suppress import SuppressLimits
 from millstream.operators.tables.value_getter import GetterSupplier
 from millstream.topology.operations.operation import (
-    KeepableTableOperation,
+    MaterializableOperation,
     Operation,
     TableOperation,
-    VersionHeedingOperation,
+    VersionAwareOperation,
 )
 
 
 @dataclass(frozen=True)
-class TableSource(KeepableTableOperation):
-    """Takes records for the changes of a table."""
+class TableSource(MaterializableOperation):
+    """Interprets records as the changes of a table."""
 
 
 @dataclass(frozen=True)
-class TableFilter(KeepableTableOperation, VersionHeedingOperation):
-    """Keeps the rows for which the predicate holds.
-
-    Args:
-        predicate: (key, value) → whether a row stays; not asked for deletions.
-        negate: whether it stays otherwise.
-    """
+class TableFilter(MaterializableOperation, VersionAwareOperation):
+    """Keeps the rows for which the predicate holds, or the others; not called for deletions."""
 
     predicate: Callable[[Any, Any], Any]
     negate: bool = False
 
 
 @dataclass(frozen=True)
-class TableMapValues(KeepableTableOperation):
-    """Replaces the value of each row.
-
-    Args:
-        mapper: value → value, or (key, value) → value; not asked for deletions.
-        with_key: which of the two.
-    """
+class TableMapValues(MaterializableOperation):
+    """Replaces the value of each row; the mapper is not called for deletions."""
 
     mapper: Callable[..., Any]
     with_key: bool = False
 
 
 @dataclass(frozen=True)
-class TableTransformValues(KeepableTableOperation):
-    """Replaces the value of each row by what an object with state gives.
+class TableTransformValues(MaterializableOperation):
+    """Replaces the value of each row by the result of a stateful transformer."""
 
-    Args:
-        supplier: gives the object, which has `transform(key, value)`.
-    """
-
+    #: Returns the transformer, which has `transform(key, value)`.
     supplier: Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class TableToStream(Operation):
-    """Takes the changes of a table for records of a stream."""
+    """Forwards the changes of a table as records of a stream."""
 
 
 @dataclass(frozen=True)
 class TableSuppress(Operation):
-    """Holds the changes of a table back.
-
-    Args:
-        store: the name of the buffer.
-        limits: how long and how much.
-    """
+    """Suppresses the changes of a table for some time, in a buffer with limits."""
 
     store: str
     limits: SuppressLimits
 
 
 @dataclass(frozen=True)
-class TableJoin(TableOperation, VersionHeedingOperation):
-    """Joins the changes of a table with the rows of another one that have their keys.
-
-    Args:
-        other: reads the other table.
-        joiner: (left value, right value) → value.
-        side: what to do without a partner.
-        from_right: whether the table is the right one of the two.
-    """
+class TableJoin(TableOperation, VersionAwareOperation):
+    """Joins the changes of a table with the rows of another table that have the same key."""
 
     other: GetterSupplier
+    #: (left value, right value) → value.
     joiner: Callable[[Any, Any], Any]
+    #: How rows without a partner are handled.
     side: Side
+    #: Whether the table is the right one of the two.
     from_right: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
-class TableJoinMerge(KeepableTableOperation):
-    """Brings the results of both sides of a join together."""
+class TableJoinMerge(MaterializableOperation):
+    """Merges the results of both sides of a join."""

@@ -1,5 +1,6 @@
-"""What the user may say about windows, joins and how tables are kept.
+"""Options of windows, joins and stores.
 
-`windows` and `join_windows` are spans of time, `materialized` is how a table is kept and
-`materialized_windows` how one of windows is, `suppressed` is what `KTable.suppress` holds back.
+`windows` defines the windows of aggregations and joins, `materialized` the stores of tables,
+`suppressed` the buffers of `KTable.suppress`, and `trigger` and `lake` the options of DataFrame
+stages and lake tables.
 """

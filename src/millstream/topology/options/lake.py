@@ -1,14 +1,19 @@
-"""Where a stream or a table goes in the lake, and how."""
+"""Options of lake tables: those that a stage writes, and those that are read before a topic."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final, Literal, get_args
 
 from millstream.errors import TopologyError
+from millstream.serdes import Serde
+from millstream.topology.argument_checks import check_serdes
 from millstream.topology.call_site import call_site
+from millstream.topology.naming import checked_name
 
 LakeFormat = Literal["parquet", "delta", "iceberg"]
 
@@ -17,47 +22,37 @@ STREAM_COLUMNS: Final = ("key", "value", "timestamp", "headers", "_topic", "_par
 TABLE_COLUMNS: Final = ("key", "value", "timestamp")
 
 _FORMATS: Final[dict[str, LakeFormat]] = {name: name for name in get_args(LakeFormat)}
-_NAMED: Final = re.compile(r"(?s)\s*(.*?)\s+as\s+(\w+)\s*", re.IGNORECASE)
-_PATH: Final = re.compile(r"\s*(?:\w+\s*\.\s*)*(\w+)\s*")
-_CALL: Final = re.compile(r"(?s)\s*(\w+)\s*\(.*\)\s*")
+_ALIASED: Final = re.compile(r"(?s)\s*(.*?)\s+as\s+(\w+)\s*", re.IGNORECASE)
+_COLUMN_PATH: Final = re.compile(r"\s*(?:\w+\s*\.\s*)*(\w+)\s*")
+_FUNCTION_CALL: Final = re.compile(r"(?s)\s*(\w+)\s*\(.*\)\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumn:
-    """A column by whose values the files of a table lie apart.
-
-    Args:
-        name: the column's.
-        expression: in Spark SQL, what it is of the others; the name itself for one of them.
-    """
+    """A column by which the files of a table are partitioned."""
 
     name: str
+    #: The column as an expression of Spark SQL on the other columns; equal to the name for an
+    #: existing column.
     expression: str
 
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """A table of the lake that a stage writes.
-
-    Args:
-        path: the folder of the table, or a URL that Spark's Hadoop knows.
-        format: how it is written down.
-        partition_by: by what its files lie apart.
-        upserts: whether a row stands for the last value of its key; otherwise each record is one.
-        files_per_batch: how many files a micro-batch writes at most, for each partition of it.
-        compact_every: after so many micro-batches small files are made large ones; 0 for never.
-    """
+    """A lake table that a stage writes."""
 
     path: str
     format: LakeFormat
     partition_by: tuple[PartitionColumn, ...] = ()
+    #: Whether a row holds the latest value of its key; otherwise each record is appended as a row.
     upserts: bool = False
+    #: The maximum number of files that a micro-batch writes per partition.
     files_per_batch: int = 1
+    #: Compact small files after this number of micro-batches; 0 for never.
     compact_every: int = 0
 
     @property
     def description(self) -> str:
-        """Of what kind it is and where it lies."""
         return f"{self.format}: {self.path}"
 
 
@@ -70,71 +65,58 @@ def lake_table(
     files_per_batch: int,
     compact_every: int,
 ) -> LakeTable:
-    """A checked table.
+    """Return a table with validated options.
 
     Raises:
-        TopologyError: one of them is not what it should be, or the format cannot do it.
+        TopologyError: an option is not valid, or the format does not support it.
     """
     site = call_site()
-    checked_format = known_format("to_lake", format)
+    error = partial(TopologyError, declared_at=site)
+    table_format = checked_format("to_lake", format)
     if not str(path).strip():
-        raise TopologyError("to_lake() needs the path of a table, but got ''.", declared_at=site)
+        raise error("to_lake() needs the path of a table, but got ''.")
     if upserts and format == "parquet":
-        raise TopologyError(
-            "A table cannot go to the lake as Parquet: files of Parquet are only ever added, so "
-            "the last value of a key could not take the place of the one before. Give "
+        raise error(
+            "A table cannot be written to the lake as Parquet: Parquet files are only ever added, "
+            "so a new value of a key could not replace the previous one. Use "
             'format="delta" or "iceberg", or write every change with '
-            "table.to_stream().to_lake(...).",
-            declared_at=site,
+            "table.to_stream().to_lake(...)."
         )
     if upserts and format == "iceberg" and partition_by:
-        raise TopologyError(
-            "A table that goes to Iceberg cannot be partitioned: a key whose row moves to another "
-            'partition would be there twice. Leave partition_by out, or give format="delta".',
-            declared_at=site,
+        raise error(
+            "A table that is written to Iceberg cannot be partitioned: a key whose row moves to "
+            'another partition would appear twice. Leave partition_by out, or use format="delta".'
         )
     if compact_every and format != "delta":
-        raise TopologyError(
-            f"compact_every={compact_every} is for Delta only. Leave it out, and let "
-            "files_per_batch and the trigger's interval bound the files.",
-            declared_at=site,
+        raise error(
+            f"compact_every={compact_every} is for Delta only. Leave it out, and limit the number "
+            "of files with files_per_batch and the trigger's interval."
         )
-    for name, number, least in (
+    for name, number, minimum in (
         ("files_per_batch", files_per_batch, 1),
         ("compact_every", compact_every, 0),
     ):
-        if isinstance(number, bool) or not isinstance(number, int) or number < least:
-            raise TopologyError(
-                f"to_lake({name}={number!r}): give a whole number of at least {least}.",
-                declared_at=site,
-            )
+        if isinstance(number, bool) or not isinstance(number, int) or number < minimum:
+            raise error(f"to_lake({name}={number!r}): pass an integer of at least {minimum}.")
     if isinstance(partition_by, str):
-        raise TopologyError(
-            f"to_lake(partition_by={partition_by!r}): give a list of columns, "
-            f"[{partition_by!r}] for one.",
-            declared_at=site,
+        raise error(
+            f"to_lake(partition_by={partition_by!r}): pass a list of columns, "
+            f"[{partition_by!r}] for one column."
         )
     columns = tuple(_partition_column(given, upserts, site) for given in partition_by)
-    return LakeTable(
-        str(path),
-        checked_format,
-        columns,
-        upserts,
-        files_per_batch,
-        compact_every,
-    )
+    return LakeTable(str(path), table_format, columns, upserts, files_per_batch, compact_every)
 
 
-def known_format(operation: str, format: object) -> LakeFormat:
-    """The format itself, if there is one of that name.
+def checked_format(operation: str, format: object) -> LakeFormat:
+    """Return the format if it is supported.
 
     Raises:
-        TopologyError: there is none.
+        TopologyError: it is not.
     """
     found = _FORMATS.get(str(format))
     if found is None:
         raise TopologyError(
-            f"{operation}(format={format!r}): there is no such format. Take one of "
+            f"{operation}(format={format!r}): there is no such format. Use one of "
             f"{', '.join(_FORMATS)}.",
             declared_at=call_site(),
         )
@@ -142,23 +124,155 @@ def known_format(operation: str, format: object) -> LakeFormat:
 
 
 def _partition_column(given: object, upserts: bool, site: str) -> PartitionColumn:
-    """`value.country`, `date(timestamp)`, or with a name: `year(timestamp) AS year`."""
+    """Parse a column: `value.country`, `date(timestamp)` or `year(timestamp) AS year`."""
     if isinstance(given, str):
-        named = _NAMED.fullmatch(given)
+        named = _ALIASED.fullmatch(given)
         expression = named[1] if named else given.strip()
-        found = _PATH.fullmatch(expression) or _CALL.fullmatch(expression)
+        found = _COLUMN_PATH.fullmatch(expression) or _FUNCTION_CALL.fullmatch(expression)
         name = named[2] if named else found[1] if found else ""
         own = TABLE_COLUMNS if upserts else STREAM_COLUMNS
         if name and (name not in own or name == expression):
             return PartitionColumn(name, expression)
         if name in own:
             raise TopologyError(
-                f"partition_by: {given!r} would be another column called {name!r}. Name it: "
-                f'"{expression} AS ...".',
+                f"partition_by: {given!r} would be a second column called {name!r}. Give the "
+                f'expression another name: "{expression} AS ...".',
                 declared_at=site,
             )
     raise TopologyError(
         f"partition_by takes columns such as 'value.country' or 'date(timestamp)', but got "
-        f'{given!r}. Name an expression: "... AS name".',
+        f'{given!r}. An expression needs a name: "... AS name".',
         declared_at=site,
     )
+
+
+HISTORY_SUFFIX: Final = "-history-repartition"
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryColumns:
+    """The columns, or expressions of Spark SQL, that become the fields of a record."""
+
+    key: str = "key"
+    value: str = "value"
+    timestamp: str = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeHistory:
+    """A lake table that is read as records before a topic."""
+
+    name: str
+    #: The internal topic for the rows, undecorated.
+    topic: str
+    path: str
+    format: LakeFormat
+    key: Serde[Any]
+    value: Serde[Any]
+    columns: HistoryColumns = HistoryColumns()
+    then: str | None = None
+    #: Use the rows before this time, and the records of the topic from this time on; None if the
+    #: offsets in the table define where the topic continues, or if there is no topic.
+    then_from_ms: int | None = None
+    #: The number of partitions of the internal topic if there is no other topic; None to use the
+    #: number of that topic.
+    partitions: int | None = None
+    declared_at: str = field(default="", compare=False)
+
+    @property
+    def description(self) -> str:
+        """The format and the path of the table: `delta: /lake/clicks`."""
+        return f"{self.format}: {self.path}"
+
+
+def lake_history(
+    name: str,
+    path: object,
+    format: object,
+    *,
+    key: Serde[Any],
+    value: Serde[Any],
+    columns: HistoryColumns,
+    then: str | None,
+    then_from: object,
+    partitions: object,
+) -> LakeHistory:
+    """Return a history with validated options.
+
+    Raises:
+        TopologyError: an option is not valid, or contradicts another one.
+        TypeError: a serde is not a Serde.
+    """
+    site = call_site()
+    error = partial(TopologyError, declared_at=site)
+    check_serdes("stream_from_lake", key=key, value=value)
+    if key is None or value is None:
+        raise error(
+            "stream_from_lake() needs the serdes of keys and values, since it writes the rows as "
+            "records. Pass key= and value=."
+        )
+    if not str(path).strip():
+        raise error("stream_from_lake() needs the path of a table, but got ''.")
+    for parameter, expression in (
+        ("key_column", columns.key),
+        ("value_column", columns.value),
+        ("timestamp", columns.timestamp),
+    ):
+        if not isinstance(expression, str) or not expression.strip():
+            raise error(
+                f"stream_from_lake({parameter}={expression!r}): pass the name of a column, or an "
+                "expression of Spark SQL."
+            )
+    if then is not None:
+        checked_name(then)
+    return LakeHistory(
+        name,
+        checked_name(f"{name}{HISTORY_SUFFIX}"),
+        str(path),
+        checked_format("stream_from_lake", format),
+        key,
+        value,
+        columns,
+        then,
+        _time_ms(then_from, then, site),
+        _partitions(partitions, then, site),
+        site,
+    )
+
+
+def _time_ms(then_from: object, then: str | None, site: str) -> int | None:
+    if then_from is None:
+        return None
+    if not isinstance(then_from, datetime):
+        raise TopologyError(
+            f"stream_from_lake(then_from={then_from!r}): pass a datetime. Rows before it are used, "
+            "and the records of the topic from it on.",
+            declared_at=site,
+        )
+    if then is None:
+        raise TopologyError(
+            "stream_from_lake(then_from=...) is the time from which a topic is read, but there is "
+            "no topic. Pass then=, or leave then_from out.",
+            declared_at=site,
+        )
+    time = then_from if then_from.tzinfo is not None else then_from.replace(tzinfo=UTC)
+    return (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _partitions(partitions: object, then: str | None, site: str) -> int | None:
+    if partitions is None:
+        return None if then is not None else 1
+    if then is not None:
+        raise TopologyError(
+            f"stream_from_lake(partitions={partitions!r}): the history has as many partitions as "
+            f"{then!r}. Leave partitions out.",
+            declared_at=site,
+        )
+    if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
+        raise TopologyError(
+            f"stream_from_lake(partitions={partitions!r}): pass an integer of at least 1.",
+            declared_at=site,
+        )
+    return partitions

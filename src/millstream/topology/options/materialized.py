@@ -1,4 +1,4 @@
-"""How the result of an operation is kept in a store: `store=` in the DSL."""
+"""The stores of tables, with and without windows: the `store=` argument of the DSL."""
 
 from __future__ import annotations
 
@@ -10,20 +10,29 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn
 from millstream.durations import milliseconds
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
-from millstream.state.builders.key_value import KeyValueStoreBuilder
-from millstream.state.builders.store_builder import StoredK, StoredV
-from millstream.state.builders.versioned import VersionedStoreBuilder, VersionedStoreSupplier
-from millstream.state.builders.windows import SessionStoreSupplier, WindowStoreSupplier
+from millstream.state.builders.store_builder import KeyValueStoreBuilder, StoredK, StoredV
+from millstream.state.builders.versioned_builders import (
+    VersionedStoreBuilder,
+    VersionedStoreSupplier,
+)
+from millstream.state.builders.window_builders import (
+    SessionStoreBuilder,
+    SessionStoreSupplier,
+    WindowStoreBuilder,
+    WindowStoreKind,
+    WindowStoreSupplier,
+)
 from millstream.state.stores import KeyValueStoreSupplier
-from millstream.topology.arguments import checked_serdes, wrong_type
+from millstream.topology.argument_checks import check_serdes, type_error
 from millstream.topology.call_site import call_site
-from millstream.topology.naming import Names, checked_name
+from millstream.topology.naming import NameGenerator, checked_name
+from millstream.topology.options.windows import FixedSizeWindows, SessionWindows, SlidingWindows
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    # What is given no serde is a store of Never, which passes for a store of anything: the types
-    # are those of the operation then.
+    # Without a serde the type is Never, which is compatible with any type: the operation then
+    # determines the types.
     KeptK = TypeVar("KeptK", covariant=True, default=Never)
     KeptV = TypeVar("KeptV", covariant=True, default=Never)
 else:
@@ -32,7 +41,7 @@ else:
     KeptK = TypeVar("KeptK", covariant=True)
     KeptV = TypeVar("KeptV", covariant=True)
 
-#: A store that `Stores` makes.
+#: A store supplier from `Stores`.
 StoreSupplier = (
     KeyValueStoreSupplier | VersionedStoreSupplier | WindowStoreSupplier | SessionStoreSupplier
 )
@@ -40,28 +49,29 @@ StoreSupplier = (
 
 @dataclass(frozen=True)
 class Materialized(Generic[KeptK, KeptV]):
-    """How a table is kept: under which name, in what, and whether it is cached and logged.
+    """The store of a table: its name, kind, serdes, caching and changelog.
 
-    A store without a name is called after its operation and cannot be queried. Its name changes
-    when an operation is inserted before it in the program, and the state is then left behind.
+    A store without a name gets a generated one and cannot be queried. The generated name changes
+    when an operation is inserted before it in the program, and the application then starts without
+    the old state.
 
     Args:
         name: the store's name; 1 to 249 ASCII letters, digits, `.`, `_` and `-`.
-        kind: what it is made of; by default the config's `default_dsl_store`.
+        kind: the implementation; by default the config's `default_dsl_store`.
         supplier: a store from `Stores`, in place of name and kind.
-        key: the serde of its keys; by default that of the stream.
-        value: the serde of its values; by default that of the operation's result.
-        caching: whether several updates of a key between two commits are seen as one downstream
-            and in the changelog; by default yes. Versioned stores are never cached.
-        logging: whether its changes are kept in a changelog topic, from which another instance can
-            restore it; or the topic's config, which implies yes.
+        key: the serde of the keys; by default the serde of the stream.
+        value: the serde of the values; by default the serde of the operation's result.
+        caching: whether the record cache merges several updates of a key between two commits into
+            one, downstream and in the changelog; by default yes. Versioned stores are never cached.
+        logging: whether the store has a changelog topic, from which another instance can restore
+            it; or the topic's config, which implies yes.
         retention: how long windows and sessions are kept.
-        history_retention: how long old versions are kept, which makes the store versioned.
+        history_retention: how long old versions are kept. This makes the store versioned.
 
     Raises:
         TopologyError: a name is not legal, or name, kind and supplier contradict each other.
         ConfigError: a retention is negative.
-        TypeError: something is of a wrong type.
+        TypeError: an argument has the wrong type.
 
     Example:
         >>> Materialized("counts", kind="in_memory", logging={"retention.ms": "86400000"}).name
@@ -81,28 +91,27 @@ class Materialized(Generic[KeptK, KeptV]):
 
     def __post_init__(self) -> None:
         if self.supplier is not None and not isinstance(self.supplier, StoreSupplier):
-            raise wrong_type(
-                "A table is kept in a store that is given by its name, by a Materialized, or by a "
-                "supplier like Stores.persistent_key_value('counts'), but this one is "
-                f"{self.supplier!r}."
+            raise type_error(
+                "The store of a table is given as a name, a Materialized, or a supplier like "
+                f"Stores.persistent_key_value('counts'), but got {self.supplier!r}."
             )
-        checked_serdes("Materialized", key=self.key, value=self.value)
+        check_serdes("Materialized", key=self.key, value=self.value)
         changelog_options(self.logging)
         if not isinstance(self.caching, bool | None):
-            raise wrong_type(f"caching= takes True or False, but got {self.caching!r}.")
-        for what, span in (
+            raise type_error(f"caching= takes True or False, but got {self.caching!r}.")
+        for parameter, retention in (
             ("retention", self.retention),
             ("history_retention", self.history_retention),
         ):
-            if span is not None:
-                milliseconds("Materialized", what, span)
+            if retention is not None:
+                milliseconds("Materialized", parameter, retention)
         if self.store_name is not None:
             checked_name(self.store_name)
         if self.supplier is not None and (
             self.name not in (None, self.supplier.name) or self.kind is not None
         ):
             raise TopologyError(
-                "A store's supplier brings its own name and kind, so Materialized takes either "
+                "A store's supplier has its own name and kind, so Materialized takes either "
                 "supplier=... or name and kind=..., not both.",
                 declared_at=call_site(),
             )
@@ -115,12 +124,12 @@ class Materialized(Generic[KeptK, KeptV]):
 
     @property
     def store_name(self) -> str | None:
-        """The name that the user gave, directly or with a supplier."""
+        """The name given by the user, directly or with a supplier."""
         return self.name if self.supplier is None else self.supplier.name
 
     @property
     def is_versioned(self) -> bool:
-        """Whether old versions of values are kept as well."""
+        """Whether the store keeps old versions of values."""
         return (
             self.kind == "versioned"
             or self.history_retention is not None
@@ -128,33 +137,33 @@ class Materialized(Generic[KeptK, KeptV]):
         )
 
     def versioned_supplier(self, name: str) -> VersionedStoreSupplier:
-        """How long versions are kept.
+        """Return the supplier of the versioned store.
 
         Args:
             name: the store's name.
 
         Raises:
-            TopologyError: the user did not say how long.
+            TopologyError: there is no history retention.
         """
         if isinstance(self.supplier, VersionedStoreSupplier):
             return self.supplier
         if self.history_retention is None:
-            _refuse(
-                f"The versioned store {name!r} must know how long versions are kept. "
-                "Give history_retention=..., a timedelta."
+            _reject(
+                f"The versioned store {name!r} needs a history retention. "
+                "Pass history_retention=..., a timedelta."
             )
         return VersionedStoreSupplier(name, self.history_retention)
 
 
-#: Whatever `store=` takes.
+#: The type of `store=` arguments.
 StoreChoice = str | Materialized[StoredK, StoredV] | StoreSupplier | None
 
-#: The store of a table by key.
+#: The store of a table without windows.
 TableStoreBuilder = KeyValueStoreBuilder | VersionedStoreBuilder
 
 
 def materialized(store: StoreChoice) -> Materialized[Any, Any]:
-    """What `store=` means: a name, a supplier, or nothing in particular."""
+    """Convert a `store=` argument to a `Materialized`."""
     if store is None:
         return Materialized()
     if isinstance(store, Materialized):
@@ -166,26 +175,22 @@ def materialized(store: StoreChoice) -> Materialized[Any, Any]:
 
 def key_value_builder(
     choice: Materialized[Any, Any],
-    names: Names,
+    names: NameGenerator,
     prefix: str,
     *,
     key_serde: Serde[Any] | None,
     value_serde: Serde[Any] | None,
 ) -> TableStoreBuilder:
-    """The builder of the store of a table: a key-value store, or a versioned one.
+    """Return the builder of a table's store: a key-value store or a versioned one.
 
     Args:
-        choice: what the user wants.
-        names: the counter; it gives a name if the user did not.
-        prefix: the beginning of a generated name, for example `KSTREAM-REDUCE-`.
-        key_serde: of the keys, unless the user chose one.
-        value_serde: of the values, unless the user chose one.
+        names: the counter, for a store without a name.
 
     Raises:
-        TopologyError: the user asked for what the store of a table cannot be.
+        TopologyError: an option does not fit the store of a table.
     """
     if choice.retention is not None:
-        _refuse("A retention is for windows and sessions only; this store keeps its latest values.")
+        _reject("A retention is for windows and sessions only; this store keeps its latest values.")
     supplier = choice.supplier
     logging, topic_config = changelog_options(choice.logging)
     name = names.store(prefix) if choice.store_name is None else choice.store_name
@@ -203,9 +208,9 @@ def key_value_builder(
             topic_config=topic_config,
         )
     if supplier is not None and not isinstance(supplier, KeyValueStoreSupplier):
-        _refuse(
-            f"The store {name!r} backs a table by key, which is kept in a key-value store, but the "
-            f"supplier is a {type(supplier).__name__}."
+        _reject(
+            f"The table needs a key-value store, but the supplier of the store {name!r} is a "
+            f"{type(supplier).__name__}."
         )
     return KeyValueStoreBuilder(
         name=name,
@@ -221,23 +226,140 @@ def key_value_builder(
 
 
 def changelog_options(logging: bool | Mapping[str, str]) -> tuple[bool, dict[str, str]]:
-    """Whether a store has a changelog, and the config of that.
-
-    Args:
-        logging: what the user wants: yes, no, or yes with a config.
+    """Return whether a store has a changelog, and the config of the topic.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: `logging` is neither a bool nor a mapping.
     """
     if isinstance(logging, bool):
         return logging, {}
     if not isinstance(logging, Mapping):
-        raise wrong_type(
+        raise type_error(
             "logging= takes True, False, or the config of the changelog topic, for example "
             f"{{'retention.ms': '86400000'}}, but got {logging!r}."
         )
     return True, dict(logging)
 
 
-def _refuse(why: str) -> NoReturn:
-    raise TopologyError(why, declared_at=call_site())
+#: The store of a windowed table.
+WindowedStoreBuilder = WindowStoreBuilder | SessionStoreBuilder
+
+
+def window_builder(
+    choice: Materialized[Any, Any],
+    names: NameGenerator,
+    prefix: str,
+    windows: FixedSizeWindows,
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+    emit_final: bool,
+) -> WindowStoreBuilder:
+    """Return the builder of a table's window store.
+
+    Args:
+        emit_final: whether windows are looked up by time when they close.
+
+    Raises:
+        TopologyError: an option does not fit a window store.
+    """
+    name = names.store(prefix) if choice.store_name is None else choice.store_name
+    minimum = "the window size plus the grace period"
+    if isinstance(windows, SlidingWindows):
+        minimum = "twice the time difference plus the grace period"
+    supplier = choice.supplier
+    if isinstance(supplier, WindowStoreSupplier) and supplier.window_size_ms != windows.size_ms:
+        _reject(
+            f"The store {name} is for windows of {supplier.window_size_ms} ms, but the windows of "
+            f"the aggregation have {windows.size_ms} ms. Use the same window size for the store.",
+            name,
+        )
+    logging, topic_config = changelog_options(choice.logging)
+    return WindowStoreBuilder(
+        name=name,
+        kind=_kind(choice, name, WindowStoreSupplier),
+        key_serde=key_serde if choice.key is None else choice.key,
+        value_serde=value_serde if choice.value is None else choice.value,
+        retention_ms=_retention_ms(choice, name, windows.retention_ms, minimum),
+        window_size_ms=windows.size_ms,
+        timestamped=True,
+        # As in Kafka Streams, final results of sliding windows bypass the cache.
+        caching=choice.caching is not False
+        and not (emit_final and isinstance(windows, SlidingWindows)),
+        logging=logging,
+        topic_config=topic_config,
+        time_ordered=emit_final,
+    )
+
+
+def session_builder(
+    choice: Materialized[Any, Any],
+    names: NameGenerator,
+    prefix: str,
+    windows: SessionWindows,
+    key_serde: Serde[Any] | None,
+    value_serde: Serde[Any] | None,
+    emit_final: bool,
+) -> SessionStoreBuilder:
+    """Return the builder of a table's session store; the arguments are those of `window_builder`.
+
+    Raises:
+        TopologyError: an option does not fit a session store.
+    """
+    name = names.store(prefix) if choice.store_name is None else choice.store_name
+    minimum = "the inactivity gap plus the grace period"
+    logging, topic_config = changelog_options(choice.logging)
+    return SessionStoreBuilder(
+        name=name,
+        kind=_kind(choice, name, SessionStoreSupplier),
+        key_serde=key_serde if choice.key is None else choice.key,
+        value_serde=value_serde if choice.value is None else choice.value,
+        retention_ms=_retention_ms(choice, name, windows.retention_ms, minimum),
+        # As in Kafka Streams, final results of sessions bypass the cache.
+        caching=choice.caching is not False and not emit_final,
+        logging=logging,
+        topic_config=topic_config,
+        time_ordered=emit_final,
+    )
+
+
+def _kind(
+    choice: Materialized[Any, Any],
+    name: str,
+    supplier: type[WindowStoreSupplier] | type[SessionStoreSupplier],
+) -> WindowStoreKind | None:
+    if choice.is_versioned:
+        _reject(
+            f"The store {name} keeps windows, which have no old versions. Leave out "
+            "kind='versioned' and history_retention.",
+            name,
+        )
+    if choice.supplier is None:
+        return choice.kind if choice.kind != "versioned" else None
+    if not isinstance(choice.supplier, supplier):
+        _reject(
+            f"The store {name} needs a {supplier.__name__}, but the supplier is a "
+            f"{type(choice.supplier).__name__}.",
+            name,
+        )
+    return choice.supplier.kind
+
+
+def _retention_ms(
+    choice: Materialized[Any, Any], name: str, minimum_ms: int, explanation: str
+) -> int:
+    retention_ms = minimum_ms
+    if isinstance(choice.supplier, WindowStoreSupplier | SessionStoreSupplier):
+        retention_ms = choice.supplier.retention_ms
+    elif choice.retention is not None:
+        retention_ms = milliseconds("Materialized", "retention", choice.retention)
+    if retention_ms < minimum_ms:
+        _reject(
+            f"The store {name} has a retention of {retention_ms} ms, but windows are needed for "
+            f"{minimum_ms} ms: {explanation}. Use a longer retention, or leave it out.",
+            name,
+        )
+    return retention_ms
+
+
+def _reject(message: str, store: str | None = None) -> NoReturn:
+    raise TopologyError(message, node=store, declared_at=call_site())

@@ -1,4 +1,4 @@
-"""Which changes a table holds back (`Suppressed`), and how many of them (`BufferConfig`)."""
+"""Options of `KTable.suppress`: which changes to suppress, and how many to buffer."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from datetime import timedelta
 
 from millstream.durations import milliseconds
 from millstream.errors import ConfigError
-from millstream.topology.arguments import wrong_type
+from millstream.topology.argument_checks import type_error
 from millstream.topology.naming import checked_name
 
 
 @dataclass(frozen=True, slots=True)
 class BufferConfig:
-    """How much `KTable.suppress` may hold back, and what happens when that is not enough.
+    """The limits of the buffer of `KTable.suppress`, and the behavior when it is full.
 
-    Kafka Streams' `Suppressed.BufferConfig`. A *strict* buffer never lets a change go early: when
-    it is full the application stops. An *eager* one emits its oldest changes when it is full.
-    The methods do not change a config; each gives a new one.
+    Kafka Streams' `Suppressed.BufferConfig`. A *strict* buffer never emits a change early: when it
+    is full, the application stops. An *eager* buffer emits its oldest changes when it is full.
+    Configs are immutable; each method returns a new one.
 
     Attributes:
-        record_limit: how many keys it may hold; None for any number.
-        byte_limit: how many bytes it may take, by Kafka Streams' way of counting; None for any.
-        emits_early: whether it is eager.
-        logging: whether the buffer is kept in a changelog, from which it is restored.
-        topic_config: of the changelog, by Kafka's own names.
+        record_limit: the maximum number of keys; None for no limit.
+        byte_limit: the maximum size in bytes, computed as in Kafka Streams; None for no limit.
+        emits_early: whether the buffer is eager.
+        logging: whether the buffer has a changelog, from which it is restored.
+        topic_config: the config of the changelog topic, by Kafka's names.
 
     Raises:
         ConfigError: a limit is negative.
@@ -44,15 +44,16 @@ class BufferConfig:
     topic_config: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for what, limit in (("records", self.record_limit), ("bytes", self.byte_limit)):
+        for unit, limit in (("records", self.record_limit), ("bytes", self.byte_limit)):
             if limit is not None and (not isinstance(limit, int) or limit < 0):
                 raise ConfigError(
-                    f"A buffer cannot be limited to {limit!r} {what}; give a number, 0 or more."
+                    f"A buffer cannot be limited to {limit!r} {unit}; the limit must be an integer "
+                    "of at least 0."
                 )
 
     @staticmethod
     def unbounded() -> BufferConfig:
-        """A strict buffer that takes as much memory as it needs.
+        """Return a strict buffer without limits.
 
         Example:
             >>> final = Suppressed.until_window_closes(BufferConfig.unbounded())
@@ -61,7 +62,7 @@ class BufferConfig:
 
     @staticmethod
     def max_records(limit: int) -> BufferConfig:
-        """An eager buffer of at most so many keys.
+        """Return an eager buffer with a maximum number of keys.
 
         Example:
             >>> buffer = BufferConfig.max_records(1_000)
@@ -72,7 +73,7 @@ class BufferConfig:
 
     @staticmethod
     def max_bytes(limit: int) -> BufferConfig:
-        """An eager buffer of at most so many bytes.
+        """Return an eager buffer with a maximum size in bytes.
 
         Example:
             >>> BufferConfig.max_bytes(10 << 20).byte_limit
@@ -81,7 +82,7 @@ class BufferConfig:
         return BufferConfig(byte_limit=limit, emits_early=True)
 
     def with_no_bound(self) -> BufferConfig:
-        """A strict buffer that takes as much memory as it needs.
+        """Return a strict buffer without limits.
 
         Example:
             >>> BufferConfig.max_records(1_000).with_no_bound() == BufferConfig.unbounded()
@@ -90,7 +91,7 @@ class BufferConfig:
         return replace(self, record_limit=None, byte_limit=None, emits_early=False)
 
     def with_max_records(self, limit: int) -> BufferConfig:
-        """The same with another limit of keys.
+        """Return a copy with another limit of keys.
 
         Example:
             >>> BufferConfig.max_bytes(10 << 20).with_max_records(1_000).record_limit
@@ -99,7 +100,7 @@ class BufferConfig:
         return replace(self, record_limit=limit)
 
     def with_max_bytes(self, limit: int) -> BufferConfig:
-        """The same with another limit of bytes.
+        """Return a copy with another limit of bytes.
 
         Example:
             >>> BufferConfig.max_records(1_000).with_max_bytes(10 << 20).byte_limit
@@ -108,7 +109,7 @@ class BufferConfig:
         return replace(self, byte_limit=limit)
 
     def emit_early_when_full(self) -> BufferConfig:
-        """An eager buffer of the same size.
+        """Return an eager buffer with the same limits.
 
         Example:
             >>> strict = BufferConfig.unbounded().with_max_records(1_000)
@@ -118,7 +119,7 @@ class BufferConfig:
         return replace(self, emits_early=True)
 
     def shut_down_when_full(self) -> BufferConfig:
-        """A strict buffer of the same size: when it is full, the application stops.
+        """Return a strict buffer with the same limits: when it is full, the application stops.
 
         Example:
             >>> strict = BufferConfig.max_records(1_000).shut_down_when_full()
@@ -127,7 +128,7 @@ class BufferConfig:
         return replace(self, emits_early=False)
 
     def with_logging_disabled(self) -> BufferConfig:
-        """The same without a changelog: what is held back is lost when its task moves or ends.
+        """Return a copy without a changelog: buffered changes are lost when the task closes.
 
         Example:
             >>> BufferConfig.unbounded().with_logging_disabled().logging
@@ -136,10 +137,10 @@ class BufferConfig:
         return replace(self, logging=False, topic_config={})
 
     def with_logging_enabled(self, topic_config: Mapping[str, str]) -> BufferConfig:
-        """The same with a changelog.
+        """Return a copy with a changelog.
 
         Args:
-            topic_config: the topic's config by Kafka's own names, over the defaults.
+            topic_config: the topic's config by Kafka's names, merged over the defaults.
 
         Example:
             >>> small = BufferConfig.unbounded().with_logging_enabled({"segment.bytes": "1048576"})
@@ -151,14 +152,15 @@ class BufferConfig:
 
 @dataclass(frozen=True, slots=True)
 class Suppressed:
-    """Which changes of a table `KTable.suppress` holds back (Kafka Streams' `Suppressed`).
+    """The changes of a table that `KTable.suppress` suppresses (Kafka Streams' `Suppressed`).
 
-    Made by `until_window_closes` and `until_time_limit`.
+    Created by `until_window_closes` and `until_time_limit`.
 
     Attributes:
-        limit_ms: for how long, in milliseconds of stream time; None until the window closes.
-        buffer: how much may be held back.
-        name: of the operation.
+        limit_ms: how long to suppress changes, in milliseconds of stream time; None for until the
+            window closes.
+        buffer: the limits of the buffer.
+        name: the name of the operation.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -181,18 +183,18 @@ class Suppressed:
 
     @staticmethod
     def until_window_closes(buffer: BufferConfig, name: str | None = None) -> Suppressed:
-        """One final result for each window, once nothing can change it any more.
+        """Emit one final result for each window, after it has closed.
 
-        A window closes when stream time passes its end by the grace period, so the last windows
-        wait until newer records arrive.
+        A window closes when stream time passes its end by the grace period. The last windows are
+        therefore only emitted when newer records arrive.
 
         Args:
-            buffer: how much may be held back; strict, since a result that is emitted early is not
-                final.
-            name: of the operation; its store is called `<name>-store`.
+            buffer: the limits of the buffer. It must be strict, since results that are emitted
+                early are not final.
+            name: the name of the operation; its store is named `<name>-store`.
 
         Raises:
-            ConfigError: the buffer emits early.
+            ConfigError: the buffer is eager.
             TopologyError: the name is not legal.
 
         Example:
@@ -210,15 +212,15 @@ class Suppressed:
     def until_time_limit(
         limit: timedelta, buffer: BufferConfig, name: str | None = None
     ) -> Suppressed:
-        """At most one change for each key within a time.
+        """Emit at most one change for each key per time limit.
 
-        A change is held back until stream time passes that of the first change held back for its
-        key by `limit`; then the latest one is emitted.
+        The first suppressed change of a key starts the limit. When stream time has advanced by
+        `limit`, the latest change of the key is emitted.
 
         Args:
-            limit: how long, in stream time.
-            buffer: how much may be held back.
-            name: of the operation; its store is called `<name>-store`.
+            limit: the time limit in stream time.
+            buffer: the limits of the buffer.
+            name: the name of the operation; its store is named `<name>-store`.
 
         Raises:
             ConfigError: the limit is negative.
@@ -236,7 +238,7 @@ class Suppressed:
 
 def _check_buffer(method: str, buffer: object) -> None:
     if not isinstance(buffer, BufferConfig):
-        raise wrong_type(
+        raise type_error(
             f"{method}() takes a BufferConfig, for example BufferConfig.unbounded(), but got "
             f"{buffer!r}."
         )

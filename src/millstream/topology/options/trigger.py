@@ -1,4 +1,4 @@
-"""When a DataFrame function in the middle of a topology gets the next records."""
+"""Triggers of DataFrame functions and lake tables."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _INTERVAL: Final = re.compile(
 )
 _MS: Final = {"m": 1, "s": 1_000, "mi": 60_000, "h": 3_600_000}
 #: Spark's `spark.sql.streaming.realTimeMode.minBatchDuration`.
-_LEAST_REAL_TIME_MS: Final = 5_000
+_MIN_REAL_TIME_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """When a query of Structured Streaming takes the next records, as one batch.
+    """When a Structured Streaming query starts its next batch.
 
-    Made by its class methods. Spark's own are `pyspark.sql.streaming.DataStreamWriter.trigger`.
+    Created by its class methods, which correspond to
+    `pyspark.sql.streaming.DataStreamWriter.trigger`.
 
     Args:
-        kind: which of them.
-        interval_ms: the least time between the beginnings of two batches; in real time, how long
-            a batch is.
+        interval_ms: the minimum time between the starts of two batches; in real-time mode, the
+            duration of a batch.
 
     Example:
         >>> Trigger.processing_time("2 seconds").interval_ms
@@ -41,14 +41,14 @@ class Trigger:
 
     @classmethod
     def processing_time(cls, interval: timedelta | str = timedelta(0)) -> Trigger:
-        """Batch after batch, each beginning at least so long after the one before it.
+        """Start batches one after another, with a minimum interval between their starts.
 
         Args:
-            interval: a timedelta or `"10 seconds"`; 0 to begin the next as soon as one has ended
-                and there are records.
+            interval: a timedelta or `"10 seconds"`; 0 to start the next batch as soon as the last
+                one has ended and there are records.
 
         Raises:
-            TopologyError: it is no length of time.
+            TopologyError: the interval is not a valid duration.
 
         Example:
             >>> Trigger.processing_time(timedelta(seconds=1))
@@ -58,8 +58,7 @@ class Trigger:
 
     @classmethod
     def available_now(cls) -> Trigger:
-        """All records that are there when the application starts, and then none until it is started
-        again.
+        """Process all records that are available at the start of the application, then stop.
 
         Example:
             >>> Trigger.available_now().kind
@@ -69,52 +68,54 @@ class Trigger:
 
     @classmethod
     def real_time(cls, batch: timedelta | str = timedelta(seconds=5)) -> Trigger:
-        """Each record as soon as it is there, some milliseconds later, by tasks that stay.
+        """Process each record within milliseconds, in long-running tasks.
 
-        For functions that Spark's real-time mode takes: of SQL alone, without Python, shuffles or
-        state, in an application that is at least once. See docs/build/dataframes.md.
+        For functions that Spark's real-time mode supports: SQL only, without Python, shuffles or
+        state, in an at-least-once application. See docs/build/dataframes.md.
 
         Args:
-            batch: a timedelta or `"10 seconds"`: how often Spark notes how far it is. What was
-                written since then is written again after a failure. No record waits for it.
+            batch: a timedelta or `"10 seconds"`: the interval between Spark's checkpoints. After a
+                failure, records since the last checkpoint are written again. Records do not wait
+                for the end of a batch.
 
         Raises:
-            TopologyError: it is no length of time, or shorter than Spark's least, 5 seconds.
+            TopologyError: the batch is not a valid duration, or shorter than Spark's minimum of 5
+                seconds.
 
         Example:
             >>> Trigger.real_time()
             Trigger(kind='real_time', interval_ms=5000)
         """
         milliseconds = _checked_ms(batch, "real_time")
-        if milliseconds < _LEAST_REAL_TIME_MS:
+        if milliseconds < _MIN_REAL_TIME_MS:
             raise TopologyError(
-                f"Trigger.real_time() takes batches of at least 5 seconds, but got {batch!r}. It "
-                "is how often Spark notes how far it is, and no record waits for it.",
+                f"Trigger.real_time() takes batches of at least 5 seconds, but got {batch!r}. This "
+                "is the interval between Spark's checkpoints; records do not wait for it.",
                 declared_at=call_site(),
             )
         return cls("real_time", milliseconds)
 
     @property
     def is_real_time(self) -> bool:
-        """Whether records leave one by one, not by batches."""
+        """Whether records are emitted one by one instead of in batches."""
         return self.kind == "real_time"
 
 
-#: The next batch as soon as there are records and the last one has ended.
-AT_ONCE: Final = Trigger()
+#: Starts the next batch as soon as the last one has ended and there are records.
+DEFAULT_TRIGGER: Final = Trigger()
 
 
 def checked_trigger(trigger: object) -> Trigger:
-    """The trigger itself, or the default for None.
+    """Return the trigger, or the default for None.
 
     Raises:
-        TopologyError: it is something else.
+        TopologyError: the argument is not a trigger.
     """
     if trigger is None:
-        return AT_ONCE
+        return DEFAULT_TRIGGER
     if not isinstance(trigger, Trigger):
         raise TopologyError(
-            f"trigger= takes a Trigger, but got {trigger!r}. Give Trigger.processing_time(...), "
+            f"trigger= takes a Trigger, but got {trigger!r}. Use Trigger.processing_time(...), "
             "Trigger.available_now() or Trigger.real_time(...).",
             declared_at=call_site(),
         )
@@ -132,7 +133,7 @@ def _checked_ms(interval: timedelta | str, trigger: TriggerKind) -> int:
         milliseconds = -1
     if milliseconds < 0:
         raise TopologyError(
-            f"Trigger.{trigger}() takes a length of time, as a timedelta or like '10 seconds', "
+            f"Trigger.{trigger}() takes a duration, a timedelta or a string like '10 seconds', "
             f"but got {interval!r}.",
             declared_at=call_site(),
         )

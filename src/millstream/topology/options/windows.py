@@ -1,4 +1,4 @@
-"""Over which spans of time records are aggregated, and when the results are told."""
+"""The windows of aggregations and joins, and when results of aggregations are emitted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 
 from millstream.durations import milliseconds
 from millstream.errors import ConfigError
-from millstream.topology.arguments import wrong_type
+from millstream.topology.argument_checks import type_error
 from millstream.windowed import MAX_TIME_MS
 
-_NONE: Final = timedelta(0)
+_ZERO: Final = timedelta(0)
 
 
 class EmitStrategy(Enum):
@@ -25,11 +25,11 @@ class EmitStrategy(Enum):
         >>> final = hourly.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
     """
 
-    #: Each time a window changes. With caching: the latest change at each commit.
+    #: For each update of a window. With caching, only the latest update at each commit.
     ON_WINDOW_UPDATE = "on_window_update"
 
-    #: Once, when a window is closed: stream time has passed its end by the grace period. Late
-    #: records cannot change it any more. Noticed when a record arrives, at most once a second.
+    #: Once, when a window closes: stream time has passed its end by the grace period, and late
+    #: records can no longer change it. Checked when a record arrives, at most once a second.
     ON_WINDOW_CLOSE = "on_window_close"
 
 
@@ -37,19 +37,19 @@ class EmitStrategy(Enum):
 class TimeWindows:
     """Windows of a fixed size, tumbling or hopping (Kafka Streams' `TimeWindows`).
 
-    Windows begin at the multiples of `advance`, counted from the epoch. A window has its start and
-    does not have its end: with a size of 10 s, a record at 12:00:10 is in the window that begins
-    then, not in the one before. If `advance` is smaller than the size, windows overlap and a
-    record is in each that spans its time.
+    Windows start at multiples of `advance`, counted from the epoch. The start of a window is
+    inclusive and its end exclusive: with a size of 10 s, a record at 12:00:10 is in the window that
+    starts then, not in the previous one. If `advance` is smaller than the size, windows overlap,
+    and a record is in each window that covers its timestamp.
 
     Args:
-        size: how long a window is.
-        advance: from the start of a window to that of the next one; by default its size.
-        grace: how long after its end a window still takes late records, in stream time.
+        size: the size of a window.
+        advance: the time between the starts of two windows; by default the size.
+        grace: how long after its end a window accepts late records, in stream time.
 
     Raises:
-        ConfigError: a size or advance that is not positive, an advance above the size, or a
-            negative grace.
+        ConfigError: the size or the advance is not positive, the advance exceeds the size, or the
+            grace period is negative.
 
     Example:
         >>> tumbling = TimeWindows(timedelta(minutes=5), grace=timedelta(seconds=30))
@@ -61,21 +61,21 @@ class TimeWindows:
     size: timedelta
     _: KW_ONLY
     advance: timedelta | None = None
-    grace: timedelta = _NONE
-    #: The same in milliseconds.
+    grace: timedelta = _ZERO
+    #: The fields in milliseconds.
     size_ms: int = field(init=False, repr=False, compare=False)
     advance_ms: int = field(init=False, repr=False, compare=False)
     grace_ms: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        size_ms = milliseconds("TimeWindows", "size", self.size, least_ms=1)
+        size_ms = milliseconds("TimeWindows", "size", self.size, min_ms=1)
         advance_ms = size_ms
         if self.advance is not None:
-            advance_ms = milliseconds("TimeWindows", "advance", self.advance, least_ms=1)
+            advance_ms = milliseconds("TimeWindows", "advance", self.advance, min_ms=1)
         if advance_ms > size_ms:
             raise ConfigError(
-                f"Windows of {self.size} that advance by {self.advance} would leave out the "
-                "records in between. Give an advance of at most the size."
+                f"Windows of {self.size} that advance by {self.advance} would skip the "
+                "records in between. Use an advance of at most the size."
             )
         object.__setattr__(self, "size_ms", size_ms)
         object.__setattr__(self, "advance_ms", advance_ms)
@@ -83,7 +83,7 @@ class TimeWindows:
 
     @property
     def retention_ms(self) -> int:
-        """How long windows must be kept so that no record misses its own, in milliseconds."""
+        """How long a window must be stored to accept all of its records, in milliseconds."""
         return self.size_ms + self.grace_ms
 
     @property
@@ -93,11 +93,11 @@ class TimeWindows:
 
     @property
     def step_ms(self) -> int:
-        """Times that give the same number when divided by this lie in the same windows."""
+        """The size of aligned intervals in which all timestamps belong to the same windows."""
         return gcd(self.size_ms, self.advance_ms)
 
     def starts_at(self, timestamp: int) -> range:
-        """When the windows start that a time lies in, ascending; none starts before 0.
+        """Return the starts of the windows that contain a timestamp, ascending, none before 0.
 
         Example:
             >>> hopping = TimeWindows(timedelta(seconds=9), advance=timedelta(seconds=3))
@@ -111,13 +111,14 @@ class TimeWindows:
 
 @dataclass(frozen=True, slots=True)
 class UnlimitedWindows:
-    """One window for each key that never ends (Kafka Streams' `UnlimitedWindows`).
+    """One window per key that never ends (Kafka Streams' `UnlimitedWindows`).
 
     Args:
-        start_ms: when it begins; earlier records are left out. Milliseconds since the epoch.
+        start_ms: the start of the window in milliseconds since the epoch; earlier records are
+            dropped.
 
     Raises:
-        ConfigError: a negative start.
+        ConfigError: the start is negative.
 
     Example:
         >>> UnlimitedWindows(start_ms=1_700_000_000_000).size_ms
@@ -129,27 +130,27 @@ class UnlimitedWindows:
     def __post_init__(self) -> None:
         if not isinstance(self.start_ms, int) or self.start_ms < 0:
             raise ConfigError(
-                f"UnlimitedWindows got start_ms={self.start_ms!r}, but it must be a number of "
-                "milliseconds since the epoch, and there is no time before 0."
+                f"UnlimitedWindows got start_ms={self.start_ms!r}, but the start must be a "
+                "non-negative number of milliseconds since the epoch."
             )
 
     @property
     def size_ms(self) -> int:
-        """The highest number there is for a time."""
+        """The largest timestamp."""
         return MAX_TIME_MS
 
     @property
     def tumbles(self) -> bool:
-        """There are no other windows, but this one starts anywhere."""
+        """False: the window may start at any time."""
         return False
 
     @property
     def step_ms(self) -> None:
-        """There are no steps."""
+        """None: there is only one window."""
         return
 
     def starts_at(self, timestamp: int) -> tuple[int, ...]:
-        """When the windows start that a time lies in.
+        """Return the starts of the windows that contain a timestamp.
 
         Example:
             >>> UnlimitedWindows(start_ms=1_000).starts_at(999), UnlimitedWindows().starts_at(999)
@@ -159,29 +160,29 @@ class UnlimitedWindows:
 
     @property
     def grace_ms(self) -> int:
-        """None: the window never ends."""
+        """Zero: the window never ends."""
         return 0
 
     @property
     def retention_ms(self) -> int:
-        """For ever."""
+        """The largest timestamp: the window is never deleted."""
         return MAX_TIME_MS
 
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindows:
-    """Windows of a fixed size that begin and end at records (Kafka Streams' `SlidingWindows`).
+    """Windows of a fixed size that are aligned to records (Kafka Streams' `SlidingWindows`).
 
-    Each distinct combination of records of a key that lie at most `time_difference` apart is
-    aggregated once, in a window that ends with the last of them or begins right after a record
-    that is no longer in it. Start and end are both in the window (KIP-450).
+    Each distinct set of records of a key that are at most `time_difference` apart is aggregated
+    once, in a window that ends at its last record or starts right after a record that is no longer
+    part of it. Start and end are both inclusive (KIP-450).
 
     Args:
-        time_difference: how far apart the records of a window are at most.
-        grace: how long after its end a window still takes late records, in stream time.
+        time_difference: the maximum time difference between the records of a window.
+        grace: how long after its end a window accepts late records, in stream time.
 
     Raises:
-        ConfigError: a negative time difference or grace.
+        ConfigError: the time difference or the grace period is negative.
 
     Example:
         >>> SlidingWindows(timedelta(minutes=10), grace=timedelta(minutes=1)).time_difference_ms
@@ -190,8 +191,8 @@ class SlidingWindows:
 
     time_difference: timedelta
     _: KW_ONLY
-    grace: timedelta = _NONE
-    #: The same in milliseconds.
+    grace: timedelta = _ZERO
+    #: The fields in milliseconds.
     time_difference_ms: int = field(init=False, repr=False, compare=False)
     grace_ms: int = field(init=False, repr=False, compare=False)
 
@@ -202,28 +203,28 @@ class SlidingWindows:
 
     @property
     def size_ms(self) -> int:
-        """From the start to the end of a window, in milliseconds."""
+        """The size of a window in milliseconds."""
         return self.time_difference_ms
 
     @property
     def retention_ms(self) -> int:
-        """How long windows must be kept so that no record misses its own, in milliseconds."""
+        """How long a window must be stored to accept all of its records, in milliseconds."""
         return 2 * self.time_difference_ms + self.grace_ms
 
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows:
-    """Windows of activity: they grow as long as records come (Kafka Streams' `SessionWindows`).
+    """Windows of activity, which grow as records arrive (Kafka Streams' `SessionWindows`).
 
-    Records of a key belong to one session if each is at most `inactivity_gap` away from the next.
-    A record between two sessions that is close enough to both joins them to one.
+    Records of a key belong to the same session if each is at most `inactivity_gap` away from the
+    next. A record that is close enough to two sessions merges them.
 
     Args:
         inactivity_gap: the longest pause within a session.
-        grace: how much longer than the gap a session still takes late records, in stream time.
+        grace: how long beyond the gap a session accepts late records, in stream time.
 
     Raises:
-        ConfigError: a negative gap or grace.
+        ConfigError: the gap or the grace period is negative.
 
     Example:
         >>> SessionWindows(timedelta(minutes=30), grace=timedelta(minutes=5)).inactivity_gap_ms
@@ -232,8 +233,8 @@ class SessionWindows:
 
     inactivity_gap: timedelta
     _: KW_ONLY
-    grace: timedelta = _NONE
-    #: The same in milliseconds.
+    grace: timedelta = _ZERO
+    #: The fields in milliseconds.
     inactivity_gap_ms: int = field(init=False, repr=False, compare=False)
     grace_ms: int = field(init=False, repr=False, compare=False)
 
@@ -244,25 +245,89 @@ class SessionWindows:
 
     @property
     def retention_ms(self) -> int:
-        """How long sessions must be kept so that no record misses its own, in milliseconds."""
+        """How long a session must be stored to accept all of its records, in milliseconds."""
         return self.inactivity_gap_ms + self.grace_ms
 
 
-#: What `windowed_by` takes for windows whose results are kept by the start of the window.
+#: The windows of `windowed_by` with results that are stored by the start of the window.
 FixedSizeWindows = TimeWindows | UnlimitedWindows | SlidingWindows
 
-#: What `windowed_by` takes.
+#: The type of the argument of `windowed_by`.
 AnyWindows = FixedSizeWindows | SessionWindows
 
 
 def check_windows(windows: object) -> None:
-    """Refuse what is none of them, `JoinWindows` for example.
+    """Check the argument of `windowed_by`; `JoinWindows`, for example, are rejected.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: the argument is not one of the supported kinds of windows.
     """
     if not isinstance(windows, AnyWindows):
-        raise wrong_type(
+        raise type_error(
             "windowed_by() takes TimeWindows, SlidingWindows, SessionWindows or "
             f"UnlimitedWindows, but got {windows!r}."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class JoinWindows:
+    """The maximum time difference between two joined records (Kafka Streams' `JoinWindows`).
+
+    A record at time t joins the records of the other stream with timestamps from `t - before` to `t
+    + after`, both inclusive. One of the two may be negative: with `before=timedelta(seconds=-1)`
+    the other record must be at least one second later.
+
+    The window of a record closes when stream time (the largest timestamp of either side) has passed
+    its end by the grace period. Only then does a left or outer join emit the record without a
+    partner. Both sides are stored for `before + after + grace`.
+
+    Args:
+        time_difference: the maximum time difference in both directions.
+        before: how much earlier the other record may be, if this differs.
+        after: how much later the other record may be, if this differs.
+        grace: how long to wait for out-of-order records.
+
+    Raises:
+        ConfigError: the window ends before it starts, or the time difference or the grace period is
+            negative.
+
+    Example:
+        >>> JoinWindows(timedelta(minutes=5), before=timedelta(0)).size_ms
+        300000
+    """
+
+    time_difference: timedelta
+    _: KW_ONLY
+    before: timedelta | None = None
+    after: timedelta | None = None
+    grace: timedelta = _ZERO
+    #: The bounds and the grace period in milliseconds.
+    before_ms: int = field(init=False, repr=False, compare=False)
+    after_ms: int = field(init=False, repr=False, compare=False)
+    grace_ms: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        difference_ms = milliseconds("JoinWindows", "time_difference", self.time_difference)
+        before_ms = after_ms = difference_ms
+        if self.before is not None:
+            before_ms = milliseconds("JoinWindows", "before", self.before, min_ms=None)
+        if self.after is not None:
+            after_ms = milliseconds("JoinWindows", "after", self.after, min_ms=None)
+        if before_ms + after_ms < 0:
+            raise ConfigError(
+                f"A join window from {before_ms} ms before to {after_ms} ms after a record ends "
+                "before it begins. before + after must be 0 or more."
+            )
+        object.__setattr__(self, "before_ms", before_ms)
+        object.__setattr__(self, "after_ms", after_ms)
+        object.__setattr__(self, "grace_ms", milliseconds("JoinWindows", "grace", self.grace))
+
+    @property
+    def size_ms(self) -> int:
+        """The size of a window in milliseconds."""
+        return self.before_ms + self.after_ms
+
+    @property
+    def retention_ms(self) -> int:
+        """How long records are stored for the join, in milliseconds."""
+        return self.size_ms + self.grace_ms

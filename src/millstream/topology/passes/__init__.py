@@ -1,6 +1,6 @@
 """From the logical graph to the physical topology.
 
-`build` runs the passes and writes the result. The passes change the graph: `merge_sources` reads
-each topic once; `merge_repartitions`, `self_join` and `source_changelogs` are Kafka Streams'
-optimizations; `null_keys` opens repartition topics for records without a key.
+`build` runs the passes, which change the graph, and writes the result. It contains the short
+passes: each topic is read once, repartition topics accept records without a key where a join needs
+them, and two of Kafka Streams' optimizations. `merge_repartitions` is the third.
 """

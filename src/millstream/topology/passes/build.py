@@ -1,43 +1,43 @@
 """From the logical graph to the physical topology: all passes, in Kafka Streams' order.
 
-Sources that read the same topics are merged, the graph is optimized if that was asked for, and its
-nodes write themselves into a `Topology`: each after its parents, otherwise in the order of
-attaching. That order decides the numbers of sub-topologies, so it is Kafka Streams' own
+Sources that read the same topics are merged, the requested optimizations are applied, and the nodes
+write themselves into a `Topology`: each after its parents, otherwise in the order of attaching.
+This order determines the numbers of sub-topologies, so it follows Kafka Streams
 (`InternalStreamsBuilder`).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from millstream.config_optimization import (
+from millstream.config.validation import (
     MERGE_REPARTITION_TOPICS,
     REUSE_KTABLE_SOURCE_TOPICS,
     SINGLE_STORE_SELF_JOIN,
 )
-from millstream.topology.logical.graph import LogicalGraph
-from millstream.topology.logical.graph_nodes import GraphNode
+from millstream.topology.logical.graph_nodes import (
+    GraphNode,
+    RepartitionGraphNode,
+    SourceGraphNode,
+    StreamStreamJoinGraphNode,
+)
+from millstream.topology.logical.logical_graph import LogicalGraph
+from millstream.topology.logical.table_nodes import TableSourceGraphNode
 from millstream.topology.logical_plan import LogicalNode, LogicalPlan
 from millstream.topology.passes.merge_repartitions import merge_repartition_topics
-from millstream.topology.passes.merge_sources import merge_sources
-from millstream.topology.passes.null_keys import let_null_keys_pass
-from millstream.topology.passes.self_join import single_store_self_joins
-from millstream.topology.passes.source_changelogs import reuse_source_topics
 from millstream.topology.physical.nodes import ProcessorNode
 from millstream.topology.physical.topology import Topology
 
 
 def build_topology(graph: LogicalGraph, optimizations: frozenset[str]) -> Topology:
-    """The physical topology of a graph, to which nothing can be added afterwards.
+    """Return the physical topology of a graph, to which nothing can be added afterwards.
 
-    Args:
-        graph: what the user's program says; the passes change it, so it is built once.
-        optimizations: by their names; they are applied in Kafka Streams' order.
+    The passes change the graph, so it can only be built once.
 
     Raises:
-        TopologyError: the graph contradicts itself.
+        TopologyError: the graph is inconsistent.
     """
     merged = merge_sources(graph.root)
     moved: dict[str, str] = {}
@@ -47,26 +47,26 @@ def build_topology(graph: LogicalGraph, optimizations: frozenset[str]) -> Topolo
         single_store_self_joins(graph.nodes)
     if REUSE_KTABLE_SOURCE_TOPICS in optimizations:
         reuse_source_topics(graph.nodes)
-    let_null_keys_pass(graph.root)
+    allow_null_keys(graph.root)
     topology = Topology(graph.processor_wrapper)
     topology.optimizations = optimizations
-    order = in_writing_order(graph.root)
-    written = {node: _written(node, topology) for node in order}
+    order = write_order(graph.root)
+    written = {node: _write_node(node, topology) for node in order}
     for sources, site in graph.copartitioned:
-        true = {merged.get(name, name) for name in graph.true_sources(sources)}
-        topology._copartition(
-            sorted({moved.get(name, name) for name in true}),
-            listed=[moved.get(name, name) for name in sources.in_order],
-            declared_at=site,
+        resolved = {merged.get(name, name) for name in graph.resolve_sources(sources)}
+        topology._copartitioned.add(
+            sorted({moved.get(name, name) for name in resolved}),
+            [moved.get(name, name) for name in sources.in_order],
+            site,
         )
-    topology._check_copartition()
-    topology._logical_plan = _plan(written, topology)
+    topology._copartitioned.check()
+    topology._logical_plan = _logical_plan_of(written, topology)
     graph.is_built = True
     return topology
 
 
-def _written(node: GraphNode, topology: Topology) -> tuple[str, ...]:
-    """Let a node write itself; the names of the physical nodes that it became."""
+def _write_node(node: GraphNode, topology: Topology) -> tuple[str, ...]:
+    """Write a node into the topology; return the names of its physical nodes."""
     nodes, stores = len(topology.nodes), len(topology.global_stores)
     node.write(topology)
     added = list(islice(reversed(topology.nodes), len(topology.nodes) - nodes))[::-1]
@@ -76,13 +76,10 @@ def _written(node: GraphNode, topology: Topology) -> tuple[str, ...]:
     return tuple(added)
 
 
-def _plan(written: Mapping[GraphNode, tuple[str, ...]], topology: Topology) -> LogicalPlan:
-    """What is kept of the nodes, once all stores are connected.
-
-    Args:
-        written: the nodes, each with the names of the physical ones that it became.
-        topology: the topology of these.
-    """
+def _logical_plan_of(
+    written: Mapping[GraphNode, tuple[str, ...]], topology: Topology
+) -> LogicalPlan:
+    """Return the plan of nodes with the names of their physical nodes, all stores connected."""
     processors = {
         node.name: node
         for node in (
@@ -110,8 +107,8 @@ def _plan(written: Mapping[GraphNode, tuple[str, ...]], topology: Topology) -> L
                 ),
                 changes_key=node.changes_key,
                 changes_value=node.changes_value,
-                merges=node.merges,
-                takes_null_keys=node.takes_null_keys,
+                is_merge=node.is_merge,
+                accepts_null_keys=node.accepts_null_keys,
                 grace_ms=node.grace_ms,
                 output_versioned=node.output_versioned,
                 declared_at=node.declared_at,
@@ -120,18 +117,89 @@ def _plan(written: Mapping[GraphNode, tuple[str, ...]], topology: Topology) -> L
     return LogicalPlan(tuple(kept))
 
 
-def in_writing_order(root: GraphNode) -> list[GraphNode]:
-    """The nodes that can be reached, in the order in which they become physical ones."""
+def write_order(root: GraphNode) -> list[GraphNode]:
+    """Return the reachable nodes in the order in which they are written."""
     ordered: dict[GraphNode, None] = {}
     queue: list[tuple[int, int, GraphNode]] = [(root.priority, 0, root)]
-    offered = 0
+    sequence = 0
     while queue:
         node = heapq.heappop(queue)[2]
-        # A node with several parents is offered by each, and its turn is after the last one's.
+        # A node with several parents is queued by each of them, and written after the last one.
         if node in ordered or not all(parent in ordered for parent in node.parents):
             continue
         ordered[node] = None
         for child in node.children:
-            offered += 1
-            heapq.heappush(queue, (child.priority, offered, child))
+            sequence += 1
+            heapq.heappush(queue, (child.priority, sequence, child))
     return list(ordered)
+
+
+def merge_sources(root: GraphNode) -> dict[str, str]:
+    """Merge sources of the same topics; return each removed source with its replacement.
+
+    Follows Kafka Streams (`InternalStreamsBuilder.mergeDuplicateSourceNodes`).
+
+    Raises:
+        TopologyError: two sources of the same topics have different options.
+    """
+    replaced: dict[str, str] = {}
+    kept: list[SourceGraphNode] = []
+    for node in [each for each in root.children if isinstance(each, SourceGraphNode)]:
+        same = next((earlier for earlier in kept if earlier.reads_same_topics(node)), None)
+        if same is None:
+            kept.append(node)
+        else:
+            same.merge_with(node)
+            replaced[node.name] = same.name
+    return replaced
+
+
+def single_store_self_joins(attached: Iterable[GraphNode]) -> None:
+    """Let joins of a stream with itself use one store (`single.store.self.join`).
+
+    As in Kafka Streams, this includes left and outer joins, which then have the results of an inner
+    join. Sources and repartition nodes must have been merged before.
+    """
+    for node in attached:
+        if isinstance(node, StreamStreamJoinGraphNode) and len(node.parents) == 1:
+            node.is_self_join = True
+            node.parents[0].remove_child(node.windowed[1])
+
+
+def reuse_source_topics(attached: Iterable[GraphNode]) -> None:
+    """Restore all tables from their source topics (`reuse.ktable.source.topics`).
+
+    The topics already contain every change, so the tables need no changelogs.
+    """
+    for node in attached:
+        if isinstance(node, TableSourceGraphNode):
+            node.topic_is_changelog = True
+
+
+def allow_null_keys(root: GraphNode) -> None:
+    """Let the repartition nodes above left and outer joins pass null keys (KIP-962).
+
+    A record without a key belongs to no task, so a repartition node usually drops it. A left or
+    outer join of a stream, however, has a result for such a record. The optimizations, which
+    replace repartition nodes, must have been applied before.
+    """
+    waiting = [node for node in _below(root) if node.accepts_null_keys]
+    above = set(waiting)
+    while waiting:
+        for parent in waiting.pop().parents:
+            if parent not in above:
+                above.add(parent)
+                waiting.append(parent)
+            if isinstance(parent, RepartitionGraphNode):
+                parent.passes_null_keys = True
+
+
+def _below(root: GraphNode) -> set[GraphNode]:
+    found = {root}
+    waiting = [root]
+    while waiting:
+        for child in waiting.pop().children:
+            if child not in found:
+                found.add(child)
+                waiting.append(child)
+    return found

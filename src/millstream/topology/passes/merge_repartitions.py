@@ -1,40 +1,37 @@
-"""Optimization: one repartition topic where several operations need the same new key.
+"""Optimization: one repartition topic for several operations that need the same new key.
 
-After an operation that changes keys, each aggregation or join downstream asks for a repartition
-topic of its own. As long as no value has changed in between, all of them hold the same records,
-so one topic right after the key-changing operation serves them all (Kafka Streams'
+After an operation that changes keys, each aggregation or join downstream requires a repartition
+topic of its own. As long as no value has changed in between, all of these topics have the same
+records, so that one topic right after the key-changing operation can replace them (Kafka Streams'
 `merge.repartition.topics`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
-from millstream.serdes import Serde
-from millstream.topology.logical.graph_nodes import GraphNode, RepartitionGraphNode
-from millstream.topology.logical.repartition import repartition_node
-from millstream.topology.naming import Names
+from millstream.topology.logical.graph_nodes import (
+    GraphNode,
+    RepartitionGraphNode,
+    repartition_node,
+)
+from millstream.topology.naming import NameGenerator
 
 
-def merge_repartition_topics(attached: Iterable[GraphNode], names: Names) -> dict[str, str]:
-    """Merge repartition nodes, changing the graph.
+def merge_repartition_topics(attached: Iterable[GraphNode], names: NameGenerator) -> dict[str, str]:
+    """Merge repartition nodes; return each removed source with the one that replaces it.
 
     Args:
         attached: all nodes of the graph, in the order of first attaching.
-        names: the counter for generated names.
-
-    Returns:
-        The source names that are gone, and the one that reads in each one's place.
     """
     replaced: dict[str, str] = {}
-    for changer, repartitions in _mergeable(list(attached)).items():
+    for changer, repartitions in _merge_candidates(list(attached)).items():
         replaced |= _merge(changer, repartitions, names)
     return replaced
 
 
-def _mergeable(attached: list[GraphNode]) -> dict[GraphNode, list[RepartitionGraphNode]]:
-    """The repartition nodes that each key-changing operation, or merge of such, calls for."""
+def _merge_candidates(attached: list[GraphNode]) -> dict[GraphNode, list[RepartitionGraphNode]]:
+    """Return the repartition nodes below each key-changing operation or merge."""
     groups: dict[GraphNode, list[RepartitionGraphNode]] = {
         node: [] for node in attached if node.changes_key
     }
@@ -43,25 +40,25 @@ def _mergeable(attached: list[GraphNode]) -> dict[GraphNode, list[RepartitionGra
             changer = _key_changer_above(node)
             if changer is not None:
                 groups[changer].append(node)
-    return _moved_below_merges(groups, [node for node in attached if node.merges])
+    return _moved_below_merges(groups, [node for node in attached if node.is_merge])
 
 
 def _moved_below_merges(
-    groups: dict[GraphNode, list[RepartitionGraphNode]], merges: list[GraphNode]
+    groups: dict[GraphNode, list[RepartitionGraphNode]], is_merge: list[GraphNode]
 ) -> dict[GraphNode, list[RepartitionGraphNode]]:
-    """The groups with merges in the place of the key-changing operations above them.
+    """Return the groups with merges in place of the key-changing operations above them.
 
-    If all repartition nodes of a key-changing operation lie below a merge, the topic must come
-    after the merge, or the records of the other input would miss it.
+    If all repartition nodes of a key-changing operation are below a merge, the topic must come
+    after the merge. Otherwise it would miss the records of the other input.
     """
     above = {
         merge: [
             changer
             for changer, repartitions in groups.items()
-            if _lies_below(merge, changer)
-            and all(_lies_below(repartition, merge) for repartition in repartitions)
+            if _is_below(merge, changer)
+            and all(_is_below(repartition, merge) for repartition in repartitions)
         ]
-        for merge in merges
+        for merge in is_merge
     }
     moved = {
         merge: list(dict.fromkeys(node for changer in changers for node in groups[changer]))
@@ -72,13 +69,13 @@ def _moved_below_merges(
 
 
 def _merge(
-    changer: GraphNode, repartitions: list[RepartitionGraphNode], names: Names
+    changer: GraphNode, repartitions: list[RepartitionGraphNode], names: NameGenerator
 ) -> dict[str, str]:
-    """Put one repartition node right below a key-changing operation, in place of several."""
+    """Replace several repartition nodes by one right below the key-changing operation."""
     entries = {
         repartition: entry
         for repartition in repartitions
-        if (entry := _only_entry(changer, repartition)) is not None
+        if (entry := _single_entry(changer, repartition)) is not None
     }
     if not entries:
         return {}
@@ -86,29 +83,29 @@ def _merge(
     merged = repartition_node(
         names,
         first.topic.name,
-        key_serde=_first(node.key_serde for node in entries),
-        value_serde=_first(node.value_serde for node in entries),
+        key_serde=next((node.key_serde for node in entries if node.key_serde), None),
+        value_serde=next((node.value_serde for node in entries if node.value_serde), None),
         declared_at=first.declared_at,
         generated=first.topic.generated,
     )
-    # It must be written before whatever else comes below the key-changing operation.
+    # The merged node must be written before the other children of the key-changing operation.
     merged.priority = changer.priority
     for repartition, entry in entries.items():
         if entry in changer.children:
             merged.add_child(entry)
             changer.remove_child(entry)
-        _take_out(repartition)
+        _bypass(repartition)
     changer.add_child(merged)
     return {node.name: merged.name for node in entries}
 
 
-def _only_entry(changer: GraphNode, repartition: GraphNode) -> GraphNode | None:
-    """The child of a key-changing operation through which all records reach a repartition node.
+def _single_entry(changer: GraphNode, repartition: GraphNode) -> GraphNode | None:
+    """Return the only child of a key-changing operation on the paths to a repartition node.
 
-    None if there are other ways: a merge may bring in records that would bypass the merged topic
-    and be aggregated by the wrong task, or whose values have another type. Kafka Streams merges
-    some of these topologies all the same, and fails on some that are merged here ("Found a null
-    keyChangingChild node").
+    The result is None if there are other paths: a merge may add records that would bypass the
+    merged topic and be aggregated by the wrong task, or that have values of another type. Kafka
+    Streams merges some of these topologies anyway, and fails for some that are merged here ("Found
+    a null keyChangingChild node").
     """
     entries: set[GraphNode] = set()
     seen: set[GraphNode] = {repartition}
@@ -119,7 +116,7 @@ def _only_entry(changer: GraphNode, repartition: GraphNode) -> GraphNode | None:
             entries.add(node)
         elif not node.parents:
             return None
-        if node is not repartition and _makes_others(node):
+        if node is not repartition and _changes_records(node):
             return None
         for parent in node.parents:
             if parent is not changer and parent not in seen:
@@ -128,13 +125,13 @@ def _only_entry(changer: GraphNode, repartition: GraphNode) -> GraphNode | None:
     return entries.pop() if len(entries) == 1 else None
 
 
-def _makes_others(node: GraphNode) -> bool:
-    """Whether records leave it in another topic, or with another key or value."""
+def _changes_records(node: GraphNode) -> bool:
+    """Return whether records leave a node in another topic, or with another key or value."""
     return node.changes_key or node.changes_value or isinstance(node, RepartitionGraphNode)
 
 
-def _take_out(repartition: GraphNode) -> None:
-    """Let the children of a repartition node be children of its parents."""
+def _bypass(repartition: GraphNode) -> None:
+    """Attach the children of a repartition node to its parents, and detach the node."""
     for parent in list(repartition.parents):
         for child in repartition.children:
             parent.add_child(child)
@@ -145,21 +142,21 @@ def _take_out(repartition: GraphNode) -> None:
 
 
 def _key_changer_above(node: GraphNode) -> GraphNode | None:
-    """The operation that changed the keys, unless one that changes values comes after it."""
+    """Return the operation that changed the keys, unless a value-changing one follows it."""
     changer = _find_above(node, lambda above: above.changes_key)
     nearest = _find_above(node, lambda above: above.changes_key or above.changes_value)
     return changer if changer is nearest else None
 
 
-def _lies_below(node: GraphNode, ancestor: GraphNode) -> bool:
+def _is_below(node: GraphNode, ancestor: GraphNode) -> bool:
     return _find_above(node, lambda above: ancestor in above.parents) is not None
 
 
 def _find_above(start: GraphNode, matches: Callable[[GraphNode], bool]) -> GraphNode | None:
-    """The node itself or the nearest one above it for which `matches` holds.
+    """Return the node itself or its nearest ancestor for which `matches` holds.
 
-    Follows Kafka Streams: where no parent matches, only the last one's ancestors are looked at. The
-    names of topics depend on it.
+    As in Kafka Streams, if no parent matches, only the ancestors of the last parent are searched.
+    The names of topics depend on this.
     """
     if matches(start):
         return start
@@ -170,7 +167,3 @@ def _find_above(start: GraphNode, matches: Callable[[GraphNode], bool]) -> Graph
                 return parent
         node = node.parents[-1]
     return None
-
-
-def _first(serdes: Iterable[Serde[Any] | None]) -> Serde[Any] | None:
-    return next((serde for serde in serdes if serde is not None), None)

@@ -1,7 +1,8 @@
-"""The physical topology: what tasks are made of.
+"""The physical topology, from which tasks are created.
 
-`nodes` are its nodes, `topology` holds them; `topology_stores`, `suppliers` and `copartition` know
-its rules. `subtopology` cuts it into the parts that become tasks; `internal_topics` are the topics
-it brings. `describe` and `mermaid` show it. `java_order` and `source_names` keep Kafka Streams'
-order where that is of a hash set; `windowed_serdes` serve windowed keys.
+`topology` holds the `nodes`; `suppliers` and `copartition` validate it. `subtopology` divides it
+into the sub-topologies that become tasks. `internal_topics` defines its internal topics, and
+`dataframe_stage` the Structured Streaming queries between sub-topologies.
+`topology_description` and `mermaid` describe it. `java_order` reproduces the order of Java's
+collections, and `windowed_serdes` provides serdes and partitioners for windowed keys.
 """

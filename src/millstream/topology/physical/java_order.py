@@ -1,9 +1,9 @@
-"""The orders in which Java's collections list the nodes of a description, and a task's partitions.
+"""The iteration order of Java's collections, for descriptions and a task's partitions.
 
-Kafka Streams prints sets as `java.util.HashSet` iterates them, and sorts siblings by sizes that
-still grow while it sorts. Reproducing both makes the two descriptions of one topology equal as
-text, so that `diff` tells whether a Java application and its Python twin fit. The order of
-partitions decides for which one a task waits first.
+Kafka Streams prints sets in the order of `java.util.HashSet`, and sorts siblings by sizes that
+still grow during the sort. Reproducing both makes the descriptions of a Java application and its
+Python counterpart textually equal, so that `diff` shows whether they match. The order of partitions
+determines for which partition a task waits first.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _DEFAULT_TABLE = 16
 
 
 def hash_order(names: Iterable[str], *, copied: bool = False) -> list[str]:
-    """The names in the order of iteration of a `HashSet<String>` to which they were added.
+    """Return the names in the iteration order of a `HashSet<String>`.
 
     Args:
-        names: in the order of adding.
-        copied: whether the set was made from a collection, which gives it a larger table at once.
+        copied: whether the set was created from a collection, which allocates a larger table at
+            once.
     """
     return _by_bucket(names, _string_hash, copied=copied)
 
 
 def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """The partitions in the order of iteration of a `HashMap` with them as its keys.
+    """Return the partitions in the iteration order of a `HashMap` with these keys.
 
-    Those that share a bucket are in the order in which a set of their topics has them.
+    Partitions that share a bucket are in the order of a set of their topics.
     """
-    places = sorted(partitions)
-    topics = hash_order(place.topic for place in places)
-    places.sort(key=lambda place: topics.index(place.topic))
-    return _by_bucket(_by_bucket(places, _partition_hash, copied=True), _partition_hash)
+    ordered = sorted(partitions)
+    topics = hash_order(partition.topic for partition in ordered)
+    ordered.sort(key=lambda partition: topics.index(partition.topic))
+    return _by_bucket(_by_bucket(ordered, _partition_hash, copied=True), _partition_hash)
 
 
 def _by_bucket(
@@ -55,13 +55,13 @@ def _by_bucket(
         code = hash_of(element)
         return (code ^ code >> 16) & (table - 1)
 
-    # Within a bucket Java keeps the order of adding, and so does sorted().
+    # Java keeps the insertion order within a bucket, and sorted() is stable.
     return sorted(unique, key=bucket)
 
 
-def _partition_hash(place: TopicPartition) -> int:
+def _partition_hash(partition: TopicPartition) -> int:
     """`TopicPartition.hashCode()`, unsigned."""
-    return (31 * (31 + place.partition) + _string_hash(place.topic)) & 0xFFFFFFFF
+    return (31 * (31 + partition.partition) + _string_hash(partition.topic)) & 0xFFFFFFFF
 
 
 def _string_hash(text: str) -> int:
@@ -74,13 +74,10 @@ def _string_hash(text: str) -> int:
 
 
 class TreeSet:
-    """A `java.util.TreeSet<String>` whose comparator may change its mind between two additions.
+    """A `java.util.TreeSet<String>` with a comparator that may change between additions.
 
-    What comes before what is only asked on the way down to the new element's place, so elements
-    that are in the set already stay where they are, as they do in Java.
-
-    Args:
-        before: whether the first name sorts before the second one, as of now.
+    As in Java, elements are only compared while a new element is inserted, so that existing
+    elements keep their positions.
     """
 
     def __init__(self, before: Callable[[str, str], bool]) -> None:
@@ -91,7 +88,7 @@ class TreeSet:
         return _in_order(self._root)
 
     def add(self, name: str) -> None:
-        """Put a name at its place; nothing happens if the descent meets it."""
+        """Insert a name, unless the search finds it."""
         parent: _Entry | None = None
         entry = self._root
         left = False
@@ -113,7 +110,7 @@ class TreeSet:
     def _rebalance(self, entry: _Entry) -> None:
         """Restore the red-black invariants above a new red entry."""
         while (parent := entry.parent) is not None and parent.red:
-            # A red entry is never the root, so there is a grandparent.
+            # The parent is red and therefore not the root, so there is a grandparent.
             grandparent = parent.parent
             assert grandparent is not None
             on_left = parent is grandparent.left
@@ -134,7 +131,7 @@ class TreeSet:
         self._root.red = False
 
     def _rotate(self, entry: _Entry, *, left: bool) -> None:
-        """Put a child of `entry` above it: its right child when rotating to the left."""
+        """Move a child of `entry` above it: the right child when rotating to the left."""
         child = entry.right if left else entry.left
         assert child is not None
         moved = child.left if left else child.right
@@ -170,3 +167,23 @@ def _in_order(entry: _Entry | None) -> Iterator[str]:
         yield from _in_order(entry.left)
         yield entry.name
         yield from _in_order(entry.right)
+
+
+class SourceNames(frozenset[str]):
+    """A set with the iteration order of a `java.util.HashSet`.
+
+    Kafka Streams merges co-partition groups in this order, and does not merge some of them; the
+    groups that it lists depend on this.
+    """
+
+    in_order: tuple[str, ...]
+
+    def __new__(cls, names: Iterable[str]) -> SourceNames:
+        added = names.in_order if isinstance(names, SourceNames) else tuple(names)
+        instance = super().__new__(cls, added)
+        instance.in_order = tuple(hash_order(added))
+        return instance
+
+    def united(self, other: SourceNames) -> SourceNames:
+        """Return the union, as if the names of `other` were added to these."""
+        return SourceNames((*self.in_order, *other.in_order))

@@ -7,12 +7,12 @@ from typing import Any
 
 
 def flowchart(description: Mapping[str, Any]) -> str:
-    """The flowchart of a description as given by `TopologyDescription.to_dict`."""
+    """Return the flowchart of a description from `TopologyDescription.to_dict`."""
     return "\n".join(_Flowchart(description).lines()) + "\n"
 
 
 class _Flowchart:
-    """Gives each node, topic and store a short id: Mermaid takes few characters in ids."""
+    """A flowchart with short ids, since Mermaid restricts the characters of ids."""
 
     def __init__(self, description: Mapping[str, Any]) -> None:
         self._description = description
@@ -74,5 +74,5 @@ class _Flowchart:
 
 
 def _label(text: str) -> str:
-    # Names of nodes, patterns and the names of lambdas may hold characters that Mermaid reads.
+    # Node names, patterns and the names of lambdas may contain special characters of Mermaid.
     return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;")

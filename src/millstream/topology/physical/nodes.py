@@ -1,8 +1,8 @@
-"""The physical nodes of a topology: what a task instantiates.
+"""The physical nodes of a topology, from which tasks create operators.
 
-Source nodes read topics, processor nodes work, sink nodes write a topic. A node names its parents;
-children are attached in the order in which the nodes were added. Topics are undecorated here: an
-internal topic goes without the application id until a task runs.
+Children are attached in the order in which the nodes were added. Topics are undecorated: the
+application id is only added to internal topics when a task runs. A serde, extractor or offset reset
+of None is the config's default, a partitioner of None is Kafka's.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from millstream.topology.operations.operation import Operation
 #: `extractor(record, partition_time) -> timestamp`, in milliseconds since the epoch.
 TimestampExtractor = Callable[[Any, int], int]
 
-#: Where to start reading without a committed offset: `"earliest"`, `"latest"`, `"none"`, or that
-#: long before now.
+#: Where to start without a committed offset: `"earliest"`, `"latest"`, `"none"`, or a timedelta
+#: before now.
 OffsetReset = str | timedelta
 
-#: `partitioner(topic, key, value, number_of_partitions) -> partition`: a partition, several in a
-#: collection (each gets a copy of the record; an empty one drops it), or None for Kafka's default.
+#: `partitioner(topic, key, value, number_of_partitions)` returns a partition, a collection of
+#: partitions (each gets a copy of the record; an empty collection drops it), or None for Kafka's
+#: default.
 Partitioner = Callable[[str, Any, Any, int], int | Collection[int] | None]
 
 #: `extractor(key, value, record_context) -> topic`.
@@ -36,31 +37,23 @@ TopicExtractor = Callable[[Any, Any, Any], str]
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """Reads topics and decodes their records.
-
-    Args:
-        name: unique in the topology.
-        topics: the topics, in the order given; empty if there is a pattern.
-        pattern: matches the whole name of each topic to read; None if there are topics.
-        key_serde: None for the config's default.
-        value_serde: None for the config's default.
-        timestamp_extractor: None for the config's default. The source of a repartition topic has
-            none, and takes Kafka's timestamps whatever the config says.
-        offset_reset: None for the config's.
-        declared_at: file and line of the user's program.
-    """
+    """Reads topics and deserializes their records."""
 
     name: str
+    #: The topics, in the order given; empty if there is a pattern.
     topics: tuple[str, ...]
+    #: Matches the whole names of topics; None if there are topics.
     pattern: re.Pattern[str] | None = None
     key_serde: Serde[Any] | None = None
     value_serde: Serde[Any] | None = None
+    #: The source of a repartition topic has no extractor, and uses Kafka's timestamps regardless of
+    #: the config.
     timestamp_extractor: TimestampExtractor | None = None
     offset_reset: OffsetReset | None = None
     declared_at: str = field(default="", compare=False)
 
     def reads(self, topic: str) -> bool:
-        """Whether this source reads the topic of that (undecorated) name."""
+        """Return whether this source reads the (undecorated) topic."""
         if self.pattern is not None:
             return self.pattern.fullmatch(topic) is not None
         return topic in self.topics
@@ -68,15 +61,7 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorNode:
-    """Works on records.
-
-    Args:
-        name: unique in the topology.
-        operation: what it does.
-        parents: the nodes whose output it takes.
-        stores: the names of the stores connected to it, in the order of connecting.
-        declared_at: file and line of the user's program.
-    """
+    """Processes records."""
 
     name: str
     operation: Operation
@@ -87,17 +72,7 @@ class ProcessorNode:
 
 @dataclass(frozen=True, slots=True)
 class SinkNode:
-    """Encodes records and writes them to a topic.
-
-    Args:
-        name: unique in the topology.
-        topic: the topic's name, or a function that names it for each record.
-        key_serde: None for the config's default.
-        value_serde: None for the config's default.
-        partitioner: None for Kafka's default.
-        parents: the nodes whose output it takes.
-        declared_at: file and line of the user's program.
-    """
+    """Serializes records and writes them to a topic."""
 
     name: str
     topic: str | TopicExtractor
@@ -113,38 +88,32 @@ Node = SourceNode | ProcessorNode | SinkNode
 
 @dataclass(frozen=True, slots=True)
 class GlobalStoreNodes:
-    """A store that every instance fills from all partitions of one topic, and what fills it.
+    """A global store, which every instance fills from all partitions of a topic.
 
-    It is no part of a sub-topology, although it takes a number among them.
-
-    Args:
-        source: reads the topic.
-        processor: writes what was read to the store.
-        store_builder: the store's, without changelog: the topic is its log.
-        position: how many ordinary nodes were added to the topology before it.
+    It is not part of a sub-topology, but it takes a number among them.
     """
 
     source: SourceNode
     processor: ProcessorNode
+    #: The builder of the store, without a changelog: the topic is the log.
     store_builder: StoreBuilder
+    #: The number of ordinary nodes that were added to the topology before it.
     position: int
 
     @property
     def store(self) -> str:
-        """The store's name."""
         return self.store_builder.name
 
     @property
     def topic(self) -> str:
-        """The name of the topic."""
         return self.source.topics[0]
 
 
 def check_offset_reset(reset: OffsetReset | None) -> None:
-    """Refuse what is no offset reset.
+    """Check that an offset reset is supported.
 
     Raises:
-        TopologyError: it is none, or a negative timedelta.
+        TopologyError: the offset reset is unknown, or a negative timedelta.
     """
     if isinstance(reset, timedelta):
         if reset >= timedelta(0):
@@ -153,6 +122,6 @@ def check_offset_reset(reset: OffsetReset | None) -> None:
         return
     raise TopologyError(
         f"There is no offset reset {reset!r}. "
-        "Choose 'earliest', 'latest', 'none', or a timedelta before now, not a negative one.",
+        "Choose 'earliest', 'latest', 'none', or a non-negative timedelta before now.",
         declared_at=call_site(),
     )

@@ -1,7 +1,7 @@
-"""Sub-topologies: the parts of a topology that are connected other than through topics.
+"""Sub-topologies: the parts of a topology that are connected without topics in between.
 
-Each becomes one task per partition. Nodes belong together if one is the other's parent or if they
-use the same store. Numbers are given in the order in which nodes were added (semantics:
+Each becomes one task per partition. Nodes belong together if one is the parent of the other or if
+they use the same store. Numbers follow the order in which nodes were added (semantics:
 `InternalTopologyBuilder.nodeGroups`), because task ids and state directories are named after them.
 """
 
@@ -12,65 +12,66 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from millstream.state.builders.store_builder import StoreBuilder
-from millstream.topology.physical.internal_topics import RepartitionTopic, changelog_name, decorated
+from millstream.topology.physical.internal_topic_configs import (
+    RepartitionTopic,
+    changelog_name,
+    decorated,
+)
 from millstream.topology.physical.java_order import hash_order
-from millstream.topology.physical.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from millstream.topology.physical.nodes import (
+    GlobalStoreNodes,
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SubTopology:
     """Everything that a task of this sub-topology needs. Can be pickled with cloudpickle.
 
-    All names of internal topics are undecorated; `decorate` gives those on the cluster.
-
-    Args:
-        id: the number, the first part of its tasks' ids.
-        nodes: in the order in which they were added.
-        source_topics: the topics read by name, internal ones included.
-        source_patterns: what matches the other topics read.
-        sink_topics: the topics written whose names are fixed, internal ones included.
-        repartition_topics: those among the source topics that are internal.
-        stores: the builders of the stores that its nodes use.
-        changelogs: the topic from which each store is restored: its changelog, or a topic that the
-            sub-topology reads anyway.
-        internal_topics: every internal topic that it reads or writes, changelogs included.
+    The names of internal topics are undecorated; `decorate` returns the names on the cluster.
     """
 
+    #: The number, which is the first part of task ids.
     id: int
+    #: In the order in which they were added.
     nodes: tuple[Node, ...]
+    #: The topics that are read by name, including internal topics.
     source_topics: tuple[str, ...]
     source_patterns: tuple[re.Pattern[str], ...]
+    #: The topics with fixed names that are written, including internal topics.
     sink_topics: tuple[str, ...]
     repartition_topics: Mapping[str, RepartitionTopic]
     stores: Mapping[str, StoreBuilder]
+    #: The topic from which each store is restored: its changelog, or a source topic.
     changelogs: Mapping[str, str]
+    #: All internal topics that are read or written, including changelogs.
     internal_topics: frozenset[str]
 
     @property
     def is_stateful(self) -> bool:
-        """Whether its tasks have state to restore: only logged stores count."""
+        """Whether tasks have state to restore: only stores with a changelog count."""
         return bool(self.changelogs)
 
     def decorate(self, topic: str, application_id: str) -> str:
-        """The name of a topic on the cluster: internal ones begin with the application id."""
+        """Return the name of a topic on the cluster, with the application id if it is internal."""
         return decorated(topic, application_id) if topic in self.internal_topics else topic
 
 
-def subtopology_of(
+def build_subtopology(
     number: int,
     nodes: tuple[Node, ...],
     state_stores: Mapping[str, StoreBuilder],
     internal_topics: Mapping[str, RepartitionTopic],
     source_changelogs: Mapping[str, str],
 ) -> SubTopology:
-    """The sub-topology that some nodes of a topology are.
+    """Return the sub-topology of some nodes, in the order in which they were added.
 
     Args:
-        number: of the sub-topology.
-        nodes: in the order in which they were added.
-        state_stores: all stores of the topology, by name.
-        internal_topics: all its repartition topics, by name.
-        source_changelogs: the topic that each store without a changelog is restored from, if any.
+        source_changelogs: the source topic from which a store without a changelog is restored, by
+            the name of the store.
     """
     sources = [node for node in nodes if isinstance(node, SourceNode)]
     source_topics = tuple(dict.fromkeys(topic for node in sources for topic in node.topics))
@@ -81,7 +82,7 @@ def subtopology_of(
             if isinstance(node, SinkNode) and isinstance(node.topic, str)
         )
     )
-    # In this order caches are flushed: follows Kafka Streams, where a node has a set of stores.
+    # Caches are flushed in this order. As in Kafka Streams, the stores of a node form a set.
     store_names = dict.fromkeys(
         store
         for node in nodes
@@ -108,29 +109,43 @@ def subtopology_of(
     )
 
 
-def group_nodes(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """The nodes of each sub-topology, by the number of the sub-topology.
+def numbered_parts(
+    nodes: Sequence[Node], global_stores: Iterable[GlobalStoreNodes]
+) -> list[tuple[Node, ...] | GlobalStoreNodes]:
+    """Return the nodes of each sub-topology and the global stores, in the order of their numbers.
+
+    As in Kafka Streams, global stores take numbers too.
 
     Args:
-        nodes: all nodes of a topology, in the order in which they were added, parents first.
+        nodes: in the order in which they were added to the topology, parents first.
     """
-    leaders = _Leaders(node.name for node in nodes)
+    positions = {node.name: position for position, node in enumerate(nodes)}
+    placed: list[tuple[tuple[int, int], tuple[Node, ...] | GlobalStoreNodes]] = [
+        ((positions[group[0].name], 1), group) for group in _group_nodes(nodes)
+    ]
+    placed += [((store.position, 0), store) for store in global_stores]
+    return [entry for _, entry in sorted(placed, key=lambda place: place[0])]
+
+
+def _group_nodes(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """Return the nodes of each sub-topology, in the order of their first nodes."""
+    roots = _UnionFind(node.name for node in nodes)
     users: dict[str, str] = {}
     for node in nodes:
         if not isinstance(node, SourceNode):
             for parent in node.parents:
-                leaders.unite(node.name, parent)
+                roots.union(node.name, parent)
         if isinstance(node, ProcessorNode):
             for store in node.stores:
-                leaders.unite(node.name, users.setdefault(store, node.name))
+                roots.union(node.name, users.setdefault(store, node.name))
     groups: dict[str, list[Node]] = {}
     for node in nodes:
-        groups.setdefault(leaders.find(node.name), []).append(node)
+        groups.setdefault(roots.find(node.name), []).append(node)
     return [tuple(group) for group in groups.values()]
 
 
-class _Leaders:
-    """Union-find: names united so far have the same leader."""
+class _UnionFind:
+    """Disjoint sets of names: connected names have the same root."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._above = {name: name for name in names}
@@ -142,5 +157,5 @@ class _Leaders:
             name = above[name]
         return name
 
-    def unite(self, one: str, other: str) -> None:
+    def union(self, one: str, other: str) -> None:
         self._above[self.find(one)] = self.find(other)

@@ -1,36 +1,37 @@
-"""Processor suppliers, as users give them: checked, and the stores that they bring."""
+"""Validation of processor suppliers, and the stores that they provide."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from millstream.async_checks import deferred_advice, deferred_method_advice, is_deferred, name_of
 from millstream.errors import TopologyError, summary_of
 from millstream.operators.process import PROCESSOR_METHODS
 from millstream.processor.processor import FixedKeyProcessor, Processor
 from millstream.state.builders.store_builder import StoreBuilder
-from millstream.topology.arguments import takes
-from millstream.unawaited import deferred_advice, deferred_method_advice, is_deferred, name_of
+from millstream.topology.argument_checks import accepts_arguments
 
-#: Gives the supplier to take in place of one, from the name of its node and that one.
+#: `wrapper(node_name, supplier) -> supplier`.
 ProcessorWrapper = Callable[[str, Callable[[], Any]], Callable[[], Any]]
 
 
 def check_wrapper(wrapper: ProcessorWrapper | None) -> None:
-    """Refuse what cannot wrap anything.
+    """Check a processor wrapper.
 
     Raises:
-        TypeError: it is no function of two arguments, or an asynchronous one.
+        TypeError: the wrapper is not a function of two arguments, or is asynchronous.
     """
     if wrapper is None:
         return
     if is_deferred(wrapper):
         raise TypeError(deferred_advice(f"processor_wrapper {name_of(wrapper)}", wrapper))
-    if not takes(wrapper, 2):
+    if not accepts_arguments(wrapper, 2):
         raise TypeError(
-            f"processor_wrapper is {wrapper!r}, but must be a function (name, supplier) that gives "
-            "a supplier."
+            f"processor_wrapper is {wrapper!r}, but must be a function (name, supplier) that "
+            "returns a supplier."
         )
 
 
@@ -42,21 +43,15 @@ def wrapped_supplier(
     *,
     fixed_key: bool = False,
 ) -> tuple[Callable[[], Any], list[StoreBuilder]]:
-    """What runs in place of a supplier of the user's, and the stores that it brings.
+    """Return the wrapped supplier of a custom processor, and the stores that it provides.
 
-    Source of the semantics: Kafka Streams' `ProcessorWrapper` (KIP-1112). There a wrapper which
-    does not hand on the stores of what it wraps loses them; here one that says nothing of stores
+    Source of the semantics: Kafka Streams' `ProcessorWrapper` (KIP-1112). In Kafka Streams, the
+    stores are lost if the wrapper does not pass them on; here, a wrapper without a `stores` method
     keeps them.
 
-    Args:
-        wrapper: given where the topology was begun; None for none.
-        supplier: of the user's, which is checked.
-        node: the name of the node.
-        site: file and line of the user's program, for errors.
-        fixed_key: whether it gives a `FixedKeyProcessor`.
-
     Raises:
-        TopologyError: as `check_supplier`, of either supplier; or the wrapper failed.
+        TopologyError: one of the suppliers is not valid (see `check_supplier`), or the wrapper
+            failed.
     """
     check_supplier(supplier, node, site, fixed_key=fixed_key)
     if wrapper is None:
@@ -65,88 +60,64 @@ def wrapped_supplier(
         wrapped = wrapper(node, supplier)
     except Exception as error:
         raise TopologyError(
-            f"processor_wrapper failed: {summary_of(error)}.",
-            node=node,
-            declared_at=site,
+            f"processor_wrapper failed: {summary_of(error)}.", node=node, declared_at=site
         ) from error
     try:
         check_supplier(wrapped, node, site, fixed_key=fixed_key)
     except TopologyError as error:
-        error.message = f"What processor_wrapper gave cannot be used. {error.message}"
+        error.message = f"The result of processor_wrapper cannot be used. {error.message}"
         raise
-    of_stores = wrapped if hasattr(wrapped, "stores") else supplier
-    return wrapped, supplied_stores(of_stores)
+    store_supplier = wrapped if hasattr(wrapped, "stores") else supplier
+    return wrapped, supplied_stores(store_supplier)
 
 
 def check_supplier(
     supplier: Callable[[], Any], node: str, site: str, *, fixed_key: bool = False
 ) -> None:
-    """Refuse what gives no processors, or none of the kind that is needed.
-
-    Args:
-        supplier: gives a fresh processor, or operator, at each call.
-        node: the name of the node, for errors.
-        site: file and line of the user's program, for errors.
-        fixed_key: whether it must give a `FixedKeyProcessor`.
+    """Check that a supplier returns new processors of the expected kind.
 
     Raises:
-        TopologyError: it is no function, gives the same object twice, or no processor, or one of
-            the other kind.
+        TopologyError: the supplier is not a function, returns the same object twice, or returns no
+            processor or one of the other kind.
     """
-    if not takes(supplier, 0):
-        raise TopologyError(
-            "A processor supplier must be a class or a function without arguments that gives a "
-            f"new processor at each call, but this one is {supplier!r}. If its processors need "
-            "something, give lambda: MyProcessor(something).",
-            node=node,
-            declared_at=site,
+    error = partial(TopologyError, node=node, declared_at=site)
+    if not accepts_arguments(supplier, 0):
+        raise error(
+            "A processor supplier must be a class or a function without arguments that returns a "
+            f"new processor for each call, but got {supplier!r}. If its processors need arguments, "
+            "use lambda: MyProcessor(argument)."
         )
     if is_deferred(supplier):
-        raise TopologyError(
-            deferred_advice(f"The processor supplier {name_of(supplier)}", supplier),
-            node=node,
-            declared_at=site,
+        raise error(deferred_advice(f"The processor supplier {name_of(supplier)}", supplier))
+    processor = supplier()
+    if processor is supplier():
+        raise error(
+            "A supplier must return a new processor for each call, because each task needs its "
+            "own, but the supplier returned the same processor twice."
         )
-    made = supplier()
-    if made is supplier():
-        raise TopologyError(
-            "A supplier must give a new processor at each call, because each task needs its own, "
-            "but it gave the same one twice.",
-            node=node,
-            declared_at=site,
+    if not callable(getattr(processor, "process", None)):
+        raise error(
+            f"The supplier returned {type(processor).__name__}, which has no method "
+            "process(record). Use a class that extends Processor, or a function that returns an "
+            "instance."
         )
-    if not callable(getattr(made, "process", None)):
-        raise TopologyError(
-            f"The supplier gave {type(made).__name__}, which has no method process(record). Give "
-            "a class that extends Processor, or a function that makes one.",
-            node=node,
-            declared_at=site,
-        )
-    advice = deferred_method_advice(made, PROCESSOR_METHODS)
+    advice = deferred_method_advice(processor, PROCESSOR_METHODS)
     if advice is not None:
-        raise TopologyError(advice, node=node, declared_at=site)
-    if isinstance(made, Processor if fixed_key else FixedKeyProcessor):
-        wanted, use = (
-            ("FixedKeyProcessor", "process")
-            if fixed_key
-            else (
-                "Processor",
-                "process_values",
-            )
-        )
-        raise TopologyError(
-            f"Here a {wanted} is needed, which {type(made).__qualname__} is not. "
-            f"Use {use}() of the stream for it.",
-            node=node,
-            declared_at=site,
+        raise error(advice)
+    if isinstance(processor, Processor if fixed_key else FixedKeyProcessor):
+        expected = "FixedKeyProcessor" if fixed_key else "Processor"
+        method = "process" if fixed_key else "process_values"
+        raise error(
+            f"The operation needs a {expected}, which {type(processor).__qualname__} is not. "
+            f"Use the stream's {method}() instead."
         )
 
 
 def supplied_stores(supplier: Callable[[], Any]) -> list[StoreBuilder]:
-    """The stores that a processor supplier brings along (`ConnectedStoreProvider`, KIP-401).
+    """Return the stores that a supplier provides (`ConnectedStoreProvider`, KIP-401).
 
-    A supplier may have a method `stores()`. For a class which is its own supplier that is a class
-    or static method: one of its instances' does not count.
+    A supplier may have a method `stores()`. If a class is its own supplier, this must be a class
+    method or static method; instance methods are ignored.
     """
     if inspect.isclass(supplier):
         found = inspect.getattr_static(supplier, "stores", None)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from millstream.errors import TopologyError
 from millstream.serdes import Serde
 from millstream.state.builders.store_builder import StoreBuilder
-from millstream.topology.arguments import (
-    checked_extractor,
-    checked_partitioner,
-    checked_serdes,
-    checked_topic,
+from millstream.topology.argument_checks import (
+    check_partitioner,
+    check_serdes,
+    check_store_builder,
+    check_timestamp_extractor,
+    check_topic,
     store_names,
     topic_names,
 )
@@ -22,18 +23,11 @@ from millstream.topology.call_site import call_site
 from millstream.topology.logical_plan import LogicalPlan
 from millstream.topology.naming import checked_name, checked_node_name
 from millstream.topology.operations.operation import Operation
-from millstream.topology.operations.processors import Process
-from millstream.topology.options.history import LakeHistory
-from millstream.topology.physical.copartition import CopartitionedSources, PatternJoin
+from millstream.topology.operations.streams import Process
+from millstream.topology.options.lake import LakeHistory
+from millstream.topology.physical.copartition import CopartitionedSources
 from millstream.topology.physical.dataframe_stage import DataFrameStage
-from millstream.topology.physical.describe import (
-    TopologyDescription,
-    describe_dataframe_stage,
-    describe_global_store,
-    describe_lake_history,
-    describe_subtopology,
-)
-from millstream.topology.physical.internal_topics import (
+from millstream.topology.physical.internal_topic_configs import (
     ChangelogTopic,
     RepartitionTopic,
     changelog_name,
@@ -49,37 +43,34 @@ from millstream.topology.physical.nodes import (
     TimestampExtractor,
     TopicExtractor,
 )
-from millstream.topology.physical.subtopology import SubTopology, group_nodes, subtopology_of
-from millstream.topology.physical.suppliers import (
-    ProcessorWrapper,
-    check_wrapper,
-    wrapped_supplier,
-)
-from millstream.topology.physical.topology_stores import (
-    check_store_builder,
-    numbered,
-    taken_store,
-    unlogged,
+from millstream.topology.physical.subtopology import SubTopology, build_subtopology, numbered_parts
+from millstream.topology.physical.suppliers import ProcessorWrapper, check_wrapper, wrapped_supplier
+from millstream.topology.physical.topology_description import (
+    TopologyDescription,
+    describe_dataframe_stage,
+    describe_global_store,
+    describe_lake_history,
+    describe_subtopology,
 )
 
 _Declared = TypeVar("_Declared", DataFrameStage, LakeHistory)
 
 
 class Topology:
-    """What an application computes: nodes, the stores they use, and its internal topics.
+    """The computation of an application: nodes, their stores, and internal topics.
 
-    `StreamsBuilder.build` makes one from the words of the DSL; the `add_` methods add to it.
-    Parents and stores must be added before what refers to them. The order of adding is the order
-    in which nodes are initialized, children get their records, and sub-topologies are numbered.
+    `StreamsBuilder.build` creates a topology from the DSL; the `add_` methods extend it. Parents
+    and stores must be added before the nodes that refer to them. The order of adding is the order
+    in which nodes are initialized, children receive records, and sub-topologies are numbered.
 
-    Can be pickled with cloudpickle, functions of the user's included.
+    Can be pickled with cloudpickle, including the user's functions.
 
     Args:
-        processor_wrapper: `(name, supplier) -> supplier`, called for each processor that is added;
-            see `StreamsBuilder`.
+        processor_wrapper: `(name, supplier) -> supplier`, called for each added processor; see
+            `StreamsBuilder`.
 
     Raises:
-        TypeError: `processor_wrapper` is no function of two arguments.
+        TypeError: `processor_wrapper` is not a function of two arguments.
 
     Attributes:
         nodes: by name, in the order of adding.
@@ -87,8 +78,9 @@ class Topology:
         global_stores: the global stores, by name.
         internal_topics: the repartition topics, by undecorated name.
         dataframe_stages: the DataFrame functions between sub-topologies, by name.
-        lake_histories: the tables of the lake that are read before topics, by name.
-        optimizations: the names of those that were applied; None if no `StreamsBuilder` made it.
+        lake_histories: the lake tables that are read before topics, by name.
+        optimizations: the names of the applied optimizations; None if the topology was not built by
+            a `StreamsBuilder`.
 
     Example:
         >>> topology = Topology()
@@ -111,21 +103,21 @@ class Topology:
         self._generated_stores: set[str] = set()
         self._other_generated_stores: dict[str, bool] = {}
         self.optimizations: frozenset[str] | None = None
-        #: The program that it was built from; None if no `StreamsBuilder` made it.
+        #: The program that it was built from; None if it was not built by a `StreamsBuilder`.
         self._logical_plan: LogicalPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Whoever reads the program, or adds to it, does so where it was built: no worker is sent
-        # what that takes. Nor is DataFrame functions' code, which the driver calls.
+        # Workers need neither the logical plan nor the wrapper, which are only used where the
+        # topology is built, nor the code of DataFrame functions, which the driver calls.
         stages = {name: stage.for_workers() for name, stage in self.dataframe_stages.items()}
-        left_out = {"_logical_plan": None, "_processor_wrapper": None}
-        return {**vars(self), **left_out, "dataframe_stages": stages}
+        excluded = {"_logical_plan": None, "_processor_wrapper": None}
+        return {**vars(self), **excluded, "dataframe_stages": stages}
 
     def __repr__(self) -> str:
         stores = len(self.state_stores) + len(self.global_stores)
         return f"Topology({len(self.nodes)} nodes, {stores} stores)"
 
-    # ---- building
+    # ---- construction
 
     def add_source(
         self,
@@ -141,16 +133,15 @@ class Topology:
         """Add a node that reads topics.
 
         Args:
-            name: of the node, unique in the topology.
-            topics: a topic, several, or a pattern that matches their whole names.
-            key: decodes keys; by default the config's `default_key_serde`.
-            value: decodes values; by default the config's `default_value_serde`.
+            topics: a topic, several topics, or a pattern that matches whole names.
+            key: deserializes keys; by default the config's `default_key_serde`.
+            value: deserializes values; by default the config's `default_value_serde`.
             timestamp_extractor: `(record, partition_time) -> timestamp` in milliseconds.
             offset_reset: `"earliest"`, `"latest"`, `"none"`, or a timedelta before now.
-            declared_at: file and line to name in errors; by default the caller's.
+            declared_at: file and line for error messages; by default the caller's.
 
         Raises:
-            TopologyError: the name is taken; there is no topic; a topic is read by another source.
+            TopologyError: the name is taken, there is no topic, or another source reads a topic.
 
         Example:
             >>> Topology().add_source("clicks", ["web", "app"], key=STRING, value=STRING)
@@ -158,8 +149,8 @@ class Topology:
         """
         site = call_site() if declared_at is None else declared_at
         listed, pattern = topic_names(f"Source {name!r}", topics)
-        checked_serdes("add_source", key=key, value=value)
-        checked_extractor("add_source", timestamp_extractor)
+        check_serdes("add_source", key=key, value=value)
+        check_timestamp_extractor("add_source", timestamp_extractor)
         source = SourceNode(
             name, listed, pattern, key, value, timestamp_extractor, offset_reset, site
         )
@@ -174,20 +165,18 @@ class Topology:
         stores: str | Sequence[str] = (),
         declared_at: str | None = None,
     ) -> Topology:
-        """Add a node that works on records.
+        """Add a node that processes records.
 
         Args:
-            name: of the node, unique in the topology.
-            supplier: gives a fresh `Processor` at each call: its class, or a function. It is called
-                here to see that it does. If it has a method `stores()`, the builders which that
-                gives are added and connected.
-            parents: the nodes whose output it takes.
+            supplier: returns a new `Processor` for each call: its class, or a function. It is
+                called here to check its result. If it has a method `stores()`, the store builders
+                that this returns are added and connected.
             stores: the stores to connect: a name, or several.
-            declared_at: file and line to name in errors; by default the caller's.
+            declared_at: file and line for error messages; by default the caller's.
 
         Raises:
-            TopologyError: the name is taken; there is no parent, or it is unknown or a sink; a
-                store is unknown; the supplier gives the same processor twice, or none.
+            TopologyError: the name is taken; there is no parent, or a parent is unknown or a sink;
+                a store is unknown; the supplier returns no processor, or the same one twice.
 
         Example:
             >>> class Shout(Processor):
@@ -208,13 +197,7 @@ class Topology:
     def _add_operation(
         self, name: str, operation: Operation, parents: str | Sequence[str], declared_at: str
     ) -> Topology:
-        """Add a node that works on records by an operation of the DSL.
-
-        Args:
-            name: of the node, unique in the topology.
-            operation: what it does.
-            parents: the nodes whose output it takes.
-            declared_at: file and line to name in errors.
+        """Add a node with an operation of the DSL.
 
         Raises:
             TopologyError: as for `add_processor`.
@@ -233,22 +216,20 @@ class Topology:
         partitioner: Partitioner | None = None,
         declared_at: str | None = None,
     ) -> Topology:
-        """Add a node that writes a topic.
+        """Add a node that writes to a topic.
 
         Args:
-            name: of the node, unique in the topology.
             topic: the topic, or `(key, value, record_context) -> topic`.
-            parents: the nodes whose output it takes.
-            key: encodes keys; by default the config's `default_key_serde`.
-            value: encodes values; by default the config's `default_value_serde`.
+            key: serializes keys; by default the config's `default_key_serde`.
+            value: serializes values; by default the config's `default_value_serde`.
             partitioner: `(topic, key, value, number_of_partitions) -> partition`, or a collection
-                of partitions, each of which gets a copy of the record: an empty one drops the
-                record (KIP-837). None leaves the choice to Kafka's default.
-            declared_at: file and line to name in errors; by default the caller's.
+                of partitions, each of which gets a copy of the record: an empty collection drops
+                the record (KIP-837). None selects Kafka's default.
+            declared_at: file and line for error messages; by default the caller's.
 
         Raises:
-            TopologyError: the name is taken or the topic's not legal; there is no parent, or it is
-                unknown or a sink.
+            TopologyError: the name is taken, or the topic's name is not legal; there is no parent,
+                or a parent is unknown or a sink.
 
         Example:
             >>> topology = Topology().add_source("read", "clicks", key=STRING, value=STRING)
@@ -257,9 +238,9 @@ class Topology:
         """
         site = call_site() if declared_at is None else declared_at
         listed = self._checked_parents(name, parents, site)
-        checked_serdes("add_sink", key=key, value=value)
-        checked_topic("add_sink", topic)
-        checked_partitioner("add_sink", partitioner)
+        check_serdes("add_sink", key=key, value=value)
+        check_topic("add_sink", topic)
+        check_partitioner("add_sink", partitioner)
         return self._add(SinkNode(name, topic, key, value, partitioner, listed, site))
 
     def add_state_store(
@@ -267,15 +248,15 @@ class Topology:
     ) -> Topology:
         """Add a store and connect it to processors.
 
-        The same builder may be added again, to connect the store to more processors.
+        The same builder may be added again to connect the store to more processors.
 
         Args:
-            store_builder: knows the store's name and how to make one for a task.
-            processor_names: the processors that may use it.
-            generated_name: whether the name was generated and not given by the user.
+            processor_names: the processors that may use the store.
+            generated_name: whether the store's name is generated.
 
         Raises:
-            TopologyError: another store has that name; a processor is unknown, or no processor.
+            TopologyError: another store has that name, or a processor is unknown or not a
+                processor.
 
         Example:
             >>> topology = Topology().add_source("read", "in")
@@ -287,7 +268,7 @@ class Topology:
         check_store_builder(store_builder)
         name = store_builder.name
         users = [self.nodes[processor] for processor in processor_names if processor in self.nodes]
-        # The line that describes the node says more than that of build().
+        # The declaration of a node is more helpful than the line of build().
         site = next((node.declared_at for node in users if node.declared_at), None) or call_site()
         self._check_new_store(store_builder, site, shareable=True)
         if name not in self.state_stores:
@@ -301,7 +282,7 @@ class Topology:
     def connect_processor_and_state_stores(
         self, processor_name: str, *store_names: str
     ) -> Topology:
-        """Let a processor use stores. All processors that use a store share a sub-topology.
+        """Connect a processor to stores. All processors of a store share a sub-topology.
 
         Raises:
             TopologyError: the processor or a store is unknown; the node is a source or a sink.
@@ -330,7 +311,7 @@ class Topology:
         for store in store_names:
             if store in self.global_stores:
                 raise TopologyError(
-                    f"The global store {store!r} is open to every processor and must not be "
+                    f"The global store {store!r} is available to every processor and must not be "
                     "connected. Leave it out of stores=...",
                     node=processor_name,
                     declared_at=node.declared_at,
@@ -360,24 +341,23 @@ class Topology:
     ) -> Topology:
         """Add a store that every instance fills from all partitions of a topic.
 
-        Every processor can read it, without being connected to it; only the one given here writes
-        it. That one sees every record of the topic, also while a copy is made or brought up to
-        date. The store has no changelog: the topic is its log. Timestamps are those of the topic;
-        no extractor is asked.
+        Every processor can read the store without being connected to it; only the processor given
+        here writes to it. This processor gets every record of the topic, also while the store is
+        restored. The store has no changelog: the topic is its log. Timestamps are the topic's; no
+        extractor is called.
 
         Args:
-            store_builder: of the store; its logging is turned off.
-            source_name: of the node that reads the topic.
-            topic: the topic.
-            processor_name: of the node that fills the store.
-            supplier: gives a fresh `Processor` at each call.
-            key: decodes keys; by default the config's `default_key_serde`.
-            value: decodes values; by default the config's `default_value_serde`.
-            declared_at: file and line to name in errors; by default the caller's.
+            store_builder: the builder of the store; its logging is turned off.
+            source_name: the name of the node that reads the topic.
+            processor_name: the name of the node that fills the store.
+            supplier: returns a new `Processor` for each call.
+            key: deserializes keys; by default the config's `default_key_serde`.
+            value: deserializes values; by default the config's `default_value_serde`.
+            declared_at: file and line for error messages; by default the caller's.
 
         Raises:
-            TopologyError: a name is taken, the topic is read by a source, or both nodes have the
-                same name.
+            TopologyError: a name is taken, a source reads the topic, or both nodes have the same
+                name.
 
         Example:
             >>> in_memory = Stores.in_memory_key_value("prices")
@@ -391,11 +371,11 @@ class Topology:
         site = call_site() if declared_at is None else declared_at
         check_store_builder(store_builder)
         supplier, _ = wrapped_supplier(self._processor_wrapper, supplier, processor_name, site)
-        return self._fill_global_store(
+        return self._add_global_store_node(
             store_builder, source_name, topic, processor_name, Process(supplier), key, value, site
         )
 
-    def _fill_global_store(
+    def _add_global_store_node(
         self,
         store_builder: StoreBuilder,
         source_name: str,
@@ -406,7 +386,7 @@ class Topology:
         value: Serde[Any] | None,
         declared_at: str,
     ) -> Topology:
-        """Add a global store which an operation fills; the other arguments are those for users."""
+        """Add a global store that is filled by an operation; see `add_global_store`."""
         if source_name == processor_name:
             raise TopologyError(
                 f"The source and the processor of a global store need different names, but both "
@@ -419,7 +399,7 @@ class Topology:
             SourceNode(source_name, (topic,), None, key, value, declared_at=declared_at)
         )
         self._check_new(processor_name, declared_at)
-        builder = unlogged(store_builder)
+        builder = without_logging_or_caching(store_builder)
         processor = ProcessorNode(
             processor_name, operation, (source_name,), (builder.name,), declared_at
         )
@@ -442,22 +422,21 @@ class Topology:
     ) -> Topology:
         """Add a store that each task fills from its partition of a topic (KIP-813).
 
-        Other processors can be connected to the store, and are then in one sub-topology with it.
-        The store has no changelog: a task restores it from the topic, without asking the
-        processor, which therefore must put what it reads and nothing else.
+        Other processors can be connected to the store, and then belong to the same sub-topology.
+        The store has no changelog: a task restores it directly from the topic, without calling the
+        processor. The processor must therefore store exactly the records that it gets.
 
         Args:
-            store_builder: of the store; its logging is turned off.
-            source_name: of the node that reads the topic, from its beginning.
-            topic: the topic.
-            processor_name: of the node that fills the store.
-            supplier: gives a fresh `Processor` at each call.
-            key: decodes keys; by default the config's `default_key_serde`.
-            value: decodes values; by default the config's `default_value_serde`.
+            store_builder: the builder of the store; its logging is turned off.
+            source_name: the name of the node that reads the topic from its beginning.
+            processor_name: the name of the node that fills the store.
+            supplier: returns a new `Processor` for each call.
+            key: deserializes keys; by default the config's `default_key_serde`.
+            value: deserializes values; by default the config's `default_value_serde`.
             timestamp_extractor: `(record, partition_time) -> timestamp` in milliseconds.
 
         Raises:
-            TopologyError: a name is taken, or the topic is read by another source.
+            TopologyError: a name is taken, or another source reads the topic.
 
         Example:
             >>> in_memory = Stores.in_memory_key_value("rates")
@@ -482,99 +461,55 @@ class Topology:
         )
         self.add_processor(processor_name, supplier, source_name, declared_at=site)
         self.add_state_store(builder.with_logging(False), processor_name)
-        return self._add_source_changelog(store_builder.name, topic)
+        self._add_source_changelog(store_builder.name, topic)
+        return self
 
-    def _note_generated_store(self, name: str, *, logged: bool) -> Topology:
-        """Say that a store has a generated name which is not among those of the nodes.
+    def _add_generated_store(self, name: str, *, logged: bool) -> None:
+        """Register a generated store name that does not belong to a node's store.
 
-        Follows Kafka Streams: global stores count, and so do those of tables that nobody needs to
-        keep, since a change to the program may need them.
+        As in Kafka Streams, this includes global stores and tables that are not materialized, since
+        a change of the program may materialize them.
 
         Args:
-            name: of the store.
-            logged: whether it has a changelog, or would have.
+            logged: whether the store has a changelog, or would have one.
         """
         self._other_generated_stores[name] = logged
-        return self
 
-    def _add_internal_topic(self, topic: RepartitionTopic) -> Topology:
-        """Say that a topic, read by a source and written by a sink, is a repartition topic."""
+    def _add_internal_topic(self, topic: RepartitionTopic) -> None:
+        """Register a topic between a sink and a source as a repartition topic."""
         self.internal_topics[checked_name(topic.name)] = topic
-        return self
 
-    def _add_dataframe_stage(self, stage: DataFrameStage) -> Topology:
-        """Say that a query reads one internal topic and writes another, or a sink.
+    def _add_source_changelog(self, store_name: str, topic: str) -> None:
+        """Register the source topic from which a store without a changelog is restored.
 
-        Raises:
-            TopologyError: there is a stage of that name.
-        """
-        _add_once(self.dataframe_stages, stage, "DataFrame function")
-        return self
-
-    def _add_lake_history(self, history: LakeHistory) -> Topology:
-        """Say that an internal topic, read by a source, is filled with the rows of a table.
-
-        Raises:
-            TopologyError: there is a history of that name.
-        """
-        _add_once(self.lake_histories, history, "history")
-        return self
-
-    def _add_source_changelog(self, store_name: str, topic: str) -> Topology:
-        """Say that a store without a changelog is restored from a topic that a source reads.
-
-        Args:
-            store_name: of the store, which holds what the topic says and nothing else.
-            topic: the topic.
+        The content of the store must be exactly that of the topic.
         """
         self._source_changelogs[store_name] = topic
-        return self._note_table_topic(topic)
+        self._add_table_topic(topic)
 
-    def _note_table_topic(self, topic: str) -> Topology:
-        """Record that a topic is read as a table, and so must keep the newest record of each key.
-
-        Args:
-            topic: the topic.
-        """
+    def _add_table_topic(self, topic: str) -> None:
+        """Register a topic that is read as a table, and must keep the latest record of each key."""
         self._table_topics.add(topic)
-        return self
 
-    def _copartition(
-        self,
-        source_names: Iterable[str],
-        *,
-        listed: Iterable[str] | None = None,
-        declared_at: str = "",
-    ) -> Topology:
-        """Say that all topics read by these sources must have equally many partitions.
-
-        Args:
-            source_names: of sources; what is no source of the topology is passed over.
-            listed: the ones that Kafka Streams lists, if it loses some.
-            declared_at: file and line to name in errors.
-        """
-        self._copartitioned.add(source_names, listed, declared_at)
-        return self
-
-    # ---- asking
+    # ---- inspection
 
     def _subtopologies(self) -> list[SubTopology]:
-        """The sub-topologies, in the order of their numbers. Global stores are not among them."""
+        """Return the sub-topologies by number, without global stores."""
         return [
-            subtopology_of(
+            build_subtopology(
                 number, part, self.state_stores, self.internal_topics, self._source_changelogs
             )
-            for number, part in enumerate(self._numbered())
+            for number, part in enumerate(self._numbered_parts())
             if not isinstance(part, GlobalStoreNodes)
         ]
 
     def _compacted_topics(self) -> frozenset[str]:
-        """The topics of tables and global tables that other programs write."""
+        """Return the topics of tables and global tables that other programs write."""
         of_global_tables = {store.topic for store in self.global_stores.values()}
         return frozenset((self._table_topics | of_global_tables) - self.internal_topics.keys())
 
     def describe(self) -> TopologyDescription:
-        """The nodes and how they are connected; `str()` of it is Kafka Streams' text.
+        """Return a description of the nodes and their connections; `str()` matches Kafka Streams.
 
         Example:
             >>> topology = Topology().add_source("read", "in").add_sink("write", "out", "read")
@@ -582,16 +517,16 @@ class Topology:
             ['read', 'write']
         """
         stages, histories = self.dataframe_stages.values(), self.lake_histories.values()
-        after = len(self._numbered())
+        after = len(self._numbered_parts())
         return TopologyDescription(
             tuple(
                 describe_subtopology(number, part)
-                for number, part in enumerate(self._numbered())
+                for number, part in enumerate(self._numbered_parts())
                 if not isinstance(part, GlobalStoreNodes)
             ),
             tuple(
                 describe_global_store(number, part)
-                for number, part in enumerate(self._numbered())
+                for number, part in enumerate(self._numbered_parts())
                 if isinstance(part, GlobalStoreNodes)
             ),
             tuple(
@@ -605,7 +540,7 @@ class Topology:
         )
 
     def _changelog_topics(self) -> dict[str, ChangelogTopic]:
-        """The changelog of each logged store that a processor uses, by undecorated topic name."""
+        """Return the changelog of each logged store in use, by undecorated topic name."""
         used = {
             store
             for node in self.nodes.values()
@@ -621,35 +556,11 @@ class Topology:
         )
         return {topic.name: topic for topic in topics}
 
-    def _listed_sources(self) -> list[list[SourceNode]]:
-        """The sources that Kafka Streams lists as read side by side, in the order of saying."""
-        return self._copartitioned.listed_sources()
-
-    def _copartition_groups(self) -> list[frozenset[str]]:
-        """Sets of (undecorated) topics that must have equally many partitions."""
-        return self._copartitioned.groups()
-
-    def _pattern_joins(self) -> list[PatternJoin]:
-        """What must have equally many partitions as topics whose names are not known yet."""
-        return self._copartitioned.pattern_joins()
-
-    def _joined_at(self, group: frozenset[str]) -> str:
-        """The lines of the user's program that read the topics of a group side by side."""
-        return self._copartitioned.joined_at(group)
-
-    def _check_copartition(self) -> None:
-        """Refuse partition counts that cannot agree, whatever the cluster looks like.
-
-        Raises:
-            CopartitionError: repartition topics to be joined were given different counts.
-        """
-        self._copartitioned.check()
-
     def generated_names(self) -> Mapping[str, list[str]]:
-        """What has a generated name that outlives the program, by kind.
+        """Return the generated names that must not change between versions, by kind.
 
-        Inserting an operator changes these names, and the application then starts without the
-        state and the records under the old ones (KIP-1111).
+        Inserting an operator changes these names, and the application then starts without the state
+        and the records under the old names (KIP-1111).
 
         Example:
             >>> builder = StreamsBuilder()
@@ -673,10 +584,10 @@ class Topology:
         }
 
     def check_explicit_names(self) -> None:
-        """Refuse generated names (`ensure.explicit.internal.resource.naming`).
+        """Reject generated names (`ensure.explicit.internal.resource.naming`).
 
         Raises:
-            TopologyError: it lists every store and internal topic that the user did not name.
+            TopologyError: there are generated names. The message lists every such store and topic.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -688,23 +599,22 @@ class Topology:
             listed = "".join(f"\n  {kind}: {', '.join(names)}" for kind, names in unnamed.items())
             raise TopologyError(
                 "ensure_explicit_internal_resource_naming is set, but these have generated names:"
-                f"{listed}\nGive a name with store=... to each store and with name=... to each "
-                "operation that repartitions."
+                f"{listed}\nGive each store a name with store=..., and each operation that "
+                "repartitions with name=..."
             )
 
-    # ---- inside
+    # ---- internals
 
-    def _numbered(self) -> list[tuple[Node, ...] | GlobalStoreNodes]:
-        groups = group_nodes(list(self.nodes.values()))
-        return numbered(groups, self.nodes, self.global_stores)
+    def _numbered_parts(self) -> list[tuple[Node, ...] | GlobalStoreNodes]:
+        return numbered_parts(list(self.nodes.values()), self.global_stores.values())
 
     def _check_new(self, name: str, site: str) -> None:
-        known = self.nodes.get(checked_node_name(name))
+        existing = self.nodes.get(checked_node_name(name))
         for store in self.global_stores.values():
             for node in (store.source, store.processor):
-                known = node if node.name == name else known
-        if known is not None:
-            where = f", declared at {known.declared_at}" if known.declared_at else ""
+                existing = node if node.name == name else existing
+        if existing is not None:
+            where = f", declared at {existing.declared_at}" if existing.declared_at else ""
             raise TopologyError(
                 f"There is another node called {name!r}{where}. Give each node its own name.",
                 node=name,
@@ -713,17 +623,32 @@ class Topology:
 
     def _check_new_store(self, builder: StoreBuilder, site: str, *, shareable: bool) -> None:
         name = checked_name(builder.name)
-        known = self.state_stores.get(name)
-        if (shareable and known is builder) or (known is None and name not in self.global_stores):
+        existing = self.state_stores.get(name)
+        if (shareable and existing is builder) or (
+            existing is None and name not in self.global_stores
+        ):
             return
-        raise taken_store(name, self.nodes.values(), site)
+        users = [
+            node
+            for node in self.nodes.values()
+            if isinstance(node, ProcessorNode) and name in node.stores
+        ]
+        owner = ""
+        if users:
+            where = f", declared at {users[0].declared_at}" if users[0].declared_at else ""
+            owner = f", used by node {users[0].name!r}{where}"
+        raise TopologyError(
+            f"There is already another store called {name!r}{owner}. Give each store its own name, "
+            "or add the same builder again to share a store.",
+            declared_at=site,
+        )
 
     def _checked_source(self, source: SourceNode) -> SourceNode:
         self._check_new(source.name, source.declared_at)
         for topic in source.topics:
             checked_name(topic)
         for other in self._sources():
-            _check_apart(source, other)
+            _check_no_common_topic(source, other)
         return source
 
     def _add(self, node: Node) -> Topology:
@@ -746,8 +671,8 @@ class Topology:
                 problem = f"There is no parent {parent!r}. Add the parent first."
             elif isinstance(node, SinkNode):
                 problem = (
-                    f"The sink {parent!r} cannot be a parent: what it writes can only be read back "
-                    "from its topic."
+                    f"The sink {parent!r} cannot be a parent: its records can only be read from "
+                    "its topic."
                 )
         if problem:
             raise TopologyError(problem, node=name, declared_at=site)
@@ -758,27 +683,36 @@ class Topology:
         return sources + [store.source for store in self.global_stores.values()]
 
 
-def _add_once(known: dict[str, _Declared], new: _Declared, what: str) -> None:
-    """Add something under its name, which nothing of its kind may have."""
-    other = known.get(new.name)
+def without_logging_or_caching(builder: StoreBuilder) -> StoreBuilder:
+    """Return a builder of the same store without a changelog and without the record cache."""
+    changed: Any = builder
+    changed = changed.with_logging(False)
+    if getattr(changed, "caching", False):
+        changed = changed.with_caching(False)
+    return cast(StoreBuilder, changed)
+
+
+def add_unique(existing: dict[str, _Declared], new: _Declared, kind: str) -> None:
+    """Add a stage or history, whose name must be unique."""
+    other = existing.get(new.name)
     if other is not None:
         raise TopologyError(
-            f"There is another {what} called {new.name!r}, declared at {other.declared_at}. Give "
-            "each its own name.",
+            f"There is another {kind} called {new.name!r}, declared at {other.declared_at}. Give "
+            f"each {kind} its own name.",
             declared_at=new.declared_at,
         )
-    known[new.name] = new
+    existing[new.name] = new
 
 
-def _check_apart(source: SourceNode, other: SourceNode) -> None:
-    """Refuse two sources which read the same topic: each partition is read once by one task."""
+def _check_no_common_topic(source: SourceNode, other: SourceNode) -> None:
+    """Reject two sources of the same topic: one task reads each partition once."""
     common = [topic for topic in source.topics if other.reads(topic)]
     common += [topic for topic in other.topics if source.reads(topic)]
     if common:
         raise TopologyError(
-            f"The topic {common[0]!r} is read by another source already, {other.name!r}"
+            f"The topic {common[0]!r} is already read by another source, {other.name!r}"
             f"{f' declared at {other.declared_at}' if other.declared_at else ''}. "
-            "Read it once and use the stream twice.",
+            "Read the topic once and use the stream twice.",
             topic=common[0],
             node=source.name,
             declared_at=source.declared_at,

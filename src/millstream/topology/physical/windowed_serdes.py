@@ -1,4 +1,4 @@
-"""Windowed keys on topics: their serdes, and the partitions they belong to."""
+"""Serdes and partitioners of windowed keys."""
 
 from __future__ import annotations
 
@@ -10,50 +10,45 @@ from typing import Any, NoReturn
 
 from millstream.kafka.partitioner import partition_for, partitions_for
 from millstream.serdes import Serde, session_windowed, time_windowed
+from millstream.serdes._serde import WrapperSerde
 from millstream.serdes._windowed import WindowedSerde
-from millstream.serdes._wrapper import WrapperSerde
 from millstream.topology.physical.nodes import Partitioner
 from millstream.windowed import MAX_TIME_MS, Windowed
 
 
 def time_windowed_serde(inner: Serde[Any] | None, size_ms: int) -> Serde[Windowed[Any]]:
-    """The serde of keys in windows of a fixed size.
+    """Return the serde of keys in windows of a fixed size.
 
     Args:
-        inner: of the keys; None for the config's default.
-        size_ms: how long windows are; those that never end have the highest number there is.
+        size_ms: the size of the windows; the maximum time for windows that never end.
     """
     size = timedelta.max if size_ms == MAX_TIME_MS else timedelta(milliseconds=size_ms)
-    return _around(inner, partial(time_windowed, size=size))
+    return _windowed_serde(inner, partial(time_windowed, size=size))
 
 
 def session_windowed_serde(inner: Serde[Any] | None) -> Serde[Windowed[Any]]:
-    """The serde of keys in sessions.
-
-    Args:
-        inner: of the keys; None for the config's default.
-    """
-    return _around(inner, session_windowed)
+    """Return the serde of keys in sessions."""
+    return _windowed_serde(inner, session_windowed)
 
 
-def _around(
+def _windowed_serde(
     inner: Serde[Any] | None, wrap: Callable[[Serde[Any]], Serde[Windowed[Any]]]
 ) -> Serde[Windowed[Any]]:
-    return _OpenWindowedSerde(wrap) if inner is None else wrap(inner)
+    return _DefaultWindowedSerde(wrap) if inner is None else wrap(inner)
 
 
-class _OpenWindowedSerde(WrapperSerde[Windowed[Any]]):
-    """A windowed serde whose inner one is known only with the config."""
+class _DefaultWindowedSerde(WrapperSerde[Windowed[Any]]):
+    """A windowed serde with the config's default as its inner serde."""
 
     def __init__(self, wrap: Callable[[Serde[Any]], Any]) -> None:
         super().__init__(None, _unresolved, _unresolved, name="windowed(default)")
         self._wrap = wrap
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_OpenWindowedSerde, (self._wrap,))
+        return (_DefaultWindowedSerde, (self._wrap,))
 
-    def around(self, inner: Serde[Any]) -> Any:
-        """The windowed serde of these keys."""
+    def with_inner(self, inner: Serde[Any]) -> Any:
+        """Return the windowed serde with that inner serde."""
         return self._wrap(inner)
 
 
@@ -62,58 +57,50 @@ def _unresolved(topic: str, value: Any) -> NoReturn:
 
 
 @dataclass(frozen=True)
-class PartitionByInnerKey:
-    """Puts all windows of a key into one partition: that of the key (`WindowedStreamPartitioner`).
+class WindowedKeyPartitioner:
+    """Puts all windows of a key into the partition of the key (`WindowedStreamPartitioner`).
 
-    A sink of windowed keys has it unless the user chose a partitioner.
+    The default partitioner of sinks with windowed keys.
     """
 
     def __call__(self, topic: str, key: Windowed[Any], value: Any, count: int) -> int | None:
-        """Not before it is bound to a serde."""
+        """Fail: the partitioner must be bound to a serde first."""
         _unresolved(topic, key)
 
-    def bound(self, serde: Serde[Any]) -> BoundToInnerKey:
-        """The partitioner of keys of that serde, once it is known.
-
-        Args:
-            serde: of the windowed keys.
-        """
+    def bind(self, serde: Serde[Any]) -> BoundWindowedKeyPartitioner:
+        """Return the partitioner for keys of a windowed serde."""
         assert isinstance(serde, WindowedSerde), f"{serde} is not of windowed keys"
-        return BoundToInnerKey(serde.inner)
+        return BoundWindowedKeyPartitioner(serde.inner)
 
 
-class BoundToInnerKey:
-    """`PartitionByInnerKey` of keys whose serde is known.
-
-    Args:
-        inner: the serde of the keys without their windows.
-    """
+class BoundWindowedKeyPartitioner:
+    """A `WindowedKeyPartitioner` that is bound to a serde."""
 
     def __init__(self, inner: Serde[Any]) -> None:
         self._inner = inner
 
     def __call__(self, topic: str, key: Windowed[Any], value: Any, count: int) -> int | None:
-        """The partition of one record."""
+        """Return the partition of a record."""
         if not isinstance(key, Windowed):
-            # The serde refuses it, and tells why.
+            # The serde rejects the key with an explanation.
             return None
         data = self._inner.serialize(topic, key.key)
         return None if data is None else partition_for(data, count)
 
     def partition_all(self, topic: str, keys: Sequence[Any], count: int) -> list[int] | None:
-        """The partitions of many records; None if they must be asked for one by one.
+        """Return the partitions of many records; None if they must be partitioned one by one.
 
-        0.16 us a record with STRING inside, one by one 0.5 us.
+        0.16 us per record with STRING keys, compared to 0.5 us one by one.
         """
         try:
-            datas = self._inner.serialize_many(topic, [key.key for key in keys])
-        except Exception:  # Which one it is, and what to do, is found out one by one.
+            payloads = self._inner.serialize_many(topic, [key.key for key in keys])
+        except Exception:  # The caller finds the failing key by partitioning one by one.
             return None
-        return None if None in datas else partitions_for(datas, count)  # type: ignore[arg-type]
+        return None if None in payloads else partitions_for(payloads, count)  # type: ignore[arg-type]
 
 
-def partitioner_of(serde: Serde[Any] | None) -> Partitioner | None:
-    """What partitions keys of that serde; None for Kafka's default."""
-    if isinstance(serde, WindowedSerde | _OpenWindowedSerde):
-        return PartitionByInnerKey()
+def default_partitioner(serde: Serde[Any] | None) -> Partitioner | None:
+    """Return the default partitioner for keys of that serde; None for Kafka's default."""
+    if isinstance(serde, WindowedSerde | _DefaultWindowedSerde):
+        return WindowedKeyPartitioner()
     return None

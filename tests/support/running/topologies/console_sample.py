@@ -1,7 +1,7 @@
-"""An application that has been through much, without a broker: what the console is looked at with.
+"""Sample data for the console: an application after failures and rebalances, without a broker.
 
-Nothing is started: the events that threads would have told are told to it, and its numbers are made
-up. Run as a program it serves its console until it is stopped, and goes on telling.
+Nothing is started: the sample reports the events of threads itself, and invents the metrics. As a
+program it serves the console until it is stopped, and continues to report events.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from millstream.clock import ManualClock
 from millstream.errors import ProcessingError
 from millstream.metrics.values import Metric, Metrics
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.control import ClientJoined, RestoreEvent, RestoreStep
 from millstream.runtime.loop.thread_meters import CONSUMER_GROUP
-from millstream.runtime.states import ClientState, ThreadState
-from millstream.runtime.task.node_meters import TOPIC_GROUP
+from millstream.runtime.states.thread_states import ClientState, ThreadState
+from millstream.runtime.task.task_meters import TOPIC_GROUP
+from millstream.runtime.thread_control import ClientJoined, RestoreEvent, RestoreStep
 from millstream.serdes import STRING
 from millstream.spark.connection.messages import Epoch, Hello
 from millstream.state.storage.rocksdb_statistics import STORE_GROUP
-from millstream.state.store_meters import CACHE_GROUP
+from millstream.state.store_metrics import CACHE_GROUP
 from support.owned_tasks import owned
 from support.running.topologies.shop import shop
 
@@ -35,12 +35,7 @@ HOSTS = ["worker-a.example.com", "worker-a.example.com", "worker-b.example.com"]
 
 
 class Sample:
-    """The application, and what it is told.
-
-    Args:
-        clock: its time.
-        state_dir: where it tells that it is served, if it is.
-    """
+    """The application and its events."""
 
     def __init__(self, clock: ManualClock, state_dir: str = "nowhere") -> None:
         config = StreamsConfig(
@@ -55,10 +50,10 @@ class Sample:
         self.clock = clock
         self._supervisor = self.streams._supervisor
         self._states = self.streams._states
-        self._story = self._supervisor.story
-        self._story._clock = clock
+        self._event_log = self._supervisor.event_log
+        self._event_log._clock = clock
         self._totals = dict.fromkeys(self._tasks(), 0.0)
-        # Numbers that only a running application has.
+        # Metrics that only a running application has.
         self.streams.metrics = self._metrics  # type: ignore[method-assign]
 
     def _place(self, thread: str, host: str, pid: int) -> None:
@@ -66,9 +61,9 @@ class Sample:
         workers.registered(Hello("sample", thread, 1, Epoch(1, 0), pid, host))
         workers.joined(thread, ClientJoined(str(uuid.uuid5(uuid.NAMESPACE_DNS, host)), "/state"))
 
-    def go_through_much(self) -> None:
+    def play_history(self) -> None:
         """Start, restore, fail, recover, and rebalance."""
-        self._tell_state(ClientState.REBALANCING, "told to start")
+        self._change_state(ClientState.REBALANCING, "start requested")
         for thread, host, pid in zip(THREADS[:2], HOSTS, (4711, 4712), strict=False):
             self._place(thread, host, pid)
             self._thread(thread, ThreadState.STARTING, "started")
@@ -86,14 +81,15 @@ class Sample:
         self._restore_some()
         self._run(9)
 
-    def go_on(self) -> None:
-        """A second passes."""
+    def advance_second(self) -> None:
+        """Let a second pass."""
         self._run(1)
 
-    # --- what is told ----------------------------------------------------------------------------
+    # --- events
+    # ------------------------------------------------------------------------------------
 
-    def _tell_state(self, state: ClientState, why: str) -> None:
-        self._states.become(state, why)
+    def _change_state(self, state: ClientState, why: str) -> None:
+        self._states.try_transition(state, why)
 
     def _thread(self, thread: str, state: ThreadState, why: str) -> None:
         self.clock.advance(45)
@@ -101,8 +97,8 @@ class Sample:
 
     def _own(self, thread: int, active: list[str], standby: list[str]) -> None:
         tasks = owned({**dict.fromkeys(active, "RUNNING"), **dict.fromkeys(standby, "STANDBY")})
-        self._states.tasks_are(THREADS[thread], tasks)
-        self._story.tasks_are(THREADS[thread], tasks)
+        self._states.set_tasks(THREADS[thread], tasks)
+        self._event_log.tasks_changed(THREADS[thread], tasks)
 
     def _restore_all(self) -> None:
         for partition in range(6):
@@ -134,7 +130,7 @@ class Sample:
     ) -> None:
         part = 0 if store == "customers" else 2
         place = TopicPartition(f"shop-{store}-changelog", partition)
-        self._story.restored(
+        self._event_log.restore_progressed(
             thread,
             RestoreEvent(
                 RestoreStep(step), place, store, offset, end, records, TaskId(part, partition)
@@ -157,12 +153,12 @@ class Sample:
             _RATES["EUR"]
         except KeyError as cause:
             error.__cause__ = cause
-        self._story.failed(thread, error, "REPLACE_THREAD")
+        self._event_log.add_failure(thread, error, "REPLACE_THREAD")
         self._thread(thread, ThreadState.PENDING_SHUTDOWN, "an error")
         self._thread(thread, ThreadState.DEAD, "failed")
         self.clock.advance(250)
         self._thread(thread, ThreadState.CREATED, "replaced")
-        self._story.step(thread, f"runs in process 4790 on {HOSTS[1]}")
+        self._event_log.add_step(thread, f"runs in process 4790 on {HOSTS[1]}")
         self._place(thread, HOSTS[1], 4790)
         self._thread(thread, ThreadState.STARTING, "started")
         self._thread(thread, ThreadState.PARTITIONS_ASSIGNED, "has got tasks")
@@ -203,7 +199,7 @@ class Sample:
                     for task_id, task in known[1].items()
                     if not task.standby
                 }
-                self._story.counted(thread, tasks)
+                self._event_log.records_processed(thread, tasks)
 
     def _metrics(self) -> Metrics:
         first = sum(total for task, total in self._totals.items() if task.startswith("0"))
@@ -254,9 +250,9 @@ def _metric(name: str, value: float, node: str, topic: str) -> Metric:
 
 
 def sample(state_dir: str = "nowhere") -> Sample:
-    """The application after all of it."""
+    """The application after all these events."""
     made = Sample(ManualClock(int(time.time() * 1_000) - 310_000), state_dir)
-    made.go_through_much()
+    made.play_history()
     return made
 
 
@@ -268,7 +264,7 @@ def main(arguments: list[str]) -> None:
         print(address.url, flush=True)  # noqa: T201
         while True:
             time.sleep(1)
-            shown.go_on()
+            shown.advance_second()
 
 
 if __name__ == "__main__":

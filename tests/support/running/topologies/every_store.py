@@ -1,4 +1,4 @@
-"""An application with a store of every kind, its input, and what its stores show."""
+"""An application with a store of every kind, its input, and the content of its stores."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ from millstream import (
     Topology,
     WindowStore,
 )
-from millstream.kafka.partitioner import partition_for
-from millstream.query.store_types import QueryableStoreType
+from millstream.query.views import QueryableStoreType
 from millstream.serdes import LONG, STRING, json_of
-from support.broker.records import Sent
+from support.broker.topics import InputRecord, keyed
 
 INPUTS: Final = {"in": 3, "users": 3, "prices": 3, "places": 2}
 _BEGIN_MS: Final = 1_800_000_000_000
 _MINUTE: Final = timedelta(minutes=1)
 _RETENTION: Final = timedelta(minutes=10)
 _KEYS: Final = [f"k{number:02}" for number in range(30)]
-#: Each is a kind of its own: how it is kept and what its changelog has.
+#: Each store is a different kind: storage and changelog format.
 KEY_VALUE: Final = ("counts", "seen", "plain", "recent", "users", "places")
 WINDOWS: Final = ("minutes", "closed", "readings", "pairs")
 SESSIONS: Final = ("visits",)
@@ -44,7 +43,7 @@ VERSIONED: Final = ("prices",)
 
 
 class Seen(msgspec.Struct):
-    """What an aggregate knows of a key."""
+    """The aggregate of a key."""
 
     last: str
     times: int
@@ -53,8 +52,8 @@ class Seen(msgspec.Struct):
 SEEN: Final = json_of(Seen)
 
 
-class Keeps(Processor[str, str, str, str]):
-    """Puts what it gets into stores of its own: some deletions, some too late."""
+class StoreWriter(Processor[str, str, str, str]):
+    """Writes its input to its own stores, with some deletions and some late records."""
 
     def init(self, context: ProcessorContext[str, str]) -> None:
         self._plain: KeyValueStore[str, str] = context.get_state_store("plain")
@@ -72,7 +71,7 @@ class Keeps(Processor[str, str, str, str]):
 
 
 def topology(name: str) -> Topology:
-    """One of each kind of store; `name-` begins the names of topics."""
+    """One store of each kind; topic names begin with `name-`."""
     builder = StreamsBuilder(optimize=True)
     builder.add_state_store(
         Stores.key_value_builder(Stores.persistent_key_value("plain"), STRING, STRING)
@@ -83,7 +82,7 @@ def topology(name: str) -> Topology:
     pairs = Stores.in_memory_window("pairs", _RETENTION, _MINUTE, retain_duplicates=True)
     builder.add_state_store(Stores.window_builder(pairs, STRING, STRING))
     stream = builder.stream(f"{name}-in", key=STRING, value=STRING)
-    stream.process(Keeps, stores=("plain", "recent", "readings", "pairs"))
+    stream.process(StoreWriter, stores=("plain", "recent", "readings", "pairs"))
     grouped = stream.group_by_key()
     grouped.count(store="counts")
     grouped.aggregate(
@@ -92,8 +91,8 @@ def topology(name: str) -> Topology:
         store=Materialized("seen", kind="in_memory", key=STRING, value=SEEN),
     )
     hopping = TimeWindows(_MINUTE, advance=_MINUTE / 2, grace=_MINUTE)
-    kept = Materialized("minutes", key=STRING, value=LONG, retention=_RETENTION)
-    grouped.windowed_by(hopping).count(store=kept)
+    stored = Materialized("minutes", key=STRING, value=LONG, retention=_RETENTION)
+    grouped.windowed_by(hopping).count(store=stored)
     final = grouped.windowed_by(TimeWindows(_MINUTE)).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
     final.count(store=Materialized("closed", key=STRING, value=LONG, retention=_RETENTION))
     sessions = grouped.windowed_by(SessionWindows(_MINUTE / 6, grace=_MINUTE))
@@ -107,31 +106,30 @@ def topology(name: str) -> Topology:
     return builder.build()
 
 
-def records(name: str, seed: int) -> list[Sent]:
-    """An hour of records, a few of them long ago, deletions among them where they can be."""
+def records(name: str, seed: int) -> list[InputRecord]:
+    """An hour of records, some of them very late, with deletions where possible."""
     chance = random.Random(seed)
     sent = []
     for number in range(1_500):
         key = chance.choice(_KEYS)
         late_ms = chance.choice([0, 0, 0, 20_000, 300_000, 1_200_000])
         time = _BEGIN_MS + max(0, number * 2_400 - late_ms)
-        sent.append(Sent(f"{name}-in", partition_for(key.encode(), 3), key, str(number), time))
+        sent.append(keyed(f"{name}-in", 3, key, str(number), time))
     for number in range(300):
         key = chance.choice(_KEYS)
-        partition = partition_for(key.encode(), 3)
         value = None if chance.random() < 0.2 else str(number)
         time = _BEGIN_MS + number
-        sent.append(Sent(f"{name}-users", partition, key, value, time))
-        sent.append(Sent(f"{name}-places", number % 2, f"p{number % 30}", value, time))
-        # The times of prices go back and forth, as far as the history and beyond.
+        sent.append(keyed(f"{name}-users", 3, key, value, time))
+        sent.append(InputRecord(f"{name}-places", number % 2, f"p{number % 30}", value, time))
+        # The timestamps of prices jump back and forth, within the history retention and beyond.
         time += max(0, number * 10_000 - chance.choice([0, 0, 5_000, 400_000, 900_000]))
         price = None if value is None else f"\0\0\0\0\0\0\0{chr(number % 100)}"
-        sent.append(Sent(f"{name}-prices", partition, key, price, time))
+        sent.append(keyed(f"{name}-prices", 3, key, price, time))
     return sent
 
 
-def shown(streams: KafkaStreams, store: str) -> list[tuple[Any, ...]]:
-    """What a store shows, as rows: key, value, and timestamp or window; sorted."""
+def store_rows(streams: KafkaStreams, store: str) -> list[tuple[Any, ...]]:
+    """The content of a store as sorted rows: key, value, and timestamp or window."""
     if store in VERSIONED:
         rows = [
             (key, version.value, version.timestamp, version.valid_to)

@@ -1,5 +1,5 @@
-"""Many features of the DSL in one topology, random input for it, and what the test driver makes of
-that."""
+"""Many features of the DSL in one topology, its random input, and the test driver's output for
+it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from millstream.kafka.partitioner import partition_for
 from millstream.record import TopicPartition
 from millstream.serdes import BYTES, LONG, STRING, Serde
 from millstream.testing import TopologyTestDriver
-from support.broker.records import Found, Sent
+from support.broker.topics import InputRecord, TopicRecord, keyed
 
 SECOND: Final = timedelta(seconds=1)
 HOUR: Final = timedelta(hours=1)
 
-#: The input topics with their partition counts. Two differ from all others: that of the right side
-#: of the foreign-key joins, and that of a stream which gets other keys anyway.
+#: The input topics with their partition counts. Two differ from all others: the right side of the
+#: foreign-key joins, and a stream whose keys are replaced anyway.
 INPUTS: Final = {
     "orders": 4,
     "customers": 3,
@@ -48,7 +48,7 @@ INPUTS: Final = {
     "sales": 3,
 }
 
-#: The settings that make searches for closed windows independent of the wall clock.
+#: Settings that make searches for closed windows independent of the wall clock.
 EAGER: Final = {
     "__emit.interval.ms.kstreams.windowed.aggregation__": 0,
     "__emit.interval.ms.kstreams.outer.join.spurious.results.fix__": 0,
@@ -56,14 +56,13 @@ EAGER: Final = {
 
 
 class Output(NamedTuple):
-    """What is known of an output topic.
+    """The expected properties of an output topic.
 
     Args:
-        partitions: how many it has.
-        crosses: whether its records come from several input partitions, by way of internal topics.
-        key_tail: how many bytes of its keys follow the key that decides about the partition.
-        compared: what of it is determined: the last value of each key; every record of a key in
-            order; or every record, but not the order of those from several input partitions.
+        crosses: whether its records come from several input partitions, through internal topics.
+        key_tail: the number of trailing bytes of its keys that do not affect the partition.
+        compared: what is deterministic: the last value of each key; all records of a key in order;
+            or all records, without the order of those from several input partitions.
     """
 
     partitions: int = 4
@@ -72,7 +71,7 @@ class Output(NamedTuple):
     compared: Literal["last", "in order", "in any order"] = "last"
 
     def partition_of(self, key: bytes | None) -> int | None:
-        """Where Java's producer puts a record with that key; None if anywhere."""
+        """The partition that Java's producer chooses for a record with this key; None if any."""
         if key is None:
             return None
         return partition_for(key[: len(key) - self.key_tail], self.partitions)
@@ -101,7 +100,7 @@ OUTPUTS: Final = {
 
 
 def topology(prefix: str) -> Topology:
-    """All the features, with `prefix-` before the names of topics."""
+    """All the features; topic names begin with `prefix-`."""
     return _Features(prefix).build()
 
 
@@ -112,11 +111,8 @@ class _Features:
 
     def build(self) -> Topology:
         self._tables()
-        clicks, views, profiles = (
-            self._stream("clicks"),
-            self._stream("views"),
-            self._table("profiles"),
-        )
+        clicks, views = self._stream("clicks"), self._stream("views")
+        profiles = self._table("profiles")
         self._stream_table_joins(clicks, profiles)
         self._windows(clicks, views)
         self._other_keys(clicks, profiles)
@@ -151,8 +147,8 @@ class _Features:
         )
         self._write(clicks.left_join(profiles, _both), "with-profile")
         self._write(clicks.join(rates, _both), "rated")
-        patient = clicks.join(rates, _both, grace=10 * SECOND, name="patient")
-        self._write(patient, "rated-late")
+        graced = clicks.join(rates, _both, grace=10 * SECOND, name="patient")
+        self._write(graced, "rated-late")
 
     def _windows(self, clicks: KStream[str, str], views: KStream[str, str]) -> None:
         tumbling = TimeWindows(10 * SECOND, grace=20 * SECOND)
@@ -216,7 +212,7 @@ class _Features:
         return self._builder.table(topic, key=STRING, value=STRING, store=store or name)
 
     def _write(self, stream: KStream[Any, Any], name: str, value: Serde[Any] = STRING) -> None:
-        # Windowed keys bring a serde of their own.
+        # Windowed keys have their own serde.
         key = None if OUTPUTS[name].key_tail else STRING
         stream.to(f"{self._prefix}-{name}", key=key, value=value)
 
@@ -243,23 +239,15 @@ def _customer_and_amount(order: str, value: str) -> tuple[str, int]:
 _USERS = [f"u{number}" for number in range(24)]
 _ORDERS = [f"o{number}" for number in range(60)]
 _CUSTOMERS = [f"c{number}" for number in range(15)]
-#: How late records of streams and versioned tables may be, less than any grace.
+#: The maximum lateness of records of streams and versioned tables; less than any grace period.
 _LATE_MS = 4_000
 
 
-def records(prefix: str, seed: int, start_ms: int, span_ms: int, count: int) -> list[Sent]:
-    """Random records for all input topics, about `count` for each, in the order of writing.
-
-    Args:
-        prefix: of the topics.
-        seed: equal seeds give equal records.
-        start_ms: when they begin.
-        span_ms: how long they go on.
-        count: how many for each topic.
-    """
+def records(prefix: str, seed: int, start_ms: int, span_ms: int, count: int) -> list[InputRecord]:
+    """Random records for all input topics, about `count` for each, in the order of writing."""
     draw = random.Random(seed)
     times = iter(draw.sample(range(_LATE_MS, span_ms), len(INPUTS) * count))
-    written: list[tuple[int, Sent]] = []
+    written: list[tuple[int, InputRecord]] = []
     for name in INPUTS:
         for number in range(count):
             arrival = next(times)
@@ -270,8 +258,8 @@ def records(prefix: str, seed: int, start_ms: int, span_ms: int, count: int) -> 
     return [record for _, record in sorted(written, key=lambda pair: pair[0])]
 
 
-def last_records(prefix: str, time_ms: int) -> list[Sent]:
-    """A click and a view for each partition, so late that all windows before are closed."""
+def last_records(prefix: str, time_ms: int) -> list[InputRecord]:
+    """A click and a view for each partition, late enough to close all earlier windows."""
     return [
         _sent(prefix, name, _key_in(partition), "end", time_ms + 2 * partition + place)
         for place, name in enumerate(("clicks", "views"))
@@ -295,9 +283,8 @@ def _record(draw: random.Random, name: str, tag: str) -> tuple[str, str | None]:
     return draw.choice(_USERS), None if gone else f"{name} {tag}"
 
 
-def _sent(prefix: str, name: str, key: str, value: str | None, time: int) -> Sent:
-    partition = partition_for(key.encode(), INPUTS[name])
-    return Sent(f"{prefix}-{name}", partition, key, value, time)
+def _sent(prefix: str, name: str, key: str, value: str | None, time: int) -> InputRecord:
+    return keyed(f"{prefix}-{name}", INPUTS[name], key, value, time)
 
 
 def _key_in(partition: int) -> str:
@@ -305,25 +292,22 @@ def _key_in(partition: int) -> str:
     return next(key for key in keys if partition_for(key.encode(), 4) == partition)
 
 
-# --- what it should come to -----------------------------------------------------------------------
+# --- expected output ------------------------------------------------------------------------------
 
 
 def expected(
-    topology: Topology, outputs: Mapping[str, Output], prefix: str, sent: Iterable[Sent]
-) -> dict[str, list[Found]]:
-    """What the test driver writes to each output topic, by names without `prefix-`.
+    topology: Topology, outputs: Mapping[str, Output], prefix: str, sent: Iterable[InputRecord]
+) -> dict[str, list[TopicRecord]]:
+    """The test driver's output for each topic, by names without `prefix-`.
 
-    Where no internal topic lies on the way, it is run for each input partition by itself, with the
-    records in the order in which a task takes them. Elsewhere once with all, in the order of time.
-    The partitions are those that Java's producer would choose.
+    Topologies without internal topics are run for each input partition separately, with the records
+    in the order in which a task processes them. Others are run once with all records, in timestamp
+    order. The partitions are those that Java's producer would choose.
 
     Args:
-        topology: the topology.
-        outputs: what is known of its output topics.
-        prefix: of all topics.
-        sent: the records of each input partition in their order.
+        sent: the records of each input partition in order.
     """
-    queues: dict[TopicPartition, list[Sent]] = defaultdict(list)
+    queues: dict[TopicPartition, list[InputRecord]] = defaultdict(list)
     for record in sent:
         queues[TopicPartition(record.topic, record.partition)].append(record)
     crossing = {name: output for name, output in outputs.items() if output.crosses}
@@ -341,12 +325,12 @@ def _driven(
     topology: Topology,
     outputs: Mapping[str, Output],
     prefix: str,
-    queues: Iterable[list[Sent]],
-) -> Iterator[tuple[str, list[Found]]]:
+    queues: Iterable[list[InputRecord]],
+) -> Iterator[tuple[str, list[TopicRecord]]]:
     config = StreamsConfig(
         application_id=prefix, bootstrap_servers="unused:1", default_dsl_store="in_memory"
     )
-    # As a task takes them: always the earliest one among the heads of the queues.
+    # In a task's order: the earliest record among the heads of the queues.
     sent = list(heapq.merge(*queues, key=lambda record: record.timestamp))
     with TopologyTestDriver(topology, config, initial_wall_clock_ms=0) as driver:
         inputs = {
@@ -360,5 +344,7 @@ def _driven(
             yield name, [_placed(known, each) for each in output.read_records()]
 
 
-def _placed(output: Output, record: Record[bytes, bytes]) -> Found:
-    return Found(output.partition_of(record.key) or 0, record.key, record.value, record.timestamp)
+def _placed(output: Output, record: Record[bytes, bytes]) -> TopicRecord:
+    return TopicRecord(
+        output.partition_of(record.key) or 0, record.key, record.value, record.timestamp
+    )

@@ -1,9 +1,9 @@
 """Records with ids that travel through both sub-topologies, and what became of each.
 
-The first sub-topology deals ids out to groups, which a repartition topic brings together; the
-second one keeps every id that its group has met, once for each time, and tells them all with each
-change. So the output says of each id whether it was lost, and how often it was repeated: a count of
-records would let repeated work hide what was lost.
+The first sub-topology distributes ids to groups through a repartition topic; the second one stores
+all ids of each group, with duplicates, and outputs them all with each change. The output therefore
+shows whether an id was lost, and how often it was repeated: in a count of records, repeated work
+would hide lost records.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ from confluent_kafka import Message
 from millstream import KafkaStreams, Materialized, StreamsBuilder, StreamsConfig, Topology
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
+from support.background import background
 from support.broker.late_writers import late_writes
-from support.broker.records import Places
-from support.broker.topics import Writer, read_all, read_messages, unique
-from support.meanwhile import meanwhile
+from support.broker.topics import BrokerTopics, Writer, read_all, unique
 from support.waiting import wait_for
 
-#: So many that the aggregates, which grow with each id, stay short.
+#: Enough groups that the aggregates, which grow with each id, stay short.
 GROUPS = 500
-#: What is no id.
+#: A value that is not an id.
 POISON = b"\xff"
-#: The one store, unless a test asks for several.
+#: The only store, unless a test needs several.
 STORES = ("ids",)
 
 
@@ -42,14 +41,11 @@ def identified_topology(
     caching: bool = True,
     mapper: Callable[[str], str] = str,
 ) -> Topology:
-    """The topology whose topics begin with a name.
+    """The topology, whose topic names begin with a prefix.
 
     Args:
-        name: of the application.
-        stores: each of them keeps all ids, and has an output topic called `<name>-<store>`.
-        kind: of the stores.
-        caching: whether only the last state of a group between two commits is told.
-        mapper: a function of the user's, which each id goes through.
+        stores: each of them stores all ids, and has an output topic called `<name>-<store>`.
+        caching: whether only the last state of a group between two commits is output.
     """
     builder = StreamsBuilder()
     groups = (
@@ -76,36 +72,23 @@ def _place_of(message: Message) -> str:
 
 @dataclass(frozen=True)
 class Account:
-    """What became of the ids that were written.
+    """The state of the written ids.
 
     Args:
-        written: how many.
-        untold: the ids that no output record has.
-        lost: the ids that are not in the last output of their group.
-        overwritten: those of them that a process wrote over which had lost its task before.
-        repeated: how many times too often ids are in there.
+        never_output: the ids that no output record contains.
+        lost: the ids that are missing in the last output of their group.
+        overwritten: lost ids that were overwritten by a process after it had lost its task.
     """
 
     written: int
-    untold: frozenset[int]
+    never_output: frozenset[int]
     lost: frozenset[int]
     overwritten: frozenset[int]
     repeated: int
 
 
 class Identified:
-    """One application that keeps ids, on topics of its own.
-
-    Args:
-        kafka: the broker.
-        state_dir: where its state goes.
-        partitions: of the input topic.
-        stores: of the second sub-topology.
-        kind: of the stores.
-        caching: of the stores.
-        mapper: a function of the user's in the first sub-topology.
-        settings: further ones of the application.
-    """
+    """An application that stores ids, on its own topics."""
 
     def __init__(
         self,
@@ -115,7 +98,6 @@ class Identified:
         partitions: int = 4,
         stores: Sequence[str] = STORES,
         kind: Any = "rocksdb",
-        caching: bool = True,
         mapper: Callable[[str], str] = str,
         **settings: Any,
     ) -> None:
@@ -126,11 +108,11 @@ class Identified:
         self.records = f"{self.application_id}-records"
         self.repartition_topic = f"{self.application_id}-groups-repartition"
         self.stores = tuple(stores)
-        #: How many ids there are: 0, 1, 2, ...
+        #: The number of written ids: 0, 1, 2, ...
         self.written = 0
-        #: How often ids may be there too often, after the crashes so far.
+        #: The number of duplicates that the crashes so far permit.
         self.may_repeat = 0
-        self._options: dict[str, Any] = {"kind": kind, "caching": caching, "mapper": mapper}
+        self._options: dict[str, Any] = {"kind": kind, "mapper": mapper}
         self._settings: dict[str, Any] = {
             "state_dir": str(state_dir),
             "commit_interval_ms": 200,
@@ -138,7 +120,7 @@ class Identified:
             "consumer": {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000},
             **settings,
         }
-        self._places = Places(self.bootstrap)
+        self._places = BrokerTopics(self.bootstrap)
         self._writer = Writer(self.bootstrap)
         topics = [self.records, *self.outputs, self.dead_letter_queue]
         self._places.create(dict.fromkeys(topics, partitions))
@@ -150,7 +132,7 @@ class Identified:
 
     @property
     def dead_letter_queue(self) -> str:
-        """Where records go that are no ids, if the application is told to."""
+        """The topic for poison records, if the application uses a dead-letter queue."""
         return f"{self.application_id}-dead"
 
     @property
@@ -159,11 +141,9 @@ class Identified:
         return [f"{topic}-changelog" for topic in self.outputs]
 
     def topology(self) -> Topology:
-        """The application's topology."""
         return identified_topology(self.application_id, stores=self.stores, **self._options)
 
     def config(self, **settings: Any) -> StreamsConfig:
-        """The application's settings."""
         return StreamsConfig(
             application_id=self.application_id,
             bootstrap_servers=self._servers,
@@ -175,7 +155,7 @@ class Identified:
         return KafkaStreams(self.topology(), self.config(**settings), spark)
 
     def write(self, count: int) -> None:
-        """Write that many new ids, acknowledged."""
+        """Write this many new ids, acknowledged."""
         first = self.written
         self._writer.write(
             self.records, ((None, str(each).encode()) for each in range(first, first + count))
@@ -183,72 +163,72 @@ class Identified:
         self.written += count
 
     @contextmanager
-    def arriving(self, pause_s: float = 0.05) -> Iterator[None]:
-        """Input that goes on all the while: 20 records after each pause."""
-        with meanwhile(lambda: self.write(20), pause_s):
+    def continuous_input(self, pause_s: float = 0.05) -> Iterator[None]:
+        """Write 20 records after each pause until the end of the block."""
+        with background(lambda: self.write(20), pause_s):
             yield
 
     @property
     def lag(self) -> int:
-        """How many records of both sub-topologies are not committed."""
+        """The number of records of both sub-topologies that are not committed."""
         counts = self._places.partition_counts(self.application_id)
         inputs = [topic for topic in (self.records, self.repartition_topic) if topic in counts]
         return self._places.lag(self.application_id, inputs)
 
     def open_transactions(self) -> dict[str, tuple[int, int]]:
-        """Where the last stable offset of a partition is not its end: the two."""
+        """Partitions whose last stable offset differs from the end: both offsets."""
         return self._places.unstable(self.application_id)
 
     @property
     def ends(self) -> int:
-        """How many records both sub-topologies have been given so far."""
+        """The number of input records of both sub-topologies so far."""
         places = self._places.ends([self.records, self.repartition_topic])
         return sum(high for _, high in places.values())
 
     @property
     def committed(self) -> int:
-        """How many of them are committed."""
+        """The number of committed records."""
         return self.ends - self.lag
 
-    def has_told(self) -> bool:
-        """Whether anything has come out."""
+    def has_output(self) -> bool:
+        """Whether there is any output."""
         return any(read_all(self.bootstrap, topic) for topic in self.outputs)
 
     @contextmanager
     def fault(self) -> Iterator[None]:
-        """What goes wrong inside may cost the repetition of what was not committed when it began.
+        """Permit duplicates of the records that are uncommitted at the beginning of the block.
 
-        The application must be there again at the end, or gone.
+        At the end of the block the application must have recovered, or must have ended.
         """
         committed = self.committed
         yield
         self.may_repeat += self.ends - committed
 
     def wait_committed(self, timeout_s: float = 60) -> None:
-        """Wait until everything that was written is committed by both sub-topologies."""
+        """Wait until all input is committed by both sub-topologies."""
 
         def is_done() -> bool:
-            # The first sub-topology is done before the second one: what it wrote is there then.
+            # The first sub-topology finishes first: its output is complete then.
             return self._places.lag(self.application_id, [self.records]) == 0 and self.lag == 0
 
-        wait_for(is_done, timeout_s, f"everything is committed of {self.application_id}")
+        wait_for(is_done, timeout_s, f"all input of {self.application_id} is committed")
 
     def account(self) -> Account:
-        """What became of the ids, in the store for which it is worst."""
+        """The state of the ids in the worst store."""
         accounts = [self._account(topic) for topic in self.outputs]
         return Account(
             written=self.written,
-            untold=frozenset[int]().union(*(each.untold for each in accounts)),
+            never_output=frozenset[int]().union(*(each.never_output for each in accounts)),
             lost=frozenset[int]().union(*(each.lost for each in accounts)),
             overwritten=frozenset[int]().union(*(each.overwritten for each in accounts)),
             repeated=max(each.repeated for each in accounts),
         )
 
     def check(self, timeout_s: float = 60) -> Account:
-        """Wait until everything is committed; nothing may be lost then, and no more be repeated
-        than the crashes so far have cost.
+        """Wait until everything is committed; then no id may be lost, and there may be no more
+        duplicates than the crashes so far permit.
 
-        Not a moment later: what is committed must have been written.
+        The check does not wait any longer, because committed records must have been written.
         """
         self.wait_committed(timeout_s)
         account = self.account()
@@ -260,33 +240,33 @@ class Identified:
         )
         return account
 
-    def where_repeated(self, most: int = 30) -> dict[int, list[str]]:
-        """Of ids that are there too often, some: where each is in every topic on its way, with the
-        place of the first output that has it twice."""
+    def where_repeated(self) -> dict[int, list[str]]:
+        """For some duplicate ids, the places of all their records in the topics before, and the
+        first output that contains them twice."""
         twice: dict[int, list[str]] = {}
-        for output in self.outputs:
-            for message in read_messages(self.bootstrap, output):
-                counts = Counter(map(int, (message.value() or b"").split()))
-                for each in (each for each, count in counts.items() if count > 1):
-                    if len(twice) < most:
-                        twice.setdefault(each, [f"twice in {_place_of(message)}"])
-        for topic in (self.records, self.repartition_topic):
-            for message in read_messages(self.bootstrap, topic):
-                value = message.value()
-                if value is not None and value.isdigit() and int(value) in twice:
-                    twice[int(value)].append(_place_of(message))
+        for message in self._places.read_messages(self.outputs):
+            counts = Counter(map(int, (message.value() or b"").split()))
+            for each in (each for each, count in counts.items() if count > 1):
+                if len(twice) < 30:
+                    twice.setdefault(each, [f"twice in {_place_of(message)}"])
+        for message in self._places.read_messages([self.records, self.repartition_topic]):
+            value = message.value()
+            if value is not None and value.isdigit() and int(value) in twice:
+                twice[int(value)].append(_place_of(message))
         return twice
 
     def _overwritten(self, output: str, lost: frozenset[int]) -> frozenset[int]:
-        """Those of the ids that were told, until a late writer told an older state."""
+        """The lost ids that were output until a late writer wrote an older state."""
         if not lost:
             return lost
-        wanted = {f"g{each % GROUPS}".encode() for each in lost}
-        told = self._places.read_with_offsets([output])[output]
+        keys_of_lost = {f"g{each % GROUPS}".encode() for each in lost}
+        records = self._places.read_with_offsets([output])[output]
         last: dict[bytes | None, set[int]] = {}
         found: set[int] = set()
-        for late, (_, record) in zip(late_writes(self._kafka, output, told), told, strict=True):
-            if record.key in wanted:
+        for late, (_, record) in zip(
+            late_writes(self._kafka, output, records), records, strict=True
+        ):
+            if record.key in keys_of_lost:
                 ids = set(map(int, (record.value or b"").split()))
                 gone = last.get(record.key, set()) - ids
                 found = (found - ids) | gone if late else found - ids - gone
@@ -294,8 +274,8 @@ class Identified:
         return lost & found
 
     def out_of_order(self) -> int:
-        """How often, in the store for which it is worst, an id comes before one of the same group
-        that was written ahead of it, into the same partition."""
+        """The number of ids, in the worst store, that come before an earlier one of the same
+        group and input partition."""
         where = {
             int(value): partition
             for partition, _, value, _ in self._places.read([self.records])[self.records]
@@ -313,28 +293,28 @@ class Identified:
         return found
 
     def poison(self) -> None:
-        """Write a record that is no id."""
+        """Write a poison record."""
         self._writer.write(self.records, [(None, POISON)])
 
     def dead_letters(self) -> int:
-        """How many records are in the dead-letter queue; they must be those."""
+        """The number of records in the dead-letter queue, all of which must be poison records."""
         records = read_all(self.bootstrap, self.dead_letter_queue)
         assert {value for _, value in records} <= {POISON}, records[:3]
         return len(records)
 
     def _account(self, output: str) -> Account:
-        told = [
+        records = [
             ((key or b"").decode(), (value or b"").decode().split())
             for key, value in read_all(self.bootstrap, output)
         ]
-        ever = {int(each) for _, ids in told for each in ids}
-        last = Counter(int(each) for ids in dict(told).values() for each in ids)
+        ever = {int(each) for _, ids in records for each in ids}
+        last = Counter(int(each) for ids in dict(records).values() for each in ids)
         every = range(self.written)
-        assert ever <= set(every), "ids that nobody has written"
+        assert ever <= set(every), "unknown ids"
         lost = frozenset(every) - last.keys()
         return Account(
             written=self.written,
-            untold=frozenset(every) - ever,
+            never_output=frozenset(every) - ever,
             lost=lost,
             overwritten=self._overwritten(output, lost),
             repeated=last.total() - len(last),

@@ -1,4 +1,5 @@
-"""The application of tests/java/Interop.java in Python: the same topology, names and answers."""
+"""The application of tests/java/Interop.java in Python, with the same topology, names and
+answers."""
 
 from __future__ import annotations
 
@@ -25,14 +26,15 @@ HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
 GAP_MS = 5_000
 
-#: What the processor writes to.
+#: The stores to which the processor writes.
 WRITTEN = ("kv", "timed", "windows", "timed-windows", "duplicates", "sessions", "versions")
-#: What the DSL keeps beside it, in the same task.
+#: The stores of the DSL in the same task.
 AGGREGATED = ("counts", "minutes", "visits")
 
 
-class Remember(Processor[str, str, str, str]):
-    """Writes each record to every kind of store, and tells what they hold when asked."""
+class StoreProcessor(Processor[str, str, str, str]):
+    """Writes each record to every kind of store; its answer to a query record contains their
+    content."""
 
     def init(self, context: Any) -> None:
         super().init(context)
@@ -41,20 +43,20 @@ class Remember(Processor[str, str, str, str]):
     def process(self, record: Record[str, str]) -> None:
         key, value, time = record.key, record.value, record.timestamp
         if key == "?":
-            # The value says which question it is, and from when on old versions are told.
-            told = "\n".join(self.contents(int(value.split("@")[1])))
-            self.context.forward(record.with_key(value).with_value(told))
+            # The value contains the query's number and the time of the oldest requested version.
+            contents = "\n".join(self.contents(int(value.split("@")[1])))
+            self.context.forward(record.with_key(value).with_value(contents))
             return
         second = time - time % 1_000
-        kept = None if value.startswith("delete") else value
-        timed = None if kept is None else ValueAndTimestamp(value, time)
+        stored = None if value.startswith("delete") else value
+        timed = None if stored is None else ValueAndTimestamp(value, time)
         stores = self.stores
-        stores["kv"].put(key, kept)
+        stores["kv"].put(key, stored)
         stores["timed"].put(key, timed)
-        stores["windows"].put(key, kept, second)
+        stores["windows"].put(key, stored, second)
         stores["timed-windows"].put(key, timed, second)
         stores["duplicates"].put(key, value, second)
-        stores["versions"].put(key, kept, time)
+        stores["versions"].put(key, stored, time)
         self.extend_session(key, value, time)
 
     def extend_session(self, key: str, value: str, time: int) -> None:
@@ -79,26 +81,26 @@ class Remember(Processor[str, str, str, str]):
         for key, value in self.stores["counts"].all():
             yield f"counts {key} {text(value)}"
             for name in ("sessions", "visits"):
-                for session, told in self.stores[name].fetch(key):
+                for session, content in self.stores[name].fetch(key):
                     start, end = session.window
-                    yield f"{name} {key}@{start}-{end} {told}"
+                    yield f"{name} {key}@{start}-{end} {content}"
             yield f"versions {key} {text(self.stores['versions'].get(key))}"
             for time in range(since, since + 40_001, 10_000):
                 yield f"versions {key}@{time} {text(self.stores['versions'].get(key, time))}"
 
 
 def text(value: Any) -> str:
-    """A value, with its time if it has one."""
+    """A value, with its timestamp if it has one."""
     if value is None:
         return "-"
     return value if isinstance(value, str) else f"{value.value}@{value.timestamp}"
 
 
 def topology(records: str, answers: str, words: str) -> Topology:
-    """Reads records, answers questions among them, and counts words.
+    """Stores records, answers query records, and counts words.
 
     Args:
-        records: the topic of keys and words. A question has the key `?`.
+        records: the topic of keys and words. Query records have the key `?`.
         answers: the topic of answers.
         words: the topic of the words' counts.
     """
@@ -116,7 +118,9 @@ def topology(records: str, answers: str, words: str) -> Topology:
     ).count(store="visits")
     counted = data.group_by(lambda key, value: value, key=STRING, value=STRING, name="by-word")
     counted.count(store=Materialized("words")).to_stream().to(words, key=STRING, value=LONG)
-    stream.process(Remember, stores=[*WRITTEN, *AGGREGATED]).to(answers, key=STRING, value=STRING)
+    stream.process(StoreProcessor, stores=[*WRITTEN, *AGGREGATED]).to(
+        answers, key=STRING, value=STRING
+    )
     return builder.build()
 
 

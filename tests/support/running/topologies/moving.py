@@ -1,8 +1,8 @@
-"""An application with every kind of store and join, the same as tests/java/Moving.java: each of its
-outputs tells which ids it has seen, so that instances of both may share the work.
+"""An application with every kind of store and join, the same as tests/java/Moving.java.
 
-The ids go through a repartition topic into aggregates, which keep them all, and through joins,
-which tell each of them once.
+Each of its outputs shows the ids that it has processed, so that instances of both can share the
+work. The ids go through a repartition topic into aggregates, which store all of them, and through
+joins, which output each of them once.
 """
 
 from __future__ import annotations
@@ -27,43 +27,41 @@ from millstream import (
     TimeWindows,
     Topology,
 )
-from millstream.kafka.partitioner import partition_for
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
-from support.broker.records import Places, Sent
-from support.broker.topics import read_all, unique
-from support.meanwhile import meanwhile
+from support.background import background
+from support.broker.topics import BrokerTopics, keyed, read_all, unique
 from support.waiting import wait_for
 
 GROUPS = 100
 HOUR = timedelta(hours=1)
-#: Ids of one block follow each other at this pace; between blocks sessions end.
+#: The time between consecutive ids of a block; sessions end between blocks.
 ID_EACH_MS = 10
 BLOCK = 1_000
 BLOCK_PAUSE_MS = 60_000
-#: The time of ids below 0, which close windows and are nobody's.
+#: The timestamp of negative ids, which only close windows.
 LATER_MS = 3 * 3_600_000
 
-_TOLD_S = 120
+_COMPLETE_S = 120
 _TABLES = ("prices", "kinds", "places")
 
-#: Their last values together hold each id once.
-KEEPING = ("ids", "memory", "windows", "sessions", "suppressed")
-#: They have one record for each id.
-TELLING = ("priced", "placed", "paired", "seen")
-#: Its last value for each id is the id.
+#: The last values of these outputs together contain each id once.
+AGGREGATE_OUTPUTS = ("ids", "memory", "windows", "sessions", "suppressed")
+#: These outputs have one record for each id.
+COUNTING_OUTPUTS = ("priced", "placed", "paired", "seen")
+#: The last value of each id in this output is the id.
 TABLED = "tabled"
 #: All outputs.
-ALL = frozenset({*KEEPING, *TELLING, TABLED})
+ALL = frozenset({*AGGREGATE_OUTPUTS, *COUNTING_OUTPUTS, TABLED})
 
 
 def place_of(value: str) -> str:
-    """The key in the tables that an id is joined with."""
+    """The key of an id in the joined tables."""
     return f"n{int(value) % GROUPS}"
 
 
 def group_of(value: str) -> str:
-    """What an id is collected under."""
+    """The group of an id."""
     return f"g{int(value) % GROUPS}"
 
 
@@ -76,7 +74,7 @@ def _merge(_: str, one: str, other: str) -> str:
 
 
 class Seen(Processor[str, str, str, str]):
-    """Tells how often it has met an id, in stores that only processors have."""
+    """Outputs the number of occurrences of an id, counted in stores that only processors have."""
 
     def init(self, context: Any) -> None:
         super().init(context)
@@ -96,7 +94,7 @@ class Seen(Processor[str, str, str, str]):
 
 
 def moving_topology(name: str) -> Topology:
-    """The topology whose topics begin with a name."""
+    """The topology, whose topic names begin with a prefix."""
     builder = StreamsBuilder()
     builder.add_state_store(
         Stores.key_value_builder(Stores.persistent_key_value("plain"), STRING, STRING)
@@ -172,46 +170,38 @@ def moving_topology(name: str) -> Topology:
 
 
 class Moving:
-    """The application on topics of its own, its input, and what has become of it.
-
-    Args:
-        kafka: the broker.
-        partitions: of each topic.
-    """
+    """The application on its own topics, its input, and the state of its ids."""
 
     def __init__(self, kafka: EmbeddedKafka, partitions: int = 4) -> None:
         self.bootstrap = kafka.bootstrap_servers
         self.id = unique("moving")
         self._partitions = partitions
-        self._places = Places(self.bootstrap)
-        names = ("records", "others", *_TABLES, *KEEPING, *TELLING, TABLED)
+        self._places = BrokerTopics(self.bootstrap)
+        names = ("records", "others", *_TABLES, *AGGREGATE_OUTPUTS, *COUNTING_OUTPUTS, TABLED)
         self._places.create({self.topic(name): partitions for name in names})
-        # In the past, but not so far that the broker deletes it.
+        # In the past, but within the broker's retention.
         self._start_ms = int(time.time()) * 1_000 - 5 * 3_600_000
-        #: How many ids there are: 0, 1, 2, ...
+        #: The number of written ids: 0, 1, 2, ...
         self.written = 0
         self._places.write(
-            Sent(self.topic(table), self._partition(key), key, key, self._start_ms - BLOCK_PAUSE_MS)
+            keyed(self.topic(table), partitions, key, key, self._start_ms - BLOCK_PAUSE_MS)
             for table in _TABLES
             for key in (f"n{number}" for number in range(GROUPS))
         )
 
     def topic(self, name: str) -> str:
-        """The whole name of a topic."""
+        """The full name of a topic."""
         return f"{self.id}-{name}"
 
-    def _partition(self, key: str) -> int:
-        return partition_for(key.encode(), self._partitions)
-
     def write(self, count: int) -> None:
-        """Write that many new ids, acknowledged."""
+        """Write this many new ids, acknowledged."""
         first = self.written
         self._write(range(first, first + count))
         self.written += count
 
     def _write(self, ids: Sequence[int]) -> None:
         self._places.write(
-            Sent(self.topic(topic), self._partition(str(each)), str(each), str(each), at_ms)
+            keyed(self.topic(topic), self._partitions, str(each), str(each), at_ms)
             for each in ids
             for at_ms in [self._time_of(each)]
             for topic in ("records", "others")
@@ -222,55 +212,56 @@ class Moving:
         return self._start_ms + later
 
     def close_windows(self) -> None:
-        """Let the time of each partition go beyond all grace, once nothing is on its way that would
-        be too late then."""
-        self._wait_told(ALL - {"suppressed"})
+        """Advance the time of each partition beyond all grace periods, when no record is in
+        flight that would be late then."""
+        self._wait_complete(ALL - {"suppressed"})
         self._write([*range(-2 * GROUPS, 0)])
 
     @contextmanager
-    def arriving(self, pause_s: float = 0.1) -> Iterator[None]:
-        """Input that goes on all the while: 20 ids after each pause."""
-        with meanwhile(lambda: self.write(20), pause_s):
+    def continuous_input(self, pause_s: float = 0.1) -> Iterator[None]:
+        """Write 20 ids after each pause until the end of the block."""
+        with background(lambda: self.write(20), pause_s):
             yield
 
-    def wait_told(self) -> None:
-        """Wait until each output tells every id that was written; windows must be closed."""
-        self._wait_told(ALL)
+    def wait_complete(self) -> None:
+        """Wait until each output contains every written id; windows must be closed."""
+        self._wait_complete(ALL)
 
-    def _wait_told(self, outputs: Set[str]) -> None:
-        # One after the other: each has tens of thousands of records by now.
+    def _wait_complete(self, outputs: Set[str]) -> None:
+        # One output at a time: each has tens of thousands of records.
         for output in sorted(outputs):
             wait_for(
                 lambda output=output: not self.lost({output}),  # type: ignore[misc]
-                _TOLD_S,
-                lambda output=output: f"everything is told: {_some(self.lost({output}))}",  # type: ignore[misc]
+                _COMPLETE_S,
+                lambda output=output: f"no lost ids: {_some(self.lost({output}))}",  # type: ignore[misc]
             )
 
-    def told(self, outputs: Set[str] = ALL) -> dict[str, Counter[str]]:
-        """How often outputs tell each id that is left in them; others are told as they are."""
-        told: dict[str, Counter[str]] = {}
+    def id_counts(self, outputs: Set[str] = ALL) -> dict[str, Counter[str]]:
+        """The number of occurrences of each id in the outputs: in the last values of aggregates,
+        and in all records of others."""
+        id_counts: dict[str, Counter[str]] = {}
         for name in sorted(outputs):
             records = [
                 ((key or b"").decode(), (value or b"").decode())
                 for key, value in read_all(self.bootstrap, self.topic(name))
             ]
-            last = records if name in TELLING else list(dict(records).items())
+            last = records if name in COUNTING_OUTPUTS else list(dict(records).items())
             ids = (each for _, value in last for each in _ids_of(name, value))
-            told[name] = Counter(each for each in ids if not each.startswith("-"))
-        return told
+            id_counts[name] = Counter(each for each in ids if not each.startswith("-"))
+        return id_counts
 
     def lost(self, outputs: Set[str] = ALL) -> dict[str, set[str]]:
-        """The ids that an output does not tell, by output; none of them is empty."""
+        """The missing ids of incomplete outputs."""
         every = {str(each) for each in range(self.written)}
-        lost = {name: every - set(ids) for name, ids in self.told(outputs).items()}
+        lost = {name: every - set(ids) for name, ids in self.id_counts(outputs).items()}
         return {name: ids for name, ids in lost.items() if ids}
 
     def repeated(self) -> dict[str, dict[str, int]]:
-        """The ids that an output tells more than once, and what is no id, by output."""
+        """Duplicate and unknown ids by output."""
         every = {str(each) for each in range(self.written)}
         repeated = {
             name: {each: often for each, often in ids.items() if often > 1 or each not in every}
-            for name, ids in self.told().items()
+            for name, ids in self.id_counts().items()
         }
         return {name: ids for name, ids in repeated.items() if ids}
 
@@ -280,4 +271,4 @@ def _some(lost: Mapping[str, Set[str]]) -> dict[str, list[str]]:
 
 
 def _ids_of(name: str, value: str) -> list[str]:
-    return value.split() if name in KEEPING else [value]
+    return value.split() if name in AGGREGATE_OUTPUTS else [value]

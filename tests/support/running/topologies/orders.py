@@ -1,14 +1,14 @@
-"""Orders on their way into an application that prices them."""
+"""Orders, and the application that prices them."""
 
 from __future__ import annotations
 
 import msgspec
 
-from support.broker.records import Sent
+from support.broker.topics import InputRecord
 
 
 class Order(msgspec.Struct):
-    """What comes in."""
+    """An input record."""
 
     item: str
     amount: int
@@ -16,22 +16,16 @@ class Order(msgspec.Struct):
 
 
 class Priced(msgspec.Struct):
-    """What comes out."""
+    """An output record."""
 
     item: str
     total: float
 
 
-def orders(name: str, start: int, count: int) -> list[Sent]:
-    """Consecutive orders of twenty keys, into two partitions; an order's number is its amount.
-
-    Args:
-        name: of the application, with which its topics begin.
-        start: number of the first.
-        count: how many.
-    """
+def orders(name: str, start: int, count: int) -> list[InputRecord]:
+    """Consecutive orders of twenty keys, into two partitions; an order's number is its amount."""
     return [
-        Sent(
+        InputRecord(
             f"{name}-orders",
             number % 2,
             f"key-{number % 20}",

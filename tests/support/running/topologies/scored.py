@@ -1,13 +1,13 @@
-"""An application with a DataFrame function, without a broker or Spark: its numbers are made up."""
+"""An application with a DataFrame function and invented metrics, without a broker or Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
+from millstream.dataframes.progress import DATAFRAME_GROUP
 from millstream.metrics.values import Metric, Metrics
 from millstream.serdes import STRING
-from millstream.structured.progress import DATAFRAME_GROUP
 
 ENTRY = "scored-score-dataframe-input-repartition"
 EXIT = "scored-score-dataframe-output-repartition"
@@ -25,11 +25,8 @@ NUMBERS: Mapping[str, float | str] = {
 class Scored:
     """The application, not started.
 
-    Args:
-        state_dir: where it tells that it is served, if it is.
-
     Attributes:
-        numbers: what its metrics say of the function; none before the start.
+        numbers: the function's metrics; empty before the start.
     """
 
     def __init__(self, state_dir: str = "nowhere") -> None:
@@ -41,7 +38,7 @@ class Scored:
         )
         self.streams = KafkaStreams(builder.build(), config)
         self.numbers: dict[str, float | str] = dict(NUMBERS)
-        # Numbers that only a running application has.
+        # Metrics that only a running application has.
         self.streams.metrics = self._metrics  # type: ignore[method-assign]
 
     def _metrics(self) -> Metrics:

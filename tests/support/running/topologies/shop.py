@@ -1,5 +1,5 @@
-"""A shop with stores of several kinds, which the console is looked at with: a table, a global one,
-counts in memory, windows, and a topic of its own in between."""
+"""A shop with stores of several kinds for the console: a table, a global table, in-memory
+counts, windows, and an intermediate topic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from millstream import Materialized, StreamsBuilder, TimeWindows, Topology
 from millstream.serdes import LONG, STRING
 
-#: The order at which the shop fails, as long as the file that it was given is there.
+#: The shop fails at this order while a file exists.
 POISON = "poison"
 INPUTS = ("orders", "customers", "products")
 OUTPUTS = ("orders-by-name", "customer-counts", "sold-by-hour")
@@ -19,7 +19,7 @@ def shop(fails_while: Path | None = None) -> Topology:
     """Orders (customer → product) with their customers, counted by customer and by hour.
 
     Args:
-        fails_while: the order `POISON` fails once as this file is there, which it then is no more.
+        fails_while: if this file exists, the order `POISON` removes it and fails.
     """
     builder = StreamsBuilder()
     customers = builder.table("customers", key=STRING, value=STRING, store="customers")

@@ -1,9 +1,8 @@
-"""What programs with many calls at a time have worked on: notes in files, and what must be true of
-them: Decaton's own three checks.
+"""Logs of concurrent work in files, and Decaton's own three checks of them.
 
-Work has an id, a number that counts up within its key. A note is a line in a file of the process,
-so that it outlives a SIGKILL: the key, the id, whether it began or ended, and when, on the clock
-that all processes of a machine share.
+A piece of work has an id, a number that counts up within its key. An entry is a line in a file of
+the process, so that it survives a SIGKILL: the key, the id, whether the work began or ended, and
+when, on the clock that all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -18,12 +17,7 @@ from pathlib import Path
 
 
 class WorkLog:
-    """Takes notes, from any thread and process. May be pickled.
-
-    Args:
-        folder: where the files are.
-        name: of the program that takes them.
-    """
+    """Logs work from any thread and process. Can be pickled."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = str(folder)
@@ -38,11 +32,11 @@ class WorkLog:
         self._files = {}
 
     def began(self, key: str, number: int) -> None:
-        """Work begins."""
+        """Log the start of work."""
         self._note("began", key, number)
 
     def ended(self, key: str, number: int) -> None:
-        """Work has ended."""
+        """Log the end of work."""
         self._note("ended", key, number)
 
     def _note(self, what: str, key: str, number: int) -> None:
@@ -56,13 +50,11 @@ class WorkLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """One time that somebody worked on something.
+class WorkItem:
+    """One execution of a piece of work.
 
     Attributes:
-        number: the id.
-        began_ns: when.
-        ended_ns: when; None if it was cancelled before, or whoever did it killed.
+        ended_ns: the end; None if it was cancelled or its process was killed.
         by: the file of the process.
     """
 
@@ -72,9 +64,9 @@ class Done:
     by: str
 
 
-def read_work(folder: Path) -> dict[str, list[Done]]:
-    """All that was noted in a folder: by key, in the order in which it began."""
-    found: dict[str, list[Done]] = defaultdict(list)
+def read_work(folder: Path) -> dict[str, list[WorkItem]]:
+    """Read all logs of a folder: by key, in the order of the starts."""
+    found: dict[str, list[WorkItem]] = defaultdict(list)
     for path in sorted(folder.glob("*.work")):
         open_ones: dict[tuple[str, int], int] = {}
         complete, _, _ = path.read_text().rpartition("\n")
@@ -83,19 +75,20 @@ def read_work(folder: Path) -> dict[str, list[Done]]:
             each = (key, int(number))
             if what == "began":
                 if each in open_ones:
-                    # Cancelled, where a process has lost its partitions.
-                    found[key].append(Done(each[1], open_ones[each], None, path.name))
+                    # It was cancelled because the process had lost its partitions.
+                    found[key].append(WorkItem(each[1], open_ones[each], None, path.name))
                 open_ones[each] = int(at_ns)
             else:
-                found[key].append(Done(each[1], open_ones.pop(each), int(at_ns), path.name))
+                found[key].append(WorkItem(each[1], open_ones.pop(each), int(at_ns), path.name))
         for (name, left), began_ns in open_ones.items():
-            found[name].append(Done(left, began_ns, None, path.name))
+            found[name].append(WorkItem(left, began_ns, None, path.name))
     return {key: sorted(done, key=lambda each: each.began_ns) for key, done in found.items()}
 
 
-def never_done(written: Mapping[str, int], work: Mapping[str, Sequence[Done]]) -> list[str]:
-    """Decaton's first check: what was written, so many ids of each key, and never came to its
-    end."""
+def unfinished_work(
+    written: Mapping[str, int], work: Mapping[str, Sequence[WorkItem]]
+) -> list[str]:
+    """Decaton's first check: the written ids of each key without a completed execution."""
     missing = []
     for key, count in written.items():
         ended = {each.number for each in work.get(key, ()) if each.ended_ns is not None}
@@ -103,11 +96,11 @@ def never_done(written: Mapping[str, int], work: Mapping[str, Sequence[Done]]) -
     return missing
 
 
-def overlapping(work: Mapping[str, Sequence[Done]]) -> list[str]:
-    """Its second check: work on one key that began before other work on it had ended."""
+def overlapping(work: Mapping[str, Sequence[WorkItem]]) -> list[str]:
+    """Its second check: work on a key that began before the key's previous work had ended."""
     wrong = []
     for key, done in work.items():
-        last: Done | None = None
+        last: WorkItem | None = None
         for each in done:
             if last is not None and last.ended_ns is not None and each.began_ns < last.ended_ns:
                 wrong.append(f"{key}: {last} and {each}")
@@ -116,18 +109,18 @@ def overlapping(work: Mapping[str, Sequence[Done]]) -> list[str]:
     return wrong
 
 
-def most_at_once(work: Mapping[str, Sequence[Done]]) -> int:
-    """How much was worked on at the same time at most, by all together."""
+def most_at_once(work: Mapping[str, Sequence[WorkItem]]) -> int:
+    """The maximum number of concurrent executions over all processes."""
     steps = [(each.began_ns, 1) for done in work.values() for each in done]
     steps += [(each.ended_ns, -1) for done in work.values() for each in done if each.ended_ns]
-    # What was killed never ended, but is over with the next time that it begins: left out.
+    # Killed work never ended; it is counted as zero-length.
     steps += [(each.began_ns, -1) for done in work.values() for each in done if not each.ended_ns]
     return max(accumulate(step for _, step in sorted(steps)), default=0)
 
 
 def out_of_order(numbers: Iterable[int]) -> list[str]:
-    """Its third check: where ids of one key neither follow each other nor begin again at one that
-    came before, as after a crash: 1,2,1,2,3 is right, 1,3,2 is not."""
+    """Its third check: ids of one key that neither continue nor restart at an earlier id, as
+    after a crash: 1,2,1,2,3 is right, 1,3,2 is wrong."""
     wrong = []
     last = -1
     for number in numbers:
@@ -138,25 +131,27 @@ def out_of_order(numbers: Iterable[int]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What a group had committed at some time: everything below was done before.
+class CommittedCounts:
+    """The committed ids of a group at some time: all of them were processed before.
 
     Attributes:
-        at_ns: when the answer was there.
-        committed: by key, how many ids.
+        at_ns: when the answer arrived.
+        committed: the number of ids by key.
     """
 
     at_ns: int
     committed: Mapping[str, int]
 
 
-def begun_again(work: Mapping[str, Sequence[Done]], looks: Sequence[Looked]) -> list[str]:
-    """The rest of the third: work that began after it was seen to be committed."""
+def repeated_after_commit(
+    work: Mapping[str, Sequence[WorkItem]], snapshots: Sequence[CommittedCounts]
+) -> list[str]:
+    """The rest of the third check: work that began after it had been committed."""
     wrong = []
     for key, done in work.items():
         for each in done:
-            for look in looks:
-                if each.began_ns > look.at_ns and each.number < look.committed.get(key, 0):
-                    wrong.append(f"{key}: {each} though {look.committed[key]} were committed")
+            for snapshot in snapshots:
+                if each.began_ns > snapshot.at_ns and each.number < snapshot.committed.get(key, 0):
+                    wrong.append(f"{key}: {each} though {snapshot.committed[key]} were committed")
                     break
     return wrong

@@ -1,82 +1,64 @@
-"""Tokens of an OpenID provider."""
+"""Tokens of OpenID providers."""
 
 from __future__ import annotations
 
 import json
-import threading
 import urllib.parse
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from support.machine.http_server import HttpRequest, http_server
 
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import AccessDeniedError, ConfigError
 from millstream.kafka.settings.client_credentials import ClientCredentials, client_credentials
-from millstream.kafka.settings.clients import kafka_python_settings, librdkafka_settings
+from millstream.kafka.settings.librdkafka_settings import kafka_python_settings, librdkafka_settings
 
 SECRET = "s3cret"
 
 
 class Provider:
-    """Answers what it is told to, and notes what it was asked."""
+    """A provider with configurable responses, which records its requests."""
 
     def __init__(self) -> None:
         self.status = 200
         self.answer: Any = {"access_token": "t", "expires_in": 60}
-        self.asked: list[tuple[str, dict[str, list[str]]]] = []
-        provider = self
+        self.requests: list[tuple[str, dict[str, list[str]]]] = []
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                form = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                provider.asked.append((self.headers["Authorization"], urllib.parse.parse_qs(form)))
-                body = json.dumps(provider.answer).encode()
-                self.send_response(provider.status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/token"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def respond(self, request: HttpRequest) -> tuple[int, bytes]:
+        form = urllib.parse.parse_qs(request.body.decode())
+        self.requests.append((request.headers["Authorization"], form))
+        return self.status, json.dumps(self.answer).encode()
 
 
 @pytest.fixture
 def provider() -> Iterator[Provider]:
     provider = Provider()
-    yield provider
-    provider.close()
+    with http_server(provider.respond) as url:
+        provider.url = f"{url}/token"
+        yield provider
 
 
 def test_a_token_for_a_client(provider: Provider) -> None:
-    ask = ClientCredentials(provider.url, "shop", SECRET, "kafka", extensions=(("a", "b"),))
-    assert ask() == ("t", 60.0, "shop", {"a": "b"})
-    ((login, form),) = provider.asked
+    credentials = ClientCredentials(provider.url, "shop", SECRET, "kafka", extensions=(("a", "b"),))
+    assert credentials() == ("t", 60.0, "shop", {"a": "b"})
+    ((login, form),) = provider.requests
     assert login == "Basic c2hvcDpzM2NyZXQ="
     assert form == {"grant_type": ["client_credentials"], "scope": ["kafka"]}
-    assert SECRET not in repr(ask)
+    assert SECRET not in repr(credentials)
 
 
 @pytest.mark.parametrize(
     ("status", "answer", "message"),
     [
         (401, {"error": "invalid_client"}, "HTTP 401 .*invalid_client.*Check sasl.oauthbearer"),
-        (200, {"expires_in": 60}, "something that is no token"),
-        (200, [SECRET], "something that is no token"),
+        (200, {"expires_in": 60}, "is not a token"),
+        (200, [SECRET], "is not a token"),
     ],
 )
-def test_a_provider_that_refuses(
+def test_a_provider_that_rejects_the_client(
     provider: Provider, status: int, answer: Any, message: str
 ) -> None:
     provider.status, provider.answer = status, answer
@@ -85,10 +67,11 @@ def test_a_provider_that_refuses(
     assert SECRET not in str(raised.value)
 
 
-def test_a_provider_that_is_away(provider: Provider) -> None:
-    provider.close()
-    with pytest.raises(AccessDeniedError, match=r"refused.*can be reached from this machine"):
-        ClientCredentials(provider.url, "shop", SECRET)()
+def test_an_unreachable_provider() -> None:
+    with http_server(Provider().respond) as url:
+        pass
+    with pytest.raises(AccessDeniedError, match=r"refused.*is reachable from this machine"):
+        ClientCredentials(url, "shop", SECRET)()
 
 
 _MODULE = "org.apache.kafka.common.security.oauthbearer"
@@ -107,8 +90,10 @@ _JAVA = {
 
 
 @pytest.mark.parametrize("names", [_LIBRDKAFKA, _JAVA])
-def test_both_libraries_get_its_token(provider: Provider, names: dict[str, str]) -> None:
-    """By librdkafka's names or by Java's; the provider is asked once."""
+def test_both_libraries_use_the_token_of_the_provider(
+    provider: Provider, names: dict[str, str]
+) -> None:
+    """Configured with librdkafka's or Java's names. Both share one request."""
     properties = {
         "application.id": "shop",
         "bootstrap.servers": "localhost:1",
@@ -123,7 +108,7 @@ def test_both_libraries_get_its_token(provider: Provider, names: dict[str, str])
     assert (text, principal, extensions) == ("t", "shop", {"a": "b"})
     member = kafka_python_settings(config, client_id="x")["sasl_oauth_token_provider"]
     assert (member.token(), member.extensions()) == ("t", {"a": "b"})
-    assert [form["scope"] for _, form in provider.asked] == [["kafka"]]
+    assert [form["scope"] for _, form in provider.requests] == [["kafka"]]
 
 
 @pytest.mark.parametrize(
@@ -133,11 +118,11 @@ def test_both_libraries_get_its_token(provider: Provider, names: dict[str, str])
         ({"sasl.oauthbearer.token.endpoint.url": "https://a/"}, "needs sasl.oauthbearer.client"),
     ],
 )
-def test_incomplete(values: dict[str, str], message: str) -> None:
+def test_incomplete_settings_are_rejected(values: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         client_credentials(values)
 
 
-def test_another_class_of_java() -> None:
+def test_another_java_callback_handler_is_rejected() -> None:
     with pytest.raises(ConfigError, match="names a Java class"):
         client_credentials({}, java_handler="org.example.Handler")

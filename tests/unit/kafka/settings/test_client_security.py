@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ConfigError
-from millstream.kafka.settings.clients import (
+from millstream.kafka.settings.client_credentials import jaas_options
+from millstream.kafka.settings.client_security import (
+    security_for_kafka_python,
+    security_for_librdkafka,
+)
+from millstream.kafka.settings.librdkafka_settings import (
     create_client,
     kafka_python_settings,
     librdkafka_settings,
-)
-from millstream.kafka.settings.jaas import jaas_options
-from millstream.kafka.settings.security import (
-    security_for_kafka_python,
-    security_for_librdkafka,
 )
 
 PLAIN = (
@@ -53,8 +53,8 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return both
 
 
-def test_jaas_lines_are_read() -> None:
-    """Quotes, escapes and values without quotes."""
+def test_jaas_options() -> None:
+    """Quotes, escapes and unquoted values."""
     assert jaas_options(PLAIN) == {"username": "bob", "password": 'a "b; c=d'}
     kerberos = "Krb5LoginModule required useKeyTab=true keyTab='/a b' principal=x@Y;"
     assert jaas_options(kerberos) == {"useKeyTab": "true", "keyTab": "/a b", "principal": "x@Y"}
@@ -66,7 +66,7 @@ def test_jaas_lines_are_read() -> None:
     [{"sasl.jaas.config": PLAIN}, {"sasl.username": "bob", "sasl.password": 'a "b; c=d'}],
 )
 def test_passwords_reach_both_clients(login: dict[str, str]) -> None:
-    """From a JAAS line or from librdkafka's names."""
+    """From a JAAS configuration or from librdkafka's names."""
     values = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", **login}
     ours = security_for_librdkafka(values)
     assert ours["sasl.mechanism"] == "SCRAM-SHA-512"
@@ -78,7 +78,7 @@ def test_passwords_reach_both_clients(login: dict[str, str]) -> None:
 
 
 def test_kerberos_reaches_both_clients() -> None:
-    """librdkafka logs in with the key table, kafka-python uses the tickets."""
+    """librdkafka logs in with the key table; kafka-python uses the ticket cache."""
     values = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.kerberos.service.name": "broker",
@@ -97,7 +97,7 @@ def test_kerberos_reaches_both_clients() -> None:
 
 
 def test_tokens_reach_both_clients() -> None:
-    """One function serves both, and both get the same token."""
+    """One function supplies the same token to both."""
     calls = []
 
     def token() -> tuple[str, float]:
@@ -117,7 +117,7 @@ def test_tokens_reach_both_clients() -> None:
 
 
 def test_ssl_files_reach_both_clients(pem: Path) -> None:
-    """PEM files by Java's names or by librdkafka's."""
+    """PEM files, by Java's or librdkafka's names."""
     java = {
         "ssl.truststore.location": str(pem),
         "ssl.truststore.type": "PEM",
@@ -144,8 +144,8 @@ def test_ssl_files_reach_both_clients(pem: Path) -> None:
         assert context.verify_mode == ssl.CERT_REQUIRED
 
 
-def test_certificates_in_the_setting_itself(pem: Path) -> None:
-    """Trust can be given as text to both; a key only to librdkafka."""
+def test_certificates_as_text(pem: Path) -> None:
+    """Both clients accept certificates as text; only librdkafka accepts a key."""
     text = (pem.parent / "cert.pem").read_text()
     values = {"security.protocol": "SSL", "ssl.truststore.certificates": text}
     assert security_for_librdkafka(values)["ssl.ca.pem"] == text
@@ -162,11 +162,11 @@ def test_certificates_in_the_setting_itself(pem: Path) -> None:
         ({"ssl.truststore.location": "/a/trust.jks"}, "Java key store"),
         ({"ssl.truststore.location": "/a/trust", "ssl.truststore.type": "JKS"}, "Java key store"),
         ({"ssl.truststore.location": "/a/trust.p12"}, "PKCS12"),
-        ({"ssl.enabled.protocols": ("TLSv1.3",)}, "cannot be honoured by librdkafka"),
+        ({"ssl.enabled.protocols": ("TLSv1.3",)}, "is not supported by librdkafka"),
     ],
 )
-def test_stores_that_librdkafka_cannot_read(values: dict[str, Any], message: str) -> None:
-    """The error tells how to convert them."""
+def test_key_stores_that_librdkafka_cannot_read(values: dict[str, Any], message: str) -> None:
+    """The error explains how to convert them."""
     with pytest.raises(ConfigError, match=message):
         security_for_librdkafka({"security.protocol": "SSL", **values})
 
@@ -176,11 +176,11 @@ def test_stores_that_librdkafka_cannot_read(values: dict[str, Any], message: str
     [
         ({"ssl.keystore.location": "/a/key.p12"}, r"PKCS12 .* kafka-python cannot read"),
         ({"ssl.ca.location": "/no/such/file"}, "exist on every machine"),
-        ({"ssl.cipher.suites": ("NO_SUCH",)}, "cannot be used"),
+        ({"ssl.cipher.suites": ("NO_SUCH",)}, "are not usable"),
     ],
 )
-def test_stores_that_kafka_python_cannot_read(values: dict[str, Any], message: str) -> None:
-    """The member is the other half of every application."""
+def test_key_stores_that_kafka_python_cannot_read(values: dict[str, Any], message: str) -> None:
+    """Every application also has a group member, which uses kafka-python."""
     with pytest.raises(ConfigError, match=message):
         security_for_kafka_python({"security.protocol": "SSL", **values})
 
@@ -189,19 +189,19 @@ def test_stores_that_kafka_python_cannot_read(values: dict[str, Any], message: s
     ("values", "message"),
     [
         ({"sasl.mechanism": "PLAIN"}, "user name and a password"),
-        ({"sasl.mechanism": "AWS_MSK_IAM"}, "both know only"),
+        ({"sasl.mechanism": "AWS_MSK_IAM"}, "only support"),
         ({"sasl.mechanism": "OAUTHBEARER"}, "a Python function"),
     ],
 )
 def test_incomplete_logins(values: dict[str, Any], message: str) -> None:
-    """Both clients would fail the same way, only later."""
+    """Both clients would fail in the same way, but only later."""
     for translate in (security_for_librdkafka, security_for_kafka_python):
         with pytest.raises(ConfigError, match=message):
             translate({"security.protocol": "SASL_SSL", **values})
 
 
-def test_security_of_the_application_reaches_every_client() -> None:
-    """security_protocol and one dictionary are enough."""
+def test_security_settings_of_the_application_reach_every_client() -> None:
+    """`security_protocol` and one dictionary are enough."""
     config = StreamsConfig(
         application_id="shop",
         bootstrap_servers="localhost:1",

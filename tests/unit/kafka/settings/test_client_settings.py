@@ -1,4 +1,4 @@
-"""What the two Kafka libraries are told, and what is refused."""
+"""Settings passed to the two Kafka libraries, and rejected settings."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
 
-from millstream.config import StreamsConfig
-from millstream.config_clients import (
+from millstream.config.client_settings import (
     CLIENT_SETTINGS,
     SECURITY,
     Role,
-    Scope,
+    SettingScope,
     parsed_client_value,
 )
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ConfigError
-from millstream.kafka.settings.clients import (
+from millstream.kafka.settings.librdkafka_settings import (
     client_setting,
     create_client,
     kafka_python_settings,
     librdkafka_settings,
 )
 
-#: Every setting of the Java clients of Kafka 4.3.1, by client, but for those of OAuth logins.
+#: All settings of the Java clients of Kafka 4.3.1, by client, without those of OAuth logins.
 JAVA_CONSUMER = """
 allow.auto.create.topics auto.commit.interval.ms auto.offset.reset bootstrap.servers check.crcs
 client.dns.lookup client.id client.rack config.providers connections.max.idle.ms
@@ -86,8 +86,8 @@ def kafka_python(**settings: Any) -> dict[str, Any]:
     return kafka_python_settings(config(**settings), client_id="shop-1")
 
 
-def test_the_table_knows_every_java_client_setting() -> None:
-    """None is unknown; an unknown one would be an error for a user who comes from Java."""
+def test_the_table_contains_every_java_client_setting() -> None:
+    """An unknown setting would be an error for users coming from Java."""
     names = set((JAVA_CONSUMER + JAVA_PRODUCER_ONLY).split())
     assert names - CLIENT_SETTINGS.keys() == set()
     for name in JAVA_CONSUMER.split():
@@ -98,13 +98,13 @@ def test_the_table_knows_every_java_client_setting() -> None:
 
 @pytest.mark.parametrize("role", list(CLIENTS))
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_librdkafka_takes_what_it_is_told(role: Role, guarantee: str) -> None:
-    """The real client accepts every default."""
+def test_librdkafka_accepts_the_default_settings(role: Role, guarantee: str) -> None:
+    """With real clients."""
     create_client(CLIENTS[role], librdkafka(role, processing_guarantee=guarantee))
 
 
-def test_every_translated_name_is_known_to_its_library() -> None:
-    """A misspelled name in the table would surface only with the user who needs it."""
+def test_every_translated_name_is_valid_in_its_library() -> None:
+    """A misspelled name in the table would otherwise only surface for users of the setting."""
     samples = {"int": 1_000, "float": 5.0, "bool": True, "list": (), "str": "x"}
     special = {
         "bootstrap.servers": "a:1",
@@ -130,8 +130,8 @@ def test_every_translated_name_is_known_to_its_library() -> None:
             assert row.kafka_python in KafkaConsumer.DEFAULT_CONFIG, row.name
 
 
-def test_rows_at_their_defaults_are_never_refused() -> None:
-    """A Java application may write defaults out."""
+def test_explicit_defaults_are_accepted() -> None:
+    """Java applications may set defaults explicitly."""
     for row in CLIENT_SETTINGS.values():
         if row.default is None:
             continue
@@ -141,8 +141,8 @@ def test_rows_at_their_defaults_are_never_refused() -> None:
         kafka_python_settings(settings, client_id="x")
 
 
-def test_consumers_are_on_their_own() -> None:
-    """The member owns group and offsets; what Kafka Streams imposes cannot be changed."""
+def test_imposed_consumer_settings() -> None:
+    """The member owns group and offsets. Settings that Kafka Streams imposes cannot be changed."""
     for role in ("main_consumer", "restore_consumer", "global_consumer"):
         settings = librdkafka(role, consumer={"enable.auto.commit": True, "group.id": "mine"})
         assert settings["group.id"] == "shop"
@@ -156,8 +156,8 @@ def test_consumers_are_on_their_own() -> None:
         assert "session.timeout.ms" not in settings
 
 
-def test_isolation_follows_the_guarantee() -> None:
-    """Always said, since librdkafka's own default is the other one."""
+def test_the_isolation_level_follows_the_guarantee() -> None:
+    """It is always set, since librdkafka has another default than Java."""
     assert librdkafka("main_consumer")["isolation.level"] == "read_uncommitted"
     assert kafka_python()["isolation_level"] == "read_uncommitted"
     once = {"processing_guarantee": "exactly_once_v2"}
@@ -168,7 +168,7 @@ def test_isolation_follows_the_guarantee() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "value", "least"),
+    ("role", "name", "value", "minimum"),
     [
         ("consumer", "max.poll.records", 0, 1),
         ("main_consumer", "max.poll.records", "-5", 1),
@@ -185,20 +185,23 @@ def test_isolation_follows_the_guarantee() -> None:
         ("clients", "request.timeout.ms", 0, 1),
     ],
 )
-def test_values_that_cannot_work_are_refused(
-    where: str, name: str, value: object, least: int
+def test_values_below_the_minimum_are_rejected(
+    role: str, name: str, value: object, minimum: int
 ) -> None:
-    """When the configuration is made, and not minutes later by a thread that takes no records."""
-    with pytest.raises(ConfigError, match=f"{re.escape(name)} is .*at least {least}"):
-        config(**{where: {name: value}})
-    config(**{where: {name: least}})
+    """When the configuration is created, and not minutes later by a thread that gets no records."""
+    with pytest.raises(ConfigError, match=f"{re.escape(name)} is .*at least {minimum}"):
+        config(**{role: {name: value}})
+    config(**{role: {name: minimum}})
 
 
-def test_every_number_has_a_lowest_value() -> None:
-    """Of settings that are honoured; those of compression depend on the codec."""
+def test_every_number_has_a_minimum() -> None:
+    """Except unsupported settings and compression levels, which depend on the codec."""
     free = {"compression.lz4.level", "compression.zstd.level"}
     for row in CLIENT_SETTINGS.values():
-        if row.kind in ("int", "float") and row.scope not in (Scope.IMPOSED, Scope.REFUSED):
+        if row.kind in ("int", "float") and row.scope not in (
+            SettingScope.IMPOSED,
+            SettingScope.UNSUPPORTED,
+        ):
             if row.name in free or row.librdkafka is None:
                 continue
             with pytest.raises(ConfigError, match="at least"):
@@ -206,7 +209,7 @@ def test_every_number_has_a_lowest_value() -> None:
 
 
 def test_bounds_are_split_over_threads() -> None:
-    """What the threads hold together does not grow with their number, but stays usable."""
+    """The total over all threads does not grow with their number, but stays usable."""
     one, four, many = (
         librdkafka("main_consumer", num_stream_threads=n)["queued.max.messages.kbytes"]
         for n in (1, 4, 1000)
@@ -220,7 +223,7 @@ def test_bounds_are_split_over_threads() -> None:
 
 
 def test_names_and_values_are_translated() -> None:
-    """Java's names become librdkafka's, and -1 and 0 keep their meaning."""
+    """Java's names become librdkafka's; -1 and 0 keep their meaning."""
     consumer = librdkafka(
         "main_consumer",
         consumer={
@@ -247,8 +250,8 @@ def test_names_and_values_are_translated() -> None:
     assert producer["request.timeout.ms"] == producer["socket.timeout.ms"] == 7_000
 
 
-def test_member_gets_group_and_network_settings() -> None:
-    """And none that is about fetching."""
+def test_a_member_gets_group_and_network_settings() -> None:
+    """It does not get settings for fetching."""
     member = kafka_python(
         request_timeout_ms=7_000,
         receive_buffer_bytes=-1,
@@ -277,14 +280,14 @@ def test_member_gets_group_and_network_settings() -> None:
     assert set(member) <= set(KafkaConsumer.DEFAULT_CONFIG)
 
 
-def test_a_member_waits_for_brokers_as_long_as_tasks_do() -> None:
-    """0 forbids trying again, not the first attempt."""
+def test_a_member_waits_for_brokers_for_task_timeout() -> None:
+    """0 disables retries, not the first attempt."""
     assert kafka_python()["bootstrap_timeout_ms"] == 300_000
     assert kafka_python(task_timeout_ms=0)["bootstrap_timeout_ms"] == 15_000
 
 
-def test_static_members_differ_by_thread() -> None:
-    """Two threads with one group.instance.id would fence each other."""
+def test_instance_ids_of_static_members_contain_the_thread_index() -> None:
+    """Two threads with one `group.instance.id` would fence each other."""
     settings = config(consumer={"group.instance.id": "host-1"})
     names = {
         kafka_python_settings(settings, client_id="x", thread_index=index)["group_instance_id"]
@@ -295,11 +298,12 @@ def test_static_members_differ_by_thread() -> None:
 
 
 def test_producer_settings() -> None:
-    """Idempotent, Java's partitioner; the transaction bounds requests and delivery."""
+    """An idempotent producer with Java's partitioner. The transaction timeout bounds requests and
+    delivery."""
     plain = librdkafka("producer")
     assert plain["enable.idempotence"] is True
     assert plain["partitioner"] == "murmur2_random"
-    # No record gives up before its task does.
+    # Records do not time out before their task.
     assert plain["delivery.timeout.ms"] == 300_000
     assert librdkafka("producer", task_timeout_ms=5)["delivery.timeout.ms"] == 120_000
     own = librdkafka("producer", producer={"delivery.timeout.ms": 9_000})
@@ -310,8 +314,8 @@ def test_producer_settings() -> None:
     assert "delivery.timeout.ms" not in once
 
 
-def test_weaker_acknowledgements_switch_idempotence_off() -> None:
-    """Follows Kafka's producer; asked for both, it refuses."""
+def test_weaker_acknowledgements_disable_idempotence() -> None:
+    """As in Kafka's producer. Setting both explicitly is an error."""
     assert librdkafka("producer", producer={"acks": "1"})["enable.idempotence"] is False
     assert librdkafka("producer", producer={"retries": 0})["enable.idempotence"] is False
     with pytest.raises(ConfigError, match="contradicts acks=0"):
@@ -320,8 +324,8 @@ def test_weaker_acknowledgements_switch_idempotence_off() -> None:
         librdkafka("producer", producer={"acks": "1"}, processing_guarantee="exactly_once_v2")
 
 
-def test_compression_level_counts_for_its_codec() -> None:
-    """Follows Java: the level of another codec says nothing."""
+def test_a_compression_level_applies_to_its_codec() -> None:
+    """As in Java, the levels of other codecs are ignored."""
     levels = {"compression.zstd.level": 5, "compression.gzip.level": 7}
     assert "compression.level" not in librdkafka("producer", producer=levels)
     zstd = {**levels, "compression.type": "zstd"}
@@ -333,36 +337,36 @@ def test_compression_level_counts_for_its_codec() -> None:
     [
         (
             {"consumer": {"interceptor.classes": "com.example.X"}},
-            "cannot be honoured by librdkafka",
+            "is not supported by librdkafka",
         ),
-        ({"consumer": {"retry.backoff.max.ms": 5}}, "cannot be honoured by kafka-python"),
-        ({"clients": {"socket.connection.setup.timeout.max.ms": 5}}, "honoured by librdkafka"),
+        ({"consumer": {"retry.backoff.max.ms": 5}}, "is not supported by kafka-python"),
+        ({"clients": {"socket.connection.setup.timeout.max.ms": 5}}, "not supported by librdkafka"),
         ({"producer": {"partitioner.class": "com.example.P"}}, "Give a partitioner to the sink"),
         (
             {"clients": {"sasl.oauthbearer.jwks.endpoint.url": "x"}},
             "sasl.login.callback.handler.class",
         ),
-        ({"producer": {"max.poll.records": 5}}, "no client of this kind"),
+        ({"producer": {"max.poll.records": 5}}, "clients of this kind"),
         ({"admin": {"lingr.ms": 5}}, "Did you mean 'linger.ms'"),
-        ({"metadata_recovery_strategy": "none"}, "cannot be honoured by kafka-python"),
+        ({"metadata_recovery_strategy": "none"}, "is not supported by kafka-python"),
         ({"consumer": {"fetch.min.bytes": [1]}}, "must be of type int"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(settings: dict[str, Any], message: str) -> None:
-    """At once, when the configuration is made, naming the setting and the client."""
+def test_unsupported_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
+    """When the configuration is created. The error names the setting and the client."""
     with pytest.raises(ConfigError) as raised:
         config(**settings)
     assert message in str(raised.value)
 
 
-def test_the_same_is_fine_where_its_client_can() -> None:
-    """The restore consumer needs no member."""
+def test_settings_are_accepted_if_their_client_supports_them() -> None:
+    """The restore consumer has no group member."""
     settings = librdkafka("restore_consumer", restore_consumer={"retry.backoff.max.ms": 500})
     assert settings["retry.backoff.max.ms"] == 500
 
 
 def test_imposed_settings_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Follows Kafka Streams; written out with the imposed value, nothing is said."""
+    """As in Kafka Streams. Setting the imposed value explicitly causes no warning."""
     with caplog.at_level(logging.WARNING):
         config(consumer={"enable.auto.commit": "false"})
         assert not caplog.records
@@ -370,23 +374,23 @@ def test_imposed_settings_are_ignored_with_a_warning(caplog: pytest.LogCaptureFi
     assert "enable.auto.commit" in caplog.text
 
 
-def test_values_out_of_librdkafkas_range_are_refused() -> None:
-    """Its limits differ from Java's; the error names the setting."""
+def test_values_out_of_the_range_of_librdkafka_are_rejected() -> None:
+    """Its limits differ from Java's. The error names the setting."""
     settings = librdkafka("main_consumer", consumer={"fetch.max.wait.ms": 400_000})
     with pytest.raises(ConfigError, match=r"fetch\.wait\.max\.ms"):
         create_client(Consumer, settings)
 
 
-def test_settings_that_millstream_honours_itself() -> None:
-    """Kafka Streams' defaults differ from the consumer's."""
+def test_settings_applied_by_millstream() -> None:
+    """Kafka Streams' defaults differ from those of consumers."""
     assert client_setting(config(), "main_consumer", "max.poll.records") == 5_000
     assert client_setting(config(), "main_consumer", "auto.offset.reset") == "earliest"
     given = config(consumer={"max.poll.records": "7"})
     assert client_setting(given, "main_consumer", "max.poll.records") == 7
 
 
-def test_no_engine_setting_reaches_a_library() -> None:
-    """It would be honoured twice."""
+def test_settings_of_the_engine_do_not_reach_a_library() -> None:
+    """They would be applied twice."""
     for row in CLIENT_SETTINGS.values():
-        if row.scope in (Scope.ENGINE, Scope.IMPOSED):
+        if row.scope in (SettingScope.ENGINE, SettingScope.IMPOSED):
             assert row.librdkafka == row.kafka_python == "", row.name

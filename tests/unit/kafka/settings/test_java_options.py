@@ -1,4 +1,4 @@
-"""The settings of a client as Java's own clients take them."""
+"""Client settings translated for Java clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.errors import ConfigError
 from millstream.kafka.settings.java_options import java_client_options
 
 
-def test_what_java_knows_goes_through_and_the_rest_stays() -> None:
+def test_only_settings_known_to_java_are_passed() -> None:
     given = {
         "security.protocol": "SSL",
         "ssl.truststore.location": "/ca.p12",
@@ -27,7 +27,7 @@ def test_what_java_knows_goes_through_and_the_rest_stays() -> None:
     }
 
 
-def test_a_user_and_a_password_become_a_jaas_line() -> None:
+def test_user_and_password_become_a_jaas_configuration() -> None:
     given = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -42,7 +42,7 @@ def test_a_user_and_a_password_become_a_jaas_line() -> None:
     assert java_client_options(given)["sasl.jaas.config"] == "as it is"
 
 
-def test_files_in_pem_are_told_as_such(tmp_path: Path) -> None:
+def test_pem_files_are_passed_as_pem(tmp_path: Path) -> None:
     for name in ("ca", "chain", "key"):
         (tmp_path / f"{name}.pem").write_text(f"the {name}")
     given = {
@@ -64,7 +64,7 @@ def test_files_in_pem_are_told_as_such(tmp_path: Path) -> None:
         java_client_options(given)
 
 
-def test_tokens_of_a_python_function_are_refused() -> None:
+def test_token_functions_are_rejected() -> None:
     given = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
-    with pytest.raises(ConfigError, match="cannot be handed to Spark's Kafka connector"):
+    with pytest.raises(ConfigError, match="is not supported by Spark's Kafka connector"):
         java_client_options(given)

@@ -1,4 +1,4 @@
-"""Which errors of connections are refusals, and what is said of them by both libraries."""
+"""Connection errors that are failed logins, and their messages, for both libraries."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from kafka import errors as client_errors
 from millstream.clock import ManualClock
 from millstream.errors import AccessDeniedError
 from millstream.kafka.librdkafka_errors import is_access_error, login_error
-from millstream.kafka.member.errors import commit_error, is_login_error, membership_error
+from millstream.kafka.membership.member_errors import commit_error, is_login_error, membership_error
 from millstream.kafka.settings.tokens import LibrdkafkaTokens, TokenSupply
 
 _SETTINGS = {"bootstrap.servers": "a:1"}
 _REQUIRED = "ssl://a:1/bootstrap: Receive failed: error:0A00045C:SSL routines::{}"
 
 
-def test_a_broker_that_wants_a_certificate() -> None:
-    """TLS says so by an alert, which the libraries hand on as a broken connection."""
+def test_a_broker_that_requires_a_certificate() -> None:
+    """TLS reports this by an alert; the libraries report a broken connection."""
     for alert in ("alert bad certificate: SSL alert number 42", "required: SSL alert number 116"):
         theirs = KafkaError(KafkaError.NETWORK_EXCEPTION, _REQUIRED.format(alert))
         assert is_access_error(theirs)
-        assert "Let ssl.keystore.location" in str(login_error(theirs, _SETTINGS))
+        assert "Set ssl.keystore.location" in str(login_error(theirs, _SETTINGS))
     other = KafkaError(KafkaError.NETWORK_EXCEPTION, _REQUIRED.format("SSL alert number 80"))
     assert not is_access_error(other)
     for name in ("SSLV3_ALERT_BAD_CERTIFICATE", "TLSV13_ALERT_CERTIFICATE_REQUIRED"):
         ours = client_errors.KafkaConnectionError(f"[SSL: {name}] (_ssl.c:2580)")
         assert is_login_error(ours)
-        told = membership_error(ours, group_id="g", instance_id=None)
-        assert isinstance(told, AccessDeniedError)
-        assert "Let ssl.keystore.location" in str(told)
+        denied = membership_error(ours, group_id="g", instance_id=None)
+        assert isinstance(denied, AccessDeniedError)
+        assert "Set ssl.keystore.location" in str(denied)
     assert not is_login_error(client_errors.KafkaConnectionError("[SSL: INTERNAL_ERROR]"))
 
 
-def test_a_login_too_soon_after_another_passes() -> None:
+def test_a_login_too_soon_after_another_is_not_an_access_error() -> None:
     soon = "SASL OAUTHBEARER mechanism handshake failed: Broker: Request not valid in current SASL "
     assert not is_access_error(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, f"{soon}state"))
     assert is_access_error(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "wrong password"))
 
 
-def test_what_the_function_raised_is_told_in_place_of_the_librarys_words() -> None:
-    def fails() -> tuple[str, float]:
+def test_the_error_of_the_token_function_replaces_that_of_the_library() -> None:
+    def failing() -> tuple[str, float]:
         raise OSError("away")
 
-    supply = TokenSupply(fails, ManualClock())
+    supply = TokenSupply(failing, ManualClock())
     settings = {**_SETTINGS, "oauth_cb": LibrdkafkaTokens(supply)}
     error = KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "callback raised exception")
     assert "callback raised exception" in str(login_error(error, settings))
@@ -59,6 +59,6 @@ def test_what_the_function_raised_is_told_in_place_of_the_librarys_words() -> No
         (client_errors.TopicAuthorizationFailedError("in-0"), "READ on topic in."),
     ],
 )
-def test_commits_that_are_refused(error: BaseException, right: str) -> None:
-    told = commit_error(error, group_id="g", generation=1, user="ann")
-    assert f"User:ann lacks {right}" in str(told)
+def test_rejected_commits(error: BaseException, right: str) -> None:
+    denied = commit_error(error, group_id="g", generation=1, user="ann")
+    assert f"User:ann lacks {right}" in str(denied)

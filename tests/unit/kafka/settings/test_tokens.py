@@ -1,4 +1,4 @@
-"""The supply of tokens: when it asks for new ones, and what it says when there are none."""
+"""`TokenSupply`: renewal of tokens, and errors if there are none."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ SECRET = "s3cret"
 
 
 class Tokens:
-    """Gives t1, t2, ..., each for 100 s, or what it is told to."""
+    """A token function that returns t1, t2, ..., each valid for 100 s, or fails."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.fails: Exception | None = None
-        self.goes_on = threading.Event()
-        self.goes_on.set()
+        self.may_return = threading.Event()
+        self.may_return.set()
 
     def __call__(self) -> tuple[Any, ...]:
         self.calls += 1
-        assert self.goes_on.wait(30)
+        assert self.may_return.wait(30)
         if self.fails is not None:
             raise self.fails
         return f"t{self.calls}", 100
 
 
 @contextmanager
-def hanging(tokens: Tokens) -> Iterator[None]:
-    tokens.goes_on.clear()
+def blocked(tokens: Tokens) -> Iterator[None]:
+    tokens.may_return.clear()
     try:
         yield
     finally:
-        tokens.goes_on.set()
+        tokens.may_return.set()
 
 
-def test_a_token_is_kept_and_renewed_before_it_runs_out() -> None:
+def test_a_token_is_cached_and_renewed_before_it_expires() -> None:
     clock, tokens = ManualClock(), Tokens()
     supply = TokenSupply(tokens, clock)
     assert [supply.token().text, supply.token().text] == ["t1", "t1"]
@@ -62,8 +62,8 @@ def test_a_token_is_kept_and_renewed_before_it_runs_out() -> None:
     assert tokens.calls == 2
 
 
-def test_the_old_token_does_while_there_is_no_new_one(caplog: pytest.LogCaptureFixture) -> None:
-    """A call that fails is made again, at most once a second, until the token has run out."""
+def test_the_old_token_is_used_while_renewal_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """A failed call is retried, at most once per second, until the token expires."""
     clock, tokens = ManualClock(), Tokens()
     supply = TokenSupply(tokens, clock)
     supply.token()
@@ -71,7 +71,7 @@ def test_the_old_token_does_while_there_is_no_new_one(caplog: pytest.LogCaptureF
     clock.advance(80_000)
     assert [supply.token().text, supply.token().text] == ["t1", "t1"]
     assert tokens.calls == 2
-    assert "not renewed yet" in caplog.text
+    assert "could not be renewed" in caplog.text
     assert supply.failure is None
     clock.advance(20_000)
     with pytest.raises(AccessDeniedError, match=r"Tokens.* raised OSError: away") as first:
@@ -88,25 +88,25 @@ def test_the_old_token_does_while_there_is_no_new_one(caplog: pytest.LogCaptureF
     assert supply.failure is None
 
 
-def test_a_function_that_hangs_is_told_and_its_token_is_taken_when_it_comes() -> None:
+def test_a_blocked_function_times_out_and_its_late_token_is_used() -> None:
     tokens = Tokens()
     supply = TokenSupply(tokens, timeout_s=0.05)
-    with hanging(tokens):
+    with blocked(tokens):
         with pytest.raises(AccessDeniedError, match="has not returned for"):
             supply.token()
         with pytest.raises(AccessDeniedError, match="has not returned for"):
             supply.token()
         assert tokens.calls == 1, "one call at a time"
-    wait_for(lambda: supply.failure is None, 10, "the token is there")
+    wait_for(lambda: supply.failure is None, 10, "token is available")
     assert supply.token().text == "t1"
 
 
-def test_nobody_waits_for_long_while_the_old_token_is_good() -> None:
+def test_a_blocked_renewal_does_not_delay_callers_while_the_old_token_is_valid() -> None:
     clock, tokens = ManualClock(), Tokens()
     supply = TokenSupply(tokens, clock)
     supply.token()
     clock.advance(80_000)
-    with hanging(tokens):
+    with blocked(tokens):
         assert supply.token().text == "t1"
 
 
@@ -121,19 +121,19 @@ def test_nobody_waits_for_long_while_the_old_token_is_good() -> None:
         ((SECRET, 100, "ann", SECRET), "extensions of type str"),
     ],
 )
-def test_what_is_no_token(returned: Any, message: str) -> None:
+def test_invalid_tokens_are_rejected(returned: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as raised:
         TokenSupply(lambda: returned).token()
     assert SECRET not in str(raised.value)
 
 
-def test_a_token_that_has_run_out() -> None:
-    with pytest.raises(AccessDeniedError, match="ran out 5000 ms before"):
+def test_an_expired_token_is_rejected() -> None:
+    with pytest.raises(AccessDeniedError, match="expired 5000 ms before"):
         TokenSupply(lambda: (SECRET, -5)).token()
 
 
-def test_what_the_libraries_get() -> None:
-    """Principal and extensions reach them, and a time in place of a lifetime is understood."""
+def test_tokens_passed_to_the_libraries() -> None:
+    """With principal and extensions. The function may return an expiry time or a lifetime."""
     clock = ManualClock(1_800_000_000_000)
     function: Callable[[], tuple[Any, ...]] = lambda: ("t", 1_800_000_060.0, "ann", {"a": 1})  # noqa: E731
     supply = TokenSupply(function, clock)
@@ -143,7 +143,7 @@ def test_what_the_libraries_get() -> None:
     assert supply.token().refresh_at_ms == 1_800_000_045_000
 
 
-def test_one_function_is_one_supply() -> None:
+def test_a_function_has_one_supply() -> None:
     tokens = Tokens()
     assert token_supply({SETTING: tokens}) is token_supply({SETTING: tokens})
     assert token_supply({SETTING: tokens}) is not token_supply({SETTING: Tokens()})
@@ -151,7 +151,7 @@ def test_one_function_is_one_supply() -> None:
     assert token_supply({SETTING: unhashable}).token().text == "t"
 
 
-def test_functions_that_are_none() -> None:
+def test_invalid_token_functions_are_rejected() -> None:
     async def later() -> tuple[str, int]:
         return "t", 1
 
@@ -160,7 +160,7 @@ def test_functions_that_are_none() -> None:
             token_supply({SETTING: function})
 
 
-def test_names_tell_no_secret() -> None:
+def test_function_names_contain_no_secrets() -> None:
     def fetch(password: str) -> tuple[str, int]:
         return password, 1
 

@@ -1,4 +1,4 @@
-"""A commit with all its real parts but the cluster: what is where at each of its steps."""
+"""The commit path with all real parts except the cluster: where data is after each step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millstream.record import TopicPartition
 from millstream.runtime.task.commit_metadata import CommitMetadata
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.serdes import STRING
-from millstream.state.storage.uncommitted_budget import UncommittedBudget
+from millstream.state.storage.overlay import UncommittedBudget
 from millstream.testing.driver_topics import RawColumns
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.physical.topology import Topology
@@ -33,8 +33,8 @@ def bench(tmp_path: Path) -> Any:
     made.close()
 
 
-def test_offsets_are_committed_when_all_that_they_stand_for_is_written(bench: Bench) -> None:
-    """Hunts for offsets that go ahead of caches, of the producer, or of some of the tasks."""
+def test_offsets_are_committed_after_their_results_are_written(bench: Bench) -> None:
+    """Detects offsets that are committed before caches, the producer or other tasks are flushed."""
     seen: list[list[bytes | None]] = []
     bench.group.look = lambda: seen.append([*bench.written(0), *bench.written(1), *unsent()])
 
@@ -51,7 +51,7 @@ def test_offsets_are_committed_when_all_that_they_stand_for_is_written(bench: Be
 
 
 def test_offsets_are_those_of_the_next_records(bench: Bench) -> None:
-    """Of each partition that was read its own, of all tasks, with what belongs to them."""
+    """For each partition of every task, with its metadata and leader epoch."""
     one, other = bench.tasks
     bench.feed(one, "in", "a", "b", "c")
     bench.feed(one, "other", "d")
@@ -77,12 +77,12 @@ def test_offsets_are_those_of_the_next_records(bench: Bench) -> None:
 
 
 def test_stores_are_written_with_the_offsets_of_their_changelogs(bench: Bench) -> None:
-    """Every store of every task, each time; hunts for a state on disk that stands for more or less
-    than the offset beside it says."""
+    """All stores of all tasks, at each commit. Detects state on disk that does not match the offset
+    stored with it."""
     one, other = bench.tasks
     bench.feed(one, "in", "a")
     bench.commit()
-    # Each commit logs one change, whatever the cache has merged.
+    # Each commit logs one change, however many the cache has merged.
     bench.feed(one, "in", "b", "c")
     bench.feed(other, "in", "d")
     bench.commit()
@@ -93,9 +93,9 @@ def test_stores_are_written_with_the_offsets_of_their_changelogs(bench: Bench) -
 
 
 @pytest.mark.parametrize("failure", [RebalanceInProgressError("soon"), TaskMigratedError("gone")])
-def test_what_is_not_committed_is_not_on_disk(bench: Bench, failure: Exception) -> None:
-    """Goal: with offsets refused, stores stand where the last commit left them, and work that is
-    not committed stays to be committed."""
+def test_uncommitted_changes_are_not_on_disk(bench: Bench, failure: Exception) -> None:
+    """If the group rejects the offsets, stores keep the state of the last commit and the task still
+    needs a commit."""
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     bench.commit()
@@ -109,8 +109,8 @@ def test_what_is_not_committed_is_not_on_disk(bench: Bench, failure: Exception) 
     assert bench.commits.total == 1
 
 
-def test_a_commit_that_was_refused_is_made_later(bench: Bench) -> None:
-    """Goal: nothing of the first try is missing, and nothing is written twice."""
+def test_rejected_commit_is_repeated_later(bench: Bench) -> None:
+    """Nothing of the first attempt is lost or written twice."""
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     bench.group.failure = RebalanceInProgressError("soon")
@@ -120,12 +120,12 @@ def test_a_commit_that_was_refused_is_made_later(bench: Bench) -> None:
     bench.feed(one, "in", "b")
     assert bench.commit()[TopicPartition("in", 0)].offset == 2
     assert bench.written(0) == [b"ab"] * 4
-    # The first try has logged "a".
+    # The first attempt has logged "a".
     assert bench.on_disk(0) == [("ab", 1)] * 2
 
 
-def test_what_has_nothing_to_commit_is_left_alone(bench: Bench) -> None:
-    """Hunts for commits again and again of the same, which keep a cluster busy for nothing."""
+def test_task_without_changes_is_not_committed(bench: Bench) -> None:
+    """Detects repeated commits of the same offsets, which load the cluster for nothing."""
     one, _ = bench.tasks
     assert bench.commit() == {}
     bench.feed(one, "in", "a")
@@ -135,14 +135,14 @@ def test_what_has_nothing_to_commit_is_left_alone(bench: Bench) -> None:
     assert bench.commits.total == 1
 
 
-def test_what_was_acknowledged_long_ago_moves_no_store_back(bench: Bench) -> None:
-    """The thread may have written a changelog before another one had the task."""
+def test_old_acknowledgements_do_not_move_stores_back(bench: Bench) -> None:
+    """The thread may have written to a changelog before another thread owned the task."""
     one, other = bench.tasks
     bench.feed(one, "in", "a")
     bench.feed(other, "in", "b")
     bench.commit()
     for store in STORES:
-        # Somebody else has written, and this task has restored it.
+        # Another thread has written to the changelog, and this task has restored its records.
         one.stores.restorers()[changelog(store, 0)].reached = 8
     one.commit_needed = True
     bench.commit()
@@ -150,20 +150,20 @@ def test_what_was_acknowledged_long_ago_moves_no_store_back(bench: Bench) -> Non
     assert set(other.stores.changelog_offsets().values()) == {0}
 
 
-def test_a_commit_that_a_processor_asked_for_is_asked_for_once(bench: Bench) -> None:
-    """Hunts for a thread that commits after each batch from then on."""
+def test_requested_commit_is_made_once(bench: Bench) -> None:
+    """Detects a thread that commits after every batch from then on."""
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     assert not one.commit_requested
-    one.processing.engine_task.request_commit()
+    one.processing.node_context.request_commit()
     assert one.commit_requested
     bench.commit()
     bench.feed(one, "in", "b")
     assert not one.commit_requested
 
 
-def test_a_batch_that_failed_is_not_committed(bench: Bench) -> None:
-    """Hunts for offsets that are done when they are taken, not when their records are."""
+def test_failed_batch_is_not_committed(bench: Bench) -> None:
+    """Detects offsets that count as processed when their records are taken."""
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     with pytest.raises(StreamsError):
@@ -171,19 +171,19 @@ def test_a_batch_that_failed_is_not_committed(bench: Bench) -> None:
     assert one.offsets_to_commit()[TopicPartition("in", 0)].offset == 1
 
 
-def test_what_tasks_have_sent_that_are_given_up_is_dropped(bench: Bench) -> None:
-    """Their next owners send it again; it must not come after what these write."""
+def test_discarded_work_drops_its_sent_records(bench: Bench) -> None:
+    """The next owners send them again; the old records must not follow the owners' writes."""
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     one.prepare_commit()
     assert bench.log.sent
-    bench.commits.forget_sent()
+    bench.commits.discard_uncommitted()
     bench.log.flush(0)
     assert not bench.log.written
 
 
 def test_stores_without_changelogs_are_written_with_each_commit(tmp_path: Path) -> None:
-    """Nothing else could bring back what they hold."""
+    """Without a changelog, only the disk holds their state."""
     bench = Bench(tmp_path, logged=False)
     bench.feed(bench.tasks[0], "in", "a")
     bench.commit()
@@ -192,9 +192,9 @@ def test_stores_without_changelogs_are_written_with_each_commit(tmp_path: Path) 
     bench.close()
 
 
-def test_tasks_go_on_while_the_group_has_not_answered(bench: Bench) -> None:
-    """Goal: what a commit is for is written before it is asked for; stores wait for the answer, and
-    what is done meanwhile is for the next commit."""
+def test_tasks_continue_while_the_group_has_not_answered(bench: Bench) -> None:
+    """Results are written before the commit is requested. Stores wait for the answer, and later
+    work belongs to the next commit."""
     one, other = bench.tasks
     bench.feed(one, "in", "a")
     bench.feed(other, "in", "b")
@@ -202,13 +202,13 @@ def test_tasks_go_on_while_the_group_has_not_answered(bench: Bench) -> None:
     assert bench.written(0) == [b"a"] * 4
     assert not one.commit_needed
     assert one.committed == {}
-    assert bench.commits.is_open
+    assert bench.commits.has_pending_work
     bench.feed(one, "in", "c")
-    bench.commits.hear()
+    bench.commits.finish_pending()
     assert bench.commits.total == 0
     bench.answer()
     assert bench.commits.total == 1
-    assert not bench.commits.is_open
+    assert not bench.commits.has_pending_work
     assert one.committed == {TopicPartition("in", 0): 1}
     assert (one.commit_needed, other.commit_needed) == (True, False)
     assert bench.commit()[TopicPartition("in", 0)].offset == 2
@@ -216,9 +216,9 @@ def test_tasks_go_on_while_the_group_has_not_answered(bench: Bench) -> None:
     assert bench.on_disk(1) == [("b", 0)] * 2
 
 
-def test_a_store_holds_what_the_group_has_answered_to(bench: Bench) -> None:
-    """Hunts for state on disk of records that may be worked on again, and whose results may not
-    have left: a processor that lets each key through once would never let it through."""
+def test_stores_on_disk_contain_only_acknowledged_commits(bench: Bench) -> None:
+    """Detects state on disk for records that may be processed again, with results that may not have
+    been sent: a deduplicating processor would never forward them."""
     one, _ = bench.tasks
     for values in (["a"], ["b"]):
         bench.feed(one, "in", *values)
@@ -230,9 +230,9 @@ def test_a_store_holds_what_the_group_has_answered_to(bench: Bench) -> None:
     assert bench.on_disk(0) == [("axb", 2)] * 2
 
 
-def test_what_was_deleted_since_a_commit_has_begun_is_on_disk(bench: Bench) -> None:
-    """What a store held back until its time had come, and was forwarded then: what came of it may
-    not have left, and nobody else has it."""
+def test_entries_deleted_after_the_start_of_a_commit_are_still_on_disk(bench: Bench) -> None:
+    """For example a suppressed record that is forwarded and deleted: its result may not have been
+    sent, and there is no other copy."""
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     bench.commit()
@@ -247,9 +247,11 @@ def test_what_was_deleted_since_a_commit_has_begun_is_on_disk(bench: Bench) -> N
 
 
 @pytest.mark.parametrize("failure", [RebalanceInProgressError("soon"), TaskMigratedError("gone")])
-def test_what_the_group_refuses_later_is_not_on_disk(bench: Bench, failure: Exception) -> None:
-    """Hunts for state that claims to hold what another member has written to the changelog, since
-    this one had lost the task; and for work that nobody commits any more."""
+def test_changes_of_a_commit_that_is_rejected_later_are_not_on_disk(
+    bench: Bench, failure: Exception
+) -> None:
+    """Detects state that claims to include the changelog records of another member after the task
+    was lost, and work that is never committed."""
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     bench.commit()
@@ -259,13 +261,13 @@ def test_what_the_group_refuses_later_is_not_on_disk(bench: Bench, failure: Exce
     with pytest.raises(type(failure)):
         bench.answer()
     assert one.commit_needed
-    assert not bench.commits.is_open
+    assert not bench.commits.has_pending_work
     assert one.committed == {TopicPartition("in", 0): 1}
     assert bench.on_disk(0) == [("a", 0)] * 2
 
 
-def test_a_commit_waits_for_the_one_before(bench: Bench) -> None:
-    """Hunts for an older answer that comes last: it would set a task back."""
+def test_commit_waits_for_the_previous_commit(bench: Bench) -> None:
+    """Detects an older answer that arrives last and sets a task back."""
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     bench.commit_soon()
@@ -278,10 +280,10 @@ def test_a_commit_waits_for_the_one_before(bench: Bench) -> None:
     assert bench.on_disk(0) == [("ab", 1)] * 2
 
 
-def test_a_commit_that_may_not_take_long_does_not_wait_long_for_the_one_before(
+def test_timeout_of_a_commit_bounds_the_wait_for_the_previous_commit(
     bench: Bench,
 ) -> None:
-    """Hunts for a thread that is told to end, and is killed before it has left the group."""
+    """Detects a thread that is killed during shutdown before it has left the group."""
     one, _ = bench.tasks
     for within_ms in (1_000, None):
         bench.feed(one, "in", "a")
@@ -293,8 +295,8 @@ def test_a_commit_that_may_not_take_long_does_not_wait_long_for_the_one_before(
         assert waiting.waited_ms == within_ms
 
 
-def test_a_task_that_was_closed_meanwhile_is_left_alone(bench: Bench) -> None:
-    """It may have been opened again, to restore what its state is said to hold already."""
+def test_answer_to_a_commit_does_not_affect_a_task_closed_meanwhile(bench: Bench) -> None:
+    """The task may have been reopened to restore the state that the commit covers."""
     one, other = bench.tasks
     bench.feed(one, "in", "a")
     bench.feed(other, "in", "b")
@@ -330,12 +332,12 @@ class _Once(Processor[str, str, str, str]):
 
 @pytest.mark.parametrize("logged", [True, False])
 @pytest.mark.parametrize("commits", [0, 1])
-def test_a_crash_forgets_the_state_of_records_whose_results_are_not_delivered(
+def test_crash_discards_the_state_of_records_with_undelivered_results(
     tmp_path: Path, logged: bool, commits: int
 ) -> None:
-    """However many writes wait: deduplication would never forward what it has on disk already.
+    """However many writes are uncommitted: deduplication never forwards records that are on disk.
 
-    Detects stores that make room by writing to the disk in the middle of a batch.
+    Detects stores that write to disk in the middle of a batch to free memory.
     """
     bench = Bench(
         tmp_path, logged=logged, topology=_deduplicated, uncommitted=UncommittedBudget(100)
@@ -358,9 +360,9 @@ def test_a_crash_forgets_the_state_of_records_whose_results_are_not_delivered(
     bench.close()
 
 
-def test_a_task_takes_no_records_while_too_many_writes_wait(tmp_path: Path) -> None:
-    """A group that rebalances takes no commits; memory must not grow until it is over. With
-    nothing to commit the task goes on, whatever others have waiting."""
+def test_task_with_too_many_uncommitted_writes_takes_no_records(tmp_path: Path) -> None:
+    """A rebalancing group accepts no commits, and memory must not grow meanwhile. A task without
+    uncommitted writes continues, regardless of other tasks."""
     budget = UncommittedBudget(100)
     bench = Bench(tmp_path, topology=_deduplicated, uncommitted=budget)
     one, other = bench.tasks
@@ -375,8 +377,8 @@ def test_a_task_takes_no_records_while_too_many_writes_wait(tmp_path: Path) -> N
     bench.close()
 
 
-def test_a_commit_in_disorder_is_found(bench: Bench) -> None:
-    """The check of the bench works: stores are not written before the producer is flushed."""
+def test_wrong_order_of_commit_steps_is_detected(bench: Bench) -> None:
+    """Checks the bench itself: stores must not be written before the producer is flushed."""
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     one.prepare_commit()
@@ -385,58 +387,59 @@ def test_a_commit_in_disorder_is_found(bench: Bench) -> None:
         one.post_commit({}, {})
 
 
-def test_work_that_is_dropped_takes_its_commit_with_it(bench: Bench) -> None:
-    """Whoever has lost the tasks asks nobody how that ended."""
+def test_discarding_work_cancels_its_commit(bench: Bench) -> None:
+    """The result of the commit does not matter once the tasks are lost."""
     bench.feed(bench.tasks[0], "in", "a")
     bench.commit_soon()
-    bench.commits.forget_sent()
-    assert not bench.commits.is_open
+    bench.commits.discard_uncommitted()
+    assert not bench.commits.has_pending_work
     bench.answer()
     assert bench.group.times == 0
 
 
-def have_no_disk(task: StreamTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on its stores cannot be written."""
+def break_store_commits(task: StreamTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every later commit of the task's stores fail."""
 
     def fail(*_: object) -> None:
-        raise TaskCorruptedError("a disk has died", task_ids=[task.task_id])
+        raise TaskCorruptedError("the disk failed", task_ids=[task.task_id])
 
     monkeypatch.setattr(task.stores, "commit", fail)
 
 
-def test_a_state_that_cannot_be_written_keeps_no_other_from_being_so(
+def test_failed_store_commit_does_not_prevent_those_of_other_tasks(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their offsets are committed: without a record more they would have no other commit."""
+    """The offsets of the other tasks are committed; without new records there would be no other
+    commit."""
     one, other = bench.tasks
     bench.feed(one, "in", "a")
     bench.feed(other, "in", "b")
     bench.commit_soon()
-    have_no_disk(one, monkeypatch)
+    break_store_commits(one, monkeypatch)
     with pytest.raises(TaskCorruptedError):
         bench.answer()
     assert other.committed == {TopicPartition("in", 1): 1}
     assert bench.on_disk(1) == [("b", 0)] * 2
 
 
-def test_a_state_that_is_thrown_away_is_not_written_before(
+def test_state_to_be_deleted_is_not_committed_before(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would fail again, and the thread with it, instead of being built anew."""
+    """The commit would fail again and stop the thread, instead of rebuilding the task."""
     one, other = bench.tasks
     bench.feed(one, "in", "a")
     bench.feed(other, "in", "b")
     bench.commit_soon()
-    have_no_disk(one, monkeypatch)
-    bench.commits.settle(bench.tasks, [one.task_id])
+    break_store_commits(one, monkeypatch)
+    bench.commits.await_delivery(bench.tasks, [one.task_id])
     assert bench.on_disk(1) == [("b", 0)] * 2
 
 
-def test_a_commit_that_was_asked_for_and_is_refused_is_still_asked_for(bench: Bench) -> None:
-    """Hunts for a processor's request that waits for the commit interval, 30 seconds or so."""
+def test_request_for_a_rejected_commit_stays_pending(bench: Bench) -> None:
+    """Detects a request that has to wait for the commit interval, for example 30 seconds."""
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
-    one.processing.engine_task.request_commit()
+    one.processing.node_context.request_commit()
     bench.commit_soon()
     assert not one.commit_requested
     bench.group.failure = RebalanceInProgressError("soon")
@@ -448,15 +451,15 @@ def test_a_commit_that_was_asked_for_and_is_refused_is_still_asked_for(bench: Be
     assert not one.commit_requested
 
 
-def test_tasks_that_are_rebuilt_wait_for_the_answer(bench: Bench) -> None:
-    """Otherwise they would begin at the offsets before it; also when the group refuses."""
+def test_rebuilt_tasks_wait_for_the_pending_commit(bench: Bench) -> None:
+    """Otherwise they would start at the older offsets. Also if the group rejects the commit."""
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     bench.commit_soon()
-    bench.commits.settle(bench.tasks)
+    bench.commits.await_delivery(bench.tasks)
     assert one.committed == {TopicPartition("in", 0): 1}
     bench.feed(one, "in", "b")
     bench.commit_soon()
     bench.group.failure = RebalanceInProgressError("soon")
-    bench.commits.settle(bench.tasks)
+    bench.commits.await_delivery(bench.tasks)
     assert one.commit_needed

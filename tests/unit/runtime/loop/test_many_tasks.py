@@ -1,4 +1,4 @@
-"""What a thread does for a batch does not grow with the tasks that have nothing to do."""
+"""The work of a thread for a batch does not grow with the number of idle tasks."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import pytest
 from support.tasks.task_bench import TaskBench, source
 from support.tasks.thread_parts import SETTINGS
 
+from millstream.clock import Waker
 from millstream.errors import ProcessingError, RebalanceInProgressError
 from millstream.processor.punctuation import PunctuationType
-from millstream.runtime.loop.overdue_commits import UncommittedWork
 from millstream.runtime.loop.stream_thread import StreamThread
 from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.loop.thread_settings import ThreadSettings
+from millstream.runtime.loop.uncommitted_work import UncommittedWork
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.task.time_limits import TimeLimits
-from millstream.subscriptions.share import SubscriptionShare
+from millstream.subscriptions.thread_state import SubscriptionThreadState
 from millstream.testing.driver_topics import RawColumns
-from millstream.waker import Waker
 
 WALL_CLOCK, STREAM = PunctuationType.WALL_CLOCK_TIME, PunctuationType.STREAM_TIME
 BATCHES = 20
 
 
 class Thread:
-    """A thread with that many running tasks, which takes one record at a time."""
+    """A thread with running tasks, which takes one record at a time."""
 
     def __init__(self, folder: Path, tasks: int) -> None:
         self.bench = TaskBench(folder)
@@ -41,7 +41,9 @@ class Thread:
         self.offset = 0
         self.work: list[str] = []
         rebalances: Any = Mock(
-            under_way=False, forbids_work=False, has_news=Mock(return_value=False)
+            is_rebalancing=False,
+            blocks_processing=False,
+            has_event=Mock(return_value=False),
         )
         self.rebalances = rebalances
         others: Any = Mock()
@@ -58,14 +60,14 @@ class Thread:
             rebalances=rebalances,
             tasks=self.bench.tasks,
             limits=TimeLimits(self.bench.clock),
-            commits=self.commits,
+            committer=self.commits,
             uncommitted=UncommittedWork(self.bench.clock, None),
             consumer=others,
             producer=others,
             global_updates=others,
             incarnations=Mock(outdated=Mock(return_value=[])),
             meters=ThreadMeters("thread", self.bench.clock),
-            share=SubscriptionShare(),
+            share=SubscriptionThreadState(),
             purge=others,
             resize_memory=others,
             cleanup=others,
@@ -82,13 +84,13 @@ class Thread:
         return {}
 
     def add(self, count: int, partition: int = 0) -> None:
-        """Records that wait for a task."""
+        """Queue records for a task."""
         offsets = list(range(self.offset, self.offset + count))
         self.offset += count
         keys: list[bytes | None] = [b"k"] * count
         times = [10 * (offset + 1) for offset in offsets]
         columns = RawColumns(keys, keys, times, offsets, None)
-        self.bench.tasks.add_records({source(partition): columns})
+        self.bench.tasks.inputs.add_records({source(partition): columns})
 
     def process(self) -> None:
         self.thread._process()
@@ -97,7 +99,7 @@ class Thread:
         self, kind: PunctuationType, partition: int, call: Callable[[int], None], after_ms: int = 10
     ) -> Any:
         task = self.bench.task(partition)
-        return task.processing.engine_task.schedule(call, after_ms, kind, None)
+        return task.processing.node_context.schedule(call, after_ms, kind, None)
 
     def close(self) -> None:
         self.bench.tasks.close_all(clean=False)
@@ -110,15 +112,15 @@ def three(tmp_path: Path) -> Any:
     thread.close()
 
 
-def calls_of(function: Callable[[], None]) -> int:
-    """How many Python functions a call enters."""
+def count_calls(function: Callable[[], None]) -> int:
+    """Count the Python functions that a call enters."""
     entered = 0
 
     def count(frame: FrameType, event: str, _: Any) -> None:
         nonlocal entered
         entered += event == "call"
 
-    # What the collector calls is not the function's.
+    # Calls by the garbage collector must not count.
     gc.collect()
     gc.disable()
     sys.setprofile(count)
@@ -130,8 +132,8 @@ def calls_of(function: Callable[[], None]) -> int:
     return entered
 
 
-def test_a_batch_costs_the_same_beside_many_idle_tasks(tmp_path: Path) -> None:
-    """Hunts for loops over all tasks after each batch, which makes a thread's work quadratic."""
+def test_idle_tasks_do_not_increase_the_cost_of_a_batch(tmp_path: Path) -> None:
+    """Detects loops over all tasks after each batch, which make a thread's work quadratic."""
     costs: dict[int, int] = {}
     for tasks in (2, 40):
         thread = Thread(tmp_path / str(tasks), tasks)
@@ -139,15 +141,15 @@ def test_a_batch_costs_the_same_beside_many_idle_tasks(tmp_path: Path) -> None:
             thread.schedule(WALL_CLOCK, partition, lambda _: None, 3_600_000)
         thread.process()
         thread.add(BATCHES)
-        costs[tasks] = calls_of(thread.process)
+        costs[tasks] = count_calls(thread.process)
         assert thread.bench.task().processed_total == BATCHES
         thread.close()
-    # One call more for each batch would be too many; what a round does once is not.
+    # One more call for each batch would be too many; more calls for each round are allowed.
     assert costs[40] - costs[2] < BATCHES
 
 
-def test_wall_clock_calls_come_when_due_also_between_batches_of_others(three: Thread) -> None:
-    """The calls of a task without records, at each of its times, and none after its end."""
+def test_wall_clock_punctuations_run_when_due_between_batches(three: Thread) -> None:
+    """A task without records is punctuated at each of its times, and not after it is closed."""
     three.schedule(WALL_CLOCK, 2, lambda now_ms: three.work.append(f"at {now_ms}"))
     start_ms = three.bench.clock.now_ms()
     three.add(4)
@@ -166,8 +168,8 @@ def test_wall_clock_calls_come_when_due_also_between_batches_of_others(three: Th
     assert three.bench.tasks.next_wall_clock_ms() is None
 
 
-def test_an_earlier_call_that_is_scheduled_later_is_not_late(three: Thread) -> None:
-    """Also one that a call itself schedules, and one beside a call that was cancelled."""
+def test_earlier_punctuation_that_is_scheduled_later_runs_on_time(three: Thread) -> None:
+    """Also if a punctuation schedules it, or if another one was canceled."""
     later = three.schedule(WALL_CLOCK, 0, lambda _: three.work.append("later"), 1_000)
 
     def call(_: int) -> None:
@@ -187,8 +189,8 @@ def test_an_earlier_call_that_is_scheduled_later_is_not_late(three: Thread) -> N
     assert "later" not in three.work
 
 
-def test_a_stream_time_call_scheduled_by_wall_clock_needs_no_batch(three: Thread) -> None:
-    """Follows Kafka Streams: its time has come already, and no record comes after it."""
+def test_stream_time_punctuation_scheduled_by_wall_clock_needs_no_batch(three: Thread) -> None:
+    """Like Kafka Streams: its time has already come, and no record follows."""
     three.add(1)
     three.process()
 
@@ -202,7 +204,7 @@ def test_a_stream_time_call_scheduled_by_wall_clock_needs_no_batch(three: Thread
     assert three.work == ["stream 10"]
 
 
-def test_a_call_that_fails_does_not_make_others_be_forgotten(three: Thread) -> None:
+def test_failed_punctuation_does_not_drop_others(three: Thread) -> None:
     def fail(_: int) -> None:
         raise ProcessingError("the user's")
 
@@ -215,36 +217,36 @@ def test_a_call_that_fails_does_not_make_others_be_forgotten(three: Thread) -> N
     assert three.work == ["called"]
 
 
-@pytest.mark.parametrize("put_off", ["not", "by the group", "as the group rebalances"])
-def test_a_commit_is_made_after_the_batch_that_asks_for_it(three: Thread, put_off: str) -> None:
-    """What is put off is not forgotten."""
+@pytest.mark.parametrize("delay", ["none", "rejected", "rebalancing"])
+def test_requested_commit_follows_its_batch(three: Thread, delay: str) -> None:
+    """A delayed commit is made later."""
     task = three.bench.task(1)
     three.add(3, partition=1)
     step = task.step
 
-    def ask(limit: int) -> int:
+    def step_and_request(limit: int) -> int:
         three.work.append("batch")
         if task.processed_total == 1:
-            task.processing.engine_task.request_commit()
-            if put_off == "by the group":
+            task.processing.node_context.request_commit()
+            if delay == "rejected":
                 errors = [RebalanceInProgressError("now")]
                 three.commits.commit.side_effect = lambda tasks, **_: (
                     three._commit(tasks) if not errors else _raise(errors.pop())
                 )
-            three.rebalances.under_way = put_off == "as the group rebalances"
+            three.rebalances.is_rebalancing = delay == "rebalancing"
         else:
-            three.rebalances.under_way = False
+            three.rebalances.is_rebalancing = False
         return step(limit)
 
-    task.step = ask  # type: ignore[method-assign]
+    task.step = step_and_request  # type: ignore[method-assign]
     three.process()
-    late = put_off != "not"
+    late = delay != "none"
     assert three.work == ["batch", "batch", *(["batch", "commit"] if late else ["commit", "batch"])]
 
 
-def test_a_commit_that_a_call_by_time_asks_for_is_made(three: Thread) -> None:
+def test_commit_requested_by_a_punctuation_is_made(three: Thread) -> None:
     three.schedule(
-        WALL_CLOCK, 2, lambda _: three.bench.task(2).processing.engine_task.request_commit()
+        WALL_CLOCK, 2, lambda _: three.bench.task(2).processing.node_context.request_commit()
     )
     three.bench.clock.advance(10)
     three.process()

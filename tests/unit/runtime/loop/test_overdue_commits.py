@@ -1,11 +1,11 @@
-"""Records that are processed without a commit are noticed."""
+"""Detection of records that are processed without a commit."""
 
 from __future__ import annotations
 
 from millstream.clock import ManualClock
-from millstream.runtime.control import CommitsOverdue, Report
-from millstream.runtime.loop.overdue_commits import UncommittedWork
+from millstream.runtime.loop.uncommitted_work import UncommittedWork
 from millstream.runtime.loop.watchdog import Watchdog
+from millstream.runtime.thread_control import CommitsOverdue, Report
 
 LIMIT_MS = 10_000
 INTERVAL_MS = 100
@@ -19,7 +19,7 @@ def process(work: UncommittedWork, clock: ManualClock, records: int = 1) -> None
 
 
 def test_work_without_a_commit_is_overdue_after_twice_the_limits() -> None:
-    """However often it is given up and done again."""
+    """However often the work is discarded and repeated."""
     clock = ManualClock()
     work = UncommittedWork(clock, LIMIT_MS)
     for _ in range(20):
@@ -43,24 +43,25 @@ def test_a_thread_without_records_has_no_overdue_commits() -> None:
     assert work.uncommitted_ms == 0
 
 
-def test_the_watchdog_reports_overdue_commits_again_when_they_have_lasted_twice_as_long() -> None:
-    overdue_ms, told = [0], list[Report]()
+def test_watchdog_reports_overdue_commits_again_after_twice_the_time() -> None:
+    overdue_ms, reports = [0], list[Report]()
     clock = ManualClock()
-    dog = Watchdog(
-        "thread", lambda: 0, 1_000, told.append, clock, uncommitted_ms=lambda: overdue_ms[0]
+    watchdog = Watchdog(
+        "thread", lambda: 0, 1_000, reports.append, clock, uncommitted_ms=lambda: overdue_ms[0]
     )
     for overdue in (0, 21_000, 30_000, 42_000, 0, 0):
         overdue_ms[0] = overdue
-        dog.look_at_commits()
-    assert told == [CommitsOverdue(21_000), CommitsOverdue(42_000), CommitsOverdue(None)]
+        watchdog.check_commits()
+    assert reports == [CommitsOverdue(21_000), CommitsOverdue(42_000), CommitsOverdue(None)]
 
 
 def test_uncommitted_work_is_described_with_its_limit() -> None:
-    """From the start of its first batch, up to a commit; a batch without records is no work."""
+    """From the start of its first batch until the commit. A batch without records does not
+    count."""
     clock = ManualClock()
     work = UncommittedWork(clock, LIMIT_MS, "transaction.timeout.ms")
     process(work, clock, records=0)
-    assert work.described() == ""
+    assert work.describe() == ""
     clock.advance(500)
     work.batch_began(clock.monotonic_ms())
     clock.advance(7_000)
@@ -68,30 +69,30 @@ def test_uncommitted_work_is_described_with_its_limit() -> None:
     clock.advance(2_000)
     process(work, clock)
     clock.advance(2_000)
-    told = " The uncommitted work has taken 11000 ms; limit: 10000 ms (transaction.timeout.ms)."
-    assert work.described() == told
+    expected = " The uncommitted work has taken 11000 ms; limit: 10000 ms (transaction.timeout.ms)."
+    assert work.describe() == expected
     work.committed(1)
-    assert work.described() == ""
-    assert UncommittedWork(clock, None).described() == ""
+    assert work.describe() == ""
+    assert UncommittedWork(clock, None).describe() == ""
 
 
-def test_a_batch_that_failed_is_described_as_well() -> None:
-    """Its producer was fenced while its only record was processed, before anything else."""
+def test_failed_batch_is_described_as_well() -> None:
+    """The producer was fenced while the first record was being processed."""
     clock = ManualClock()
     work = UncommittedWork(clock, LIMIT_MS)
     work.batch_began(clock.monotonic_ms())
     clock.advance(11_000)
-    assert "taken 11000 ms; limit: 10000 ms (max.poll.interval.ms)." in work.described()
+    assert "taken 11000 ms; limit: 10000 ms (max.poll.interval.ms)." in work.describe()
 
 
-def test_each_attempt_is_described_on_its_own() -> None:
-    """Though a commit is overdue after all of them together."""
+def test_each_attempt_is_described_separately() -> None:
+    """For overdue commits, all attempts count together."""
     clock = ManualClock()
     work = UncommittedWork(clock, LIMIT_MS)
     for _ in range(3):
         process(work, clock)
         clock.advance(6_000)
-        assert "taken 6000 ms" in work.described()
-        work.given_up()
-        assert work.described() == ""
+        assert "taken 6000 ms" in work.describe()
+        work.discarded()
+        assert work.describe() == ""
     assert work.uncommitted_ms == 18_000

@@ -1,4 +1,4 @@
-"""What is deleted of repartition topics, and when."""
+"""Deletion of committed records from repartition topics."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ INTERVAL_MS = 200
 
 
 class Deletion:
-    """Notes what is to be deleted; the test says what becomes of it."""
+    """Keeps the requests; the test completes them."""
 
     def __init__(self) -> None:
-        self.asked: list[dict[TopicPartition, int]] = []
+        self.requests: list[dict[TopicPartition, int]] = []
         self.futures: dict[TopicPartition, Future[Any]] = {}
 
     def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, Future[Any]]:
-        self.asked.append(dict(before))
+        self.requests.append(dict(before))
         self.futures = {place: Future() for place in before}
         return self.futures
 
@@ -38,8 +38,8 @@ class Deletion:
                 future.set_exception(error)
 
 
-class Turns:
-    """A thread's tasks, whose source is a repartition topic."""
+class PurgeBench:
+    """The tasks of a thread, with a repartition topic as their source."""
 
     def __init__(self, folder: Path) -> None:
         self.bench = TaskBench(folder)
@@ -49,56 +49,56 @@ class Turns:
     def new_purge(self) -> RepartitionPurge:
         return RepartitionPurge(self.deletion, {source().topic}, INTERVAL_MS, self.bench.clock)
 
-    def turn(self) -> list[dict[TopicPartition, int]]:
-        """What is asked for when the interval has passed."""
+    def run_after_interval(self) -> list[dict[TopicPartition, int]]:
+        """Let the interval pass and return the new requests."""
         self.bench.clock.advance(INTERVAL_MS)
-        before = len(self.deletion.asked)
+        before = len(self.deletion.requests)
         self.purge.run(self.bench.tasks.running)
-        return self.deletion.asked[before:]
+        return self.deletion.requests[before:]
 
 
 @pytest.fixture
-def turns(tmp_path: Path) -> Turns:
-    turns = Turns(tmp_path)
-    turns.bench.assign([0])
-    turns.bench.run_all()
-    return turns
+def purge_bench(tmp_path: Path) -> PurgeBench:
+    purge_bench = PurgeBench(tmp_path)
+    purge_bench.bench.assign([0])
+    purge_bench.bench.run_all()
+    return purge_bench
 
 
-def test_what_is_committed_is_deleted_once(turns: Turns) -> None:
-    assert turns.turn() == []
-    turns.bench.feed("a", "b", commit=False)
-    assert turns.turn() == []
-    turns.bench.commit()
-    assert turns.turn() == [{source(): 2}]
-    turns.deletion.answer()
-    assert turns.turn() == []
-    turns.bench.feed("c")
-    assert turns.turn() == [{source(): 3}]
+def test_committed_records_are_deleted_once(purge_bench: PurgeBench) -> None:
+    assert purge_bench.run_after_interval() == []
+    purge_bench.bench.feed("a", "b", commit=False)
+    assert purge_bench.run_after_interval() == []
+    purge_bench.bench.commit()
+    assert purge_bench.run_after_interval() == [{source(): 2}]
+    purge_bench.deletion.answer()
+    assert purge_bench.run_after_interval() == []
+    purge_bench.bench.feed("c")
+    assert purge_bench.run_after_interval() == [{source(): 3}]
 
 
-def test_nothing_is_asked_while_an_answer_is_missing(turns: Turns) -> None:
-    turns.bench.feed("a")
-    assert turns.turn() == [{source(): 1}]
-    turns.bench.feed("b")
-    assert turns.turn() == []
-    turns.deletion.answer()
-    assert turns.turn() == [{source(): 2}]
+def test_no_request_is_sent_while_another_is_pending(purge_bench: PurgeBench) -> None:
+    purge_bench.bench.feed("a")
+    assert purge_bench.run_after_interval() == [{source(): 1}]
+    purge_bench.bench.feed("b")
+    assert purge_bench.run_after_interval() == []
+    purge_bench.deletion.answer()
+    assert purge_bench.run_after_interval() == [{source(): 2}]
 
 
-def test_what_could_not_be_deleted_is_asked_for_again(turns: Turns) -> None:
-    turns.bench.feed("a")
-    turns.turn()
-    turns.deletion.answer(OSError("no broker"))
-    assert turns.turn() == [{source(): 1}]
+def test_failed_deletion_is_repeated(purge_bench: PurgeBench) -> None:
+    purge_bench.bench.feed("a")
+    purge_bench.run_after_interval()
+    purge_bench.deletion.answer(OSError("no broker"))
+    assert purge_bench.run_after_interval() == [{source(): 1}]
 
 
-def test_whoever_gets_a_task_deletes_what_was_committed_before(turns: Turns) -> None:
-    """Hunts for records that stay until the next ones come, since the task moved right after its
-    commit: the last words of a stream would never be deleted."""
-    turns.bench.feed("a", "b")
-    turns.bench.assign([])
-    turns.purge = turns.new_purge()
-    turns.bench.assign([0])
-    turns.bench.run_all()
-    assert turns.turn() == [{source(): 2}]
+def test_new_owner_deletes_records_committed_before(purge_bench: PurgeBench) -> None:
+    """Detects records that stay until new ones arrive because the task moved right after its
+    commit: the last records of a stream would never be deleted."""
+    purge_bench.bench.feed("a", "b")
+    purge_bench.bench.assign([])
+    purge_bench.purge = purge_bench.new_purge()
+    purge_bench.bench.assign([0])
+    purge_bench.bench.run_all()
+    assert purge_bench.run_after_interval() == [{source(): 2}]

@@ -1,4 +1,4 @@
-"""When a stream thread commits, and what it does with what could not be committed."""
+"""Commits of a stream thread, and work that could not be committed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from support.tasks.thread_parts import SETTINGS, Parts, of
 
 from millstream.errors import BrokerUnavailableError, RebalanceInProgressError
 from millstream.record import TaskId
-from millstream.runtime.control import Asked, Close, MemoryShare, ResizeMemory
-from millstream.runtime.loop.commits import UnfinishedError
-from millstream.runtime.queries.questions import AskOffsets
+from millstream.runtime.loop.commits import TasksInFlightError
+from millstream.runtime.queries.query_messages import GetStoreOffsets
+from millstream.runtime.thread_control import Close, MemoryShare, ReceivedCommand, ResizeMemory
 
-#: What closing does with work, in order.
-GIVING_UP = ("commits.commit", "tasks.close_all", "commits.forget_sent", "producer.close")
+#: The calls that discard work at closing, in order.
+DISCARDING_CALLS = (
+    "commits.commit",
+    "tasks.close_all",
+    "commits.discard_uncommitted",
+    "producer.close",
+)
 
 
-def test_each_interval_has_its_commit_of_all_that_runs() -> None:
-    """Whether or not somebody asks for one."""
+def test_all_running_tasks_are_committed_in_each_interval() -> None:
+    """With or without requests."""
     parts = Parts(None, None, None)
     calls = of(parts.run(), "commits.commit", "tasks.step", "tasks.close_all")
     # Each round takes an interval.
@@ -27,104 +32,106 @@ def test_each_interval_has_its_commit_of_all_that_runs() -> None:
     assert {call.args[0] is parts.all.tasks.running for call in commits_of(parts)} == {True}
 
 
-def test_the_answer_to_a_commit_is_heard_of_in_each_round() -> None:
-    """Not an interval later; what a thread does that is told to close waits for it."""
+def test_answer_to_a_commit_is_handled_in_each_round() -> None:
+    """Not an interval later. A thread that closes waits for the answer."""
     parts = Parts(None, None, None)
-    calls = of(parts.run(), "commits.hear", "commits.commit", "tasks.close_all")
-    heard = ["commits.hear", "commits.commit"]
-    assert calls == heard * 4 + ["commits.commit", "tasks.close_all"]
-    assert [call.kwargs.get("soon") for call in commits_of(parts)] == [True] * 4 + [None]
+    calls = of(parts.run(), "commits.finish_pending", "commits.commit", "tasks.close_all")
+    calls_per_round = ["commits.finish_pending", "commits.commit"]
+    assert calls == calls_per_round * 4 + ["commits.commit", "tasks.close_all"]
+    assert [call.kwargs.get("asynchronous") for call in commits_of(parts)] == [True] * 4 + [None]
 
 
-def test_in_between_a_commit_comes_when_a_task_asks_for_it_and_at_no_other_time() -> None:
-    """After its batch, not an interval later; and once."""
+def test_commits_between_intervals_are_only_made_on_request() -> None:
+    """Once, right after the batch and not an interval later."""
     parts = Parts(None)
     (task,) = parts.all.tasks.running
     task.task_id, task.commit_requested = TaskId(0, 0), False
-    story: list[str] = []
-    batches = ["quiet", "quiet", "asks", "quiet"]
-    parts.all.tasks.processable.side_effect = lambda _: [task] if batches else []
+    events: list[str] = []
+    batches = ["quiet", "quiet", "requests", "quiet"]
+    parts.all.tasks.inputs.processable.side_effect = lambda _: [task] if batches else []
 
     def step(*_: Any) -> int:
-        # The round's own commit is made after the first batch, and lasts for the interval.
-        story.append(batches.pop(0))
-        task.commit_requested = story[-1] == "asks"
+        # The round's own commit follows the first batch and is sufficient for the interval.
+        events.append(batches.pop(0))
+        task.commit_requested = events[-1] == "requests"
         return 1
 
     def commit(*_: Any, **__: Any) -> dict[Any, Any]:
-        story.append("commit")
+        events.append("commit")
         task.commit_requested = False
         return {}
 
     parts.all.tasks.step.side_effect = step
     parts.all.commits.commit.side_effect = commit
     parts.run()
-    assert story[:6] == ["quiet", "commit", "quiet", "asks", "commit", "quiet"]
+    assert events[:6] == ["quiet", "commit", "quiet", "requests", "commit", "quiet"]
 
 
-def test_a_group_that_rebalances_is_not_asked_until_it_is_done() -> None:
-    """It would refuse, after everything was flushed for it. At last it is, all the same."""
+def test_thread_does_not_commit_during_a_rebalance() -> None:
+    """The group would reject the commit after everything was flushed. The last commit is
+    attempted."""
     parts = Parts(None, None, None)
-    parts.all.rebalances.under_way = True
+    parts.all.rebalances.is_rebalancing = True
     assert of(parts.run(), "commits.commit") == ["commits.commit"]
 
 
-def test_a_commit_that_the_group_refused_is_made_again_at_once() -> None:
-    """Not an interval later, if what was flushed for it has made tasks ask for one."""
+def test_rejected_commit_is_repeated_at_once() -> None:
+    """Not an interval later, if its flush has made tasks request a commit."""
     parts = Parts(None, None)
     (task,) = parts.all.tasks.running
     task.task_id, task.commit_requested = TaskId(0, 0), True
-    story: list[str] = []
-    refusals = [RebalanceInProgressError("soon")]
+    events: list[str] = []
+    rejections = [RebalanceInProgressError("soon")]
     batches = [1, 1, 1]
-    parts.all.tasks.processable.side_effect = lambda _: [task] if batches else []
+    parts.all.tasks.inputs.processable.side_effect = lambda _: [task] if batches else []
 
     def step(*_: Any) -> int:
-        story.append("batch")
+        events.append("batch")
         task.commit_requested = False
         return batches.pop()
 
     def commit(*_: Any, **__: Any) -> dict[Any, Any]:
-        story.append("commit")
-        if refusals:
-            # What its flush has handed on asks for a commit.
+        events.append("commit")
+        if rejections:
+            # The results of the flush request a commit.
             task.commit_requested = True
-            raise refusals.pop()
+            raise rejections.pop()
         return {}
 
     parts.all.tasks.step.side_effect = step
     parts.all.commits.commit.side_effect = commit
     parts.run()
-    assert story[:5] == ["batch", "commit", "batch", "commit", "batch"]
+    assert events[:5] == ["batch", "commit", "batch", "commit", "batch"]
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_is_not_committed_at_last_is_neither_kept_nor_sent(fails: bool) -> None:
-    """Its next owners do it again, and must not find it after what they write."""
+def test_work_without_a_last_commit_is_discarded(fails: bool) -> None:
+    """The next owners repeat the work; the old records must not follow theirs."""
     parts = Parts()
     if fails:
         parts.all.commits.commit.side_effect = [{}, BrokerUnavailableError("no answer")]
     outcome = parts.outcome()
     assert (outcome.close_error is not None) == fails
-    calls = of([call[0] for call in parts.all.mock_calls], *GIVING_UP)
-    expected = [name for name in GIVING_UP if fails or name != "commits.forget_sent"]
+    calls = of([call[0] for call in parts.all.mock_calls], *DISCARDING_CALLS)
+    expected = [name for name in DISCARDING_CALLS if fails or name != "commits.discard_uncommitted"]
     assert calls[-len(expected) :] == expected
     assert parts.all.tasks.close_all.call_args.kwargs == {"clean": not fails}
 
 
-def test_a_thread_that_failed_commits_nothing_more() -> None:
+def test_failed_thread_does_not_commit() -> None:
     parts = Parts(ValueError("a user's mistake"))
     parts.outcome()
-    calls = of([call[0] for call in parts.all.mock_calls], *GIVING_UP)
-    assert calls[-3:] == ["tasks.close_all", "commits.forget_sent", "producer.close"]
+    calls = of([call[0] for call in parts.all.mock_calls], *DISCARDING_CALLS)
+    assert calls[-3:] == ["tasks.close_all", "commits.discard_uncommitted", "producer.close"]
     assert parts.all.tasks.close_all.call_args.kwargs == {"clean": False}
 
 
-def test_the_last_commit_waits_for_a_rebalance_to_end() -> None:
-    """Others close, too, when an application does; for some seconds."""
+def test_last_commit_waits_for_the_end_of_a_rebalance() -> None:
+    """When an application closes, other members leave at the same time. The wait is limited to
+    seconds."""
     parts = Parts()
-    refused = [RebalanceInProgressError("soon")] * 3
-    parts.all.commits.commit.side_effect = [{}, *refused, {}]
+    rejected = [RebalanceInProgressError("soon")] * 3
+    parts.all.commits.commit.side_effect = [{}, *rejected, {}]
     parts.run()
     assert parts.all.tasks.close_all.call_args.kwargs == {"clean": True}
     parts = Parts()
@@ -138,41 +145,41 @@ def commits_of(parts: Parts) -> list[Any]:
 
 
 @pytest.mark.parametrize("drained", [True, False])
-def test_the_outcome_tells_whether_all_in_flight_was_done(*, drained: bool) -> None:
+def test_outcome_contains_whether_all_work_in_flight_finished(*, drained: bool) -> None:
     parts = Parts(None)
     parts.all.commits.drain_to_close.return_value = drained
     assert parts.outcome().has_drained is drained
 
 
-def test_what_could_not_be_finished_for_a_commit_was_not_done() -> None:
+def test_unfinished_work_at_the_last_commit_is_not_drained() -> None:
     parts = Parts(None)
     parts.all.commits.drain_to_close.return_value = True
-    parts.all.commits.commit.side_effect = UnfinishedError(parts.all.tasks.running)
+    parts.all.commits.commit.side_effect = TasksInFlightError(parts.all.tasks.running)
     assert parts.outcome().has_drained is False
 
 
-def test_questions_are_answered_in_the_middle_of_a_commit_and_nothing_else_is_done() -> None:
-    """But not with news of the group: somebody else may have the task by then."""
+def test_only_queries_are_answered_during_a_commit() -> None:
+    """Not if a group event is pending: another thread may own the task by then."""
     parts = Parts(None, None)
     share = MemoryShare(77, 88)
-    asked, others = Asked(AskOffsets(), 1), [Asked(ResizeMemory(share))]
-    waiting: list[list[Asked]] = []
-    story: list[object] = []
+    query, others = ReceivedCommand(GetStoreOffsets(), 1), [ReceivedCommand(ResizeMemory(share))]
+    waiting: list[list[ReceivedCommand]] = []
+    events: list[object] = []
 
     def commit(*_: object, meanwhile: Callable[[], bool], **__: object) -> dict[object, object]:
-        parts.control.commands = lambda: waiting.pop(0) if waiting else [Asked(Close())]
-        for what, news in (([asked], False), ([asked], True), (others, False)):
-            waiting.append(what)
+        parts.control.commands = lambda: waiting.pop(0) if waiting else [ReceivedCommand(Close())]
+        for received, has_event in (([query], False), ([query], True), (others, False)):
+            waiting.append(received)
             parts.waker.wake()
-            parts.all.rebalances.has_news.return_value = news
-            story.append(meanwhile())
-        parts.all.rebalances.has_news.return_value = False
+            parts.all.rebalances.has_event.return_value = has_event
+            events.append(meanwhile())
+        parts.all.rebalances.has_event.return_value = False
         parts.all.commits.commit.side_effect = None
-        story.append("committed")
+        events.append("committed")
         return {}
 
-    parts.queries.answer.side_effect = lambda question: story.append("answered")
-    parts.all.resize_memory.side_effect = story.append
+    parts.queries.answer.side_effect = lambda request: events.append("answered")
+    parts.all.resize_memory.side_effect = events.append
     parts.all.commits.commit.side_effect = commit
     parts.run()
-    assert story == ["answered", True, True, "answered", True, "committed", share]
+    assert events == ["answered", True, True, "answered", True, "committed", share]

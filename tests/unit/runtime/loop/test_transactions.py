@@ -1,4 +1,4 @@
-"""The order of a commit under exactly-once, how long it may take, and what fails."""
+"""Commits under exactly-once: their order, timeouts and failures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -19,26 +19,26 @@ from millstream.errors import (
     StreamsError,
     TaskMigratedError,
 )
-from millstream.kafka.data.group_metadata import GroupMetadata
-from millstream.kafka.member.events import CommitOffset
+from millstream.kafka.clients.group_metadata import GroupMetadata
+from millstream.kafka.membership.member_events import CommitOffset
 from millstream.record import TopicPartition
-from millstream.runtime.loop.commits import Commits
-from millstream.runtime.loop.transactions import Transactions
+from millstream.runtime.loop.commits import TaskCommitter
+from millstream.runtime.loop.exactly_once import ExactlyOnce
 
 TRANSACTION_MS = 10_000
 PLACE = TopicPartition("in", 0)
 OFFSETS = {PLACE: CommitOffset(7, "")}
 MEMBER = GroupMetadata(3, "shop", "one-1")
-#: No test makes that many: an endless loop fails instead of hanging.
-MOST_TRIES = 1_000
+#: More attempts than any test needs: an endless loop fails instead of hanging.
+MAX_ATTEMPTS = 1_000
 
 
 class Cluster:
-    """A producer and a member that tell what they were asked, in order.
+    """A producer and a member that log their calls, in order.
 
     Args:
-        silent_ms: for how long each kind of request is not answered.
-        refused: what a kind of request ends with.
+        silent_ms: how long each kind of request is not answered.
+        refused: the error that a kind of request fails with.
     """
 
     in_transaction = True
@@ -49,14 +49,14 @@ class Cluster:
         refused: Mapping[str, StreamsError] | None = None,
     ) -> None:
         self.clock = ManualClock()
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.steps_ms: list[int] = []
         self.held = False
         self.progressed = 0
         self.is_ready = False
         self._silent_ms = silent_ms or {}
         self._refused = refused or {}
-        self.transactions = Transactions(
+        self.transactions = ExactlyOnce(
             self,  # type: ignore[arg-type]
             self,
             self.clock,
@@ -64,43 +64,43 @@ class Cluster:
             transaction_timeout_ms=TRANSACTION_MS,
         )
 
-    def _asked(self, what: str, timeout_ms: int) -> None:
+    def _request(self, kind: str, timeout_ms: int) -> None:
         self.steps_ms.append(timeout_ms)
-        assert len(self.steps_ms) < MOST_TRIES
-        if self.told[-1:] != [what]:
-            self.told.append(what)
-        if what in self._refused:
-            raise self._refused[what]
-        if self.clock.now_ms() < self._silent_ms.get(what, 0):
+        assert len(self.steps_ms) < MAX_ATTEMPTS
+        if self.calls[-1:] != [kind]:
+            self.calls.append(kind)
+        if kind in self._refused:
+            raise self._refused[kind]
+        if self.clock.now_ms() < self._silent_ms.get(kind, 0):
             self.clock.advance(max(timeout_ms, 1))
-            raise BrokerUnavailableError(f"no answer to {what}")
+            raise BrokerUnavailableError(f"no answer to {kind}")
 
-    # What the producer is asked.
+    # Calls of the producer.
 
     def init_transactions(self, timeout_ms: int) -> None:
-        self._asked("init", timeout_ms)
+        self._request("init", timeout_ms)
         self.is_ready = True
 
     def flush(self, timeout_ms: int) -> None:
-        self._asked("flush", timeout_ms)
+        self._request("flush", timeout_ms)
 
     def send_offsets(self, offsets: Any, member: GroupMetadata, timeout_ms: int) -> None:
         assert (offsets, member) == (OFFSETS, MEMBER)
         assert self.held
-        self._asked("offsets", timeout_ms)
+        self._request("offsets", timeout_ms)
 
     def commit_transaction(self, timeout_ms: int) -> None:
         assert not self.held
-        self._asked("commit", timeout_ms)
+        self._request("commit", timeout_ms)
 
     def purge(self) -> None:
-        self.told.append("abort")
+        self.calls.append("abort")
 
     def acked_offsets(self) -> dict[TopicPartition, int]:
-        self.told.append("acked")
+        self.calls.append("acked")
         return {}
 
-    # What the member is asked.
+    # Calls of the member.
 
     @contextmanager
     def without_rejoin(self) -> Iterator[GroupMetadata]:
@@ -115,56 +115,56 @@ class Cluster:
     def progress(self) -> None:
         self.progressed += 1
 
-    # What is asked of the commit.
+    # The commit under test.
 
     def commit(self, *tasks: Any, within_ms: int | None = None) -> None:
-        Commits(self.transactions, self, self.clock).commit(tasks, within_ms)  # type: ignore[arg-type]
+        TaskCommitter(self.transactions, self, self.clock).commit(tasks, within_ms)  # type: ignore[arg-type]
 
     def _prepared(self) -> None:
-        self.told.append("caches")
+        self.calls.append("caches")
 
     def task(self, offsets: Mapping[TopicPartition, CommitOffset] = OFFSETS) -> Any:
-        return Mock(
+        return MagicMock(
             commit_needed=True,
             prepare_commit=self._prepared,
             offsets_to_commit=Mock(return_value=offsets),
-            post_commit=lambda offsets, acked: self.told.append("stores"),
+            post_commit=lambda offsets, acked: self.calls.append("stores"),
         )
 
 
 def test_stores_are_written_after_everything_else() -> None:
-    """Offsets go after the last record is acknowledged, and the commit after them."""
+    """Offsets are sent after the last acknowledgement, and the commit after the offsets."""
     cluster = Cluster()
     cluster.commit(cluster.task())
-    assert cluster.told == ["caches", "flush", "offsets", "commit", "acked", "stores"]
+    assert cluster.calls == ["caches", "flush", "offsets", "commit", "acked", "stores"]
     assert not cluster.held
 
 
 def test_a_transaction_without_offsets_is_committed() -> None:
-    """A punctuation may have sent something while no offset has moved."""
+    """A punctuation may have sent records although no offset has moved."""
     cluster = Cluster()
     cluster.commit()
-    assert cluster.told == ["flush", "commit", "acked"]
+    assert cluster.calls == ["flush", "commit", "acked"]
 
 
-def test_a_transaction_in_which_no_offset_has_moved_is_fenced_all_the_same() -> None:
-    """By an offset that is committed already: else a member that the group has given up could
-    commit what a punctuation has sent."""
+def test_transaction_without_new_offsets_is_fenced_as_well() -> None:
+    """It sends offsets that are already committed. Otherwise a member that was removed from the
+    group could commit the records of a punctuation."""
     cluster = Cluster()
     idle = cluster.task()
     idle.commit_needed = False
     cluster.commit(idle)
-    assert cluster.told == ["flush", "offsets", "commit", "acked"]
+    assert cluster.calls == ["flush", "offsets", "commit", "acked"]
 
 
-def test_a_transactional_id_that_is_refused_is_asked_for_with_pauses() -> None:
-    """Each round of the loop looks whether the id was taken over: without pauses that are kept, it
-    would do so thousands of times a second. The client that was refused is replaced."""
+def test_refused_transactional_id_is_requested_again_with_backoff() -> None:
+    """Each round of the loop checks the id: without a backoff there would be thousands of requests
+    per second. The refused client is replaced."""
     refused = TaskMigratedError("another producer has taken over")
     cluster = Cluster(refused={"init": refused})
     attempts_ms: list[int] = []
 
-    def rounds() -> None:
+    def run_rounds() -> None:
         for _ in range(100_000):
             before = len(cluster.steps_ms)
             assert not cluster.transactions.is_ready()
@@ -172,49 +172,51 @@ def test_a_transactional_id_that_is_refused_is_asked_for_with_pauses() -> None:
                 attempts_ms.append(cluster.clock.now_ms())
             cluster.clock.advance(1)
 
-    with pytest.raises(StreamsError, match="cannot be taken over: another producer") as caught:
-        rounds()
-    # A migrated task would be asked for again, for ever.
+    with pytest.raises(
+        StreamsError, match="Cannot take over the transactional id: another producer"
+    ) as caught:
+        run_rounds()
+    # A migrated task would be requested again forever.
     assert not isinstance(caught.value, TaskMigratedError)
-    pauses = [late - soon for soon, late in pairwise(attempts_ms)]
+    pauses = [later - earlier for earlier, later in pairwise(attempts_ms)]
     assert pauses[:3] == [100, 200, 400]
     assert set(pauses[5:]) == {2_000}
-    assert cluster.told.count("abort") == len(attempts_ms) + 1
+    assert cluster.calls.count("abort") == len(attempts_ms) + 1
 
 
-def test_a_refused_setting_ends_the_thread_at_once() -> None:
+def test_invalid_setting_ends_the_thread_at_once() -> None:
     refused = ConfigError("transaction.timeout.ms is too large")
     cluster = Cluster(refused={"init": refused})
     with pytest.raises(ConfigError):
         cluster.transactions.is_ready()
 
 
-def test_without_anything_the_cluster_is_not_asked() -> None:
+def test_empty_commit_sends_no_requests() -> None:
     cluster = Cluster()
     cluster.in_transaction = False
     cluster.commit(Mock(commit_needed=False))
-    assert cluster.told == []
+    assert cluster.calls == []
 
 
 @pytest.mark.parametrize(
-    ("silent", "gives_up_ms"), [("flush", 10_000), ("offsets", 5_000), ("commit", 10_000)]
+    ("silent", "abandoned_ms"), [("flush", 10_000), ("offsets", 5_000), ("commit", 10_000)]
 )
-def test_what_is_not_answered_is_given_up_when_the_broker_has_aborted_it(
-    silent: str, gives_up_ms: int
+def test_unanswered_commit_is_abandoned_once_the_broker_has_aborted_it(
+    silent: str, abandoned_ms: int
 ) -> None:
-    """In steps in which signals are heard and the thread is known to be alive."""
+    """In short steps, which handle signals and report progress."""
     cluster = Cluster({silent: 600_000})
-    with pytest.raises(TaskMigratedError, match="given up, since it could not be committed"):
+    with pytest.raises(TaskMigratedError, match="aborted because it could not be committed"):
         cluster.commit(cluster.task())
-    assert cluster.clock.now_ms() == pytest.approx(gives_up_ms, abs=1)
+    assert cluster.clock.now_ms() == pytest.approx(abandoned_ms, abs=1)
     assert max(cluster.steps_ms) <= 1_000
-    assert cluster.progressed >= gives_up_ms // 1_000 - 1
-    assert "stores" not in cluster.told
+    assert cluster.progressed >= abandoned_ms // 1_000 - 1
+    assert "stores" not in cluster.calls
     assert not cluster.held
 
 
-def test_all_of_it_has_one_bound() -> None:
-    """A commit that is part of closing may not take as long as others."""
+def test_timeout_covers_the_whole_commit() -> None:
+    """A commit at closing has less time than others."""
     cluster = Cluster({"flush": 600_000})
     with pytest.raises(TaskMigratedError, match="within 2500 ms"):
         cluster.commit(cluster.task(), within_ms=2_500)
@@ -222,40 +224,40 @@ def test_all_of_it_has_one_bound() -> None:
 
 
 @pytest.mark.parametrize("silent", ["flush", "offsets", "commit"])
-def test_a_cluster_that_is_back_in_time_is_asked_again(silent: str) -> None:
+def test_requests_are_repeated_until_the_cluster_is_back(silent: str) -> None:
     cluster = Cluster({silent: 3_000})
     cluster.commit(cluster.task())
-    assert cluster.told[-1] == "stores"
+    assert cluster.calls[-1] == "stores"
 
 
-def test_a_group_that_takes_no_offsets_loses_the_transaction() -> None:
-    """They cannot be sent after the rebalance: then others may have the tasks."""
+def test_rejected_offsets_lose_the_transaction() -> None:
+    """They cannot be sent after the rebalance: other members may own the tasks by then."""
     cluster = Cluster(refused={"offsets": RebalanceInProgressError("The group is rebalancing.")})
-    with pytest.raises(TaskMigratedError, match="the group does not take its offsets"):
+    with pytest.raises(TaskMigratedError, match="the group does not accept its offsets"):
         cluster.commit(cluster.task())
-    assert cluster.told == ["caches", "flush", "offsets"]
+    assert cluster.calls == ["caches", "flush", "offsets"]
     assert not cluster.held
 
 
-def test_a_join_that_is_on_its_way_loses_nothing() -> None:
-    """Nothing was sent to the group yet: the commit is due once more."""
-    cluster = Cluster(refused={"hold": RebalanceInProgressError("A join is on its way.")})
+def test_pending_join_loses_nothing() -> None:
+    """Nothing was sent to the group: the commit is still due."""
+    cluster = Cluster(refused={"hold": RebalanceInProgressError("A join is in progress.")})
     with pytest.raises(RebalanceInProgressError):
         cluster.commit(cluster.task())
-    assert cluster.told == ["caches", "flush"]
+    assert cluster.calls == ["caches", "flush"]
 
 
 @pytest.mark.parametrize("step", ["flush", "offsets", "commit"])
 @pytest.mark.parametrize("kind", [TaskMigratedError, ProductionError])
-def test_what_fails_is_told_and_nothing_follows(step: str, kind: type[StreamsError]) -> None:
+def test_failed_step_raises_and_ends_the_commit(step: str, kind: type[StreamsError]) -> None:
     cluster = Cluster(refused={step: kind("It went wrong.")})
     with pytest.raises(kind, match=r"It went wrong\."):
         cluster.commit(cluster.task())
-    assert cluster.told[-1] == step
+    assert cluster.calls[-1] == step
 
 
-def test_the_id_is_taken_over_before_tasks_begin() -> None:
-    """Asked again with pauses; the loop does other things meanwhile."""
+def test_transactional_id_is_taken_over_before_tasks_start() -> None:
+    """With retries and a backoff, while the loop continues."""
     cluster = Cluster({"init": 7_000})
     ready = []
     for _ in range(100):
@@ -270,11 +272,11 @@ def test_the_id_is_taken_over_before_tasks_begin() -> None:
     assert max(cluster.steps_ms) <= 3_000
 
 
-def test_an_id_that_cannot_be_taken_over_is_an_error_in_the_end() -> None:
+def test_unavailable_transactional_id_is_an_error_after_the_timeout() -> None:
     cluster = Cluster({"init": 600_000})
 
     def wait() -> None:
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_ATTEMPTS):
             cluster.transactions.is_ready()
             cluster.clock.advance(500)
 
@@ -283,7 +285,7 @@ def test_an_id_that_cannot_be_taken_over_is_an_error_in_the_end() -> None:
     assert cluster.clock.now_ms() < 80_000
 
 
-def test_work_that_is_given_up_is_aborted() -> None:
+def test_discarded_work_aborts_the_transaction() -> None:
     cluster = Cluster()
-    Commits(cluster.transactions, cluster, cluster.clock).forget_sent()  # type: ignore[arg-type]
-    assert cluster.told == ["abort"]
+    TaskCommitter(cluster.transactions, cluster, cluster.clock).discard_uncommitted()  # type: ignore[arg-type]
+    assert cluster.calls == ["abort"]

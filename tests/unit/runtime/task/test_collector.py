@@ -1,4 +1,4 @@
-"""What a task writes to Kafka, as far as that needs no broker."""
+"""The collector of a task's output, without a broker."""
 
 from __future__ import annotations
 
@@ -9,90 +9,92 @@ from unittest.mock import Mock
 import pytest
 
 from millstream.clock import ManualClock, SystemClock
-from millstream.config import StreamsConfig
+from millstream.config.streams_config import StreamsConfig
 from millstream.errors import BrokerUnavailableError, RecordRefusedError, UnknownTopicError
-from millstream.kafka.data.producer import RecordProducer
-from millstream.kafka.settings.clients import librdkafka_settings
+from millstream.kafka.clients.record_producer import RecordProducer
+from millstream.kafka.settings.librdkafka_settings import librdkafka_settings
 from millstream.record import TaskId
-from millstream.runtime.task.collector import KafkaCollector
+from millstream.runtime.task.collector import KafkaRecordCollector
 
-NOBODY_LISTENS = "127.0.0.1:1"
+UNUSED_ADDRESS = "127.0.0.1:1"
 LARGE = bytes(2 << 20)
 
 
 class Admin:
-    """Stands in for the admin client."""
+    """A fake admin client."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {"out": 2}
-        self.asked = 0
-        self.away = False
+        self.requests = 0
+        self.unavailable = False
 
     def partition_counts(self, topics: Iterable[str], timeout_ms: int) -> dict[str, int]:
-        self.asked += 1
-        if self.away:
+        self.requests += 1
+        if self.unavailable:
             raise BrokerUnavailableError("no answer")
         return {topic: self.counts[topic] for topic in topics if topic in self.counts}
 
 
-def test_partition_counts_are_asked_for_again_when_they_are_old() -> None:
-    """Aim: custom partitioners use partitions that were added; an outage costs nothing."""
+def test_outdated_partition_counts_are_refreshed() -> None:
+    """Custom partitioners use added partitions; an outage has no effect."""
     clock, admin = ManualClock(), Admin()
-    collector = KafkaCollector(Mock(), cast(Any, admin), clock, 60_000, 0)
+    collector = KafkaRecordCollector(Mock(), cast(Any, admin), clock, 60_000, 0)
     assert collector.partition_count("out") == 2
     admin.counts["out"] = 4
     clock.advance(59_999)
     assert collector.partition_count("out") == 2
-    assert admin.asked == 1
+    assert admin.requests == 1
     clock.advance(1)
     assert collector.partition_count("out") == 4
-    admin.away = True
+    admin.unavailable = True
     clock.advance(60_000)
     assert collector.partition_count("out") == 4
-    asked = admin.asked
+    requests = admin.requests
     assert collector.partition_count("out") == 4
-    assert admin.asked == asked
+    assert admin.requests == requests
     with pytest.raises(BrokerUnavailableError):
         collector.partition_count("other")
-    admin.away = False
+    admin.unavailable = False
     with pytest.raises(UnknownTopicError):
         collector.partition_count("other")
 
 
-def test_a_first_partition_count_is_waited_for_as_long_as_tasks_wait() -> None:
-    """Hunts for an outage that ends the thread as soon as it meets a new topic."""
+def test_first_partition_count_is_awaited_for_the_task_timeout() -> None:
+    """Detects an outage that stops the thread as soon as a new topic is used."""
     clock, admin, producer = ManualClock(), Admin(), Mock()
-    collector = KafkaCollector(producer, cast(Any, admin), clock, 60_000, 300_000)
-    admin.away = True
+    collector = KafkaRecordCollector(producer, cast(Any, admin), clock, 60_000, 300_000)
+    admin.unavailable = True
 
-    def come_back() -> None:
-        admin.away = clock.monotonic_ms() < 30_000
+    def recover() -> None:
+        admin.unavailable = clock.monotonic_ms() < 30_000
 
-    producer.on_wait = come_back
+    producer.on_wait = recover
     assert collector.partition_count("out") == 2
     assert clock.monotonic_ms() >= 30_000
-    admin.away, producer.on_wait = True, Mock()
+    admin.unavailable, producer.on_wait = True, Mock()
     with pytest.raises(BrokerUnavailableError):
         collector.partition_count("other")
     assert clock.monotonic_ms() >= 330_000
     assert producer.on_wait.called
 
 
-def test_a_change_that_is_refused_names_its_store_and_task() -> None:
-    """An aggregate that has grown too large: its topic alone does not tell which one."""
-    config = StreamsConfig(application_id="app", bootstrap_servers=NOBODY_LISTENS)
+def test_error_about_a_rejected_change_names_its_store_and_task() -> None:
+    """For example an aggregate that has grown too large: the topic alone does not identify it."""
+    config = StreamsConfig(application_id="app", bootstrap_servers=UNUSED_ADDRESS)
     producer = RecordProducer(librdkafka_settings(config, "producer", "app"))
     admin: Any = None
-    collector = KafkaCollector(producer, admin, SystemClock(), 60_000, 0)
+    collector = KafkaRecordCollector(producer, admin, SystemClock(), 60_000, 0)
     changelogs = collector.changelog_writer(TaskId(1, 2), {"counts": "app-counts-changelog"})
     try:
-        with pytest.raises(RecordRefusedError, match="A change of store 'counts'") as told:
+        with pytest.raises(
+            RecordRefusedError, match="A change of store 'counts'"
+        ) as rejected_change:
             changelogs.log_many("counts", [b"k"], [LARGE], [1])
         with pytest.raises(RecordRefusedError, match="A record was not written") as plain:
             collector.send_many("out", None, [b"k"], [LARGE], [1], None)
     finally:
         producer.close(0)
-    error = told.value
+    error = rejected_change.value
     assert (error.task_id, error.topic, error.partition) == (
         TaskId(1, 2),
         "app-counts-changelog",
@@ -101,9 +103,9 @@ def test_a_change_that_is_refused_names_its_store_and_task() -> None:
     assert plain.value.task_id is None
 
 
-def test_a_change_without_a_time_gets_that_of_the_threads_clock() -> None:
+def test_change_without_a_timestamp_gets_the_time_of_the_thread_clock() -> None:
     producer = Mock()
-    collector = KafkaCollector(producer, Mock(), ManualClock(5_000), 60_000, 0)
+    collector = KafkaRecordCollector(producer, Mock(), ManualClock(5_000), 60_000, 0)
     changelogs = collector.changelog_writer(TaskId(0, 3), {"counts": "app-counts-changelog"})
     changelogs.log_many("counts", [b"a", b"b"], [b"1", None], None)
     producer.send_many.assert_called_once_with(

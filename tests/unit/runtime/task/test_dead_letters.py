@@ -1,4 +1,4 @@
-"""Dead letters hold the input record as it was read, and what went wrong with it."""
+"""Dead letters contain the input record as it was read, and the error."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from millstream import (
     StreamsConfig,
     TaskId,
 )
-from millstream.runtime.check import check_topology
-from millstream.runtime.task.dead_letters import DeadLetters
+from millstream.runtime.start.topology_checks import check_topology
+from millstream.runtime.task.error_handling.dead_letters import DeadLetters
 from millstream.serdes import BYTES, LONG, STRING
 from millstream.testing import TopologyTestDriver
 
@@ -50,8 +50,8 @@ def letters(driver: TopologyTestDriver) -> list[Record[Any, Any]]:
     return driver.create_output_topic(LETTERS, key=BYTES, value=BYTES).read_records()
 
 
-def told(letter: Record[Any, Any]) -> dict[str, str]:
-    """What the headers say, but for the stack trace."""
+def error_headers(letter: Record[Any, Any]) -> dict[str, str]:
+    """Return the error headers, except for the stack trace."""
     start = "__streams.errors."
     return {
         name.removeprefix(start): (value or b"").decode()
@@ -60,40 +60,40 @@ def told(letter: Record[Any, Any]) -> dict[str, str]:
     }
 
 
-def numbers(function: Callable[[Any], Any] = str) -> StreamsBuilder:
+def number_builder(function: Callable[[Any], Any] = str) -> StreamsBuilder:
     builder = StreamsBuilder()
     builder.stream("in", key=STRING, value=LONG).map_values(function).to("out", value=STRING)
     return builder
 
 
-def test_what_cannot_be_read() -> None:
-    with TopologyTestDriver(numbers().build(), config(**CONTINUE)) as driver:
+def test_unreadable_record_becomes_a_dead_letter() -> None:
+    with TopologyTestDriver(number_builder().build(), config(**CONTINUE)) as driver:
         records = driver.create_input_topic("in", key=STRING, value=STRING)
         records.pipe_input("k", "seven", timestamp=70, headers=[("h", b"1")])
         (letter,) = letters(driver)
     assert (letter.key, letter.value, letter.timestamp) == (b"k", b"seven", 70)
     assert letter.headers[0] == ("h", b"1")
-    about = told(letter)
-    assert (about["topic"], about["partition"], about["offset"]) == ("in", "0", "0")
-    assert about["exception"]
-    assert about["message"]
+    headers = error_headers(letter)
+    assert (headers["topic"], headers["partition"], headers["offset"]) == ("in", "0", "0")
+    assert headers["exception"]
+    assert headers["message"]
     assert "Traceback" in (dict(letter.headers)["__streams.errors.stacktrace"] or b"").decode()
 
 
-def test_what_user_code_fails_on() -> None:
-    """The input record, though the one that failed was made of it."""
+def test_input_record_of_failed_user_code_becomes_a_dead_letter() -> None:
+    """Not the record that failed, which was derived from it."""
 
-    def divided(number: int) -> str:
+    def divide(number: int) -> str:
         return str(100 // number)
 
-    topology = numbers(divided).build()
+    topology = number_builder(divide).build()
     with TopologyTestDriver(topology, config(**CONTINUE)) as driver:
         driver.create_input_topic("in", key=STRING, value=LONG).pipe_values([5, 0, 4])
         found = driver.create_output_topic("out", key=STRING, value=STRING).read_values()
         (letter,) = letters(driver)
     assert found == ["20", "25"]
     assert (letter.key, letter.value) == (None, bytes(8))
-    assert told(letter) == {
+    assert error_headers(letter) == {
         "exception": "ZeroDivisionError",
         "message": "integer division or modulo by zero",
         "topic": "in",
@@ -102,25 +102,27 @@ def test_what_user_code_fails_on() -> None:
     }
 
 
-def test_records_of_several_topics_are_told_apart() -> None:
-    def fails(value: str) -> str:
+def test_dead_letters_name_the_topic_of_their_record() -> None:
+    def fail(value: str) -> str:
         if value.startswith("bad"):
             raise ValueError(value)
         return value
 
     builder = StreamsBuilder()
-    builder.stream(["a", "b"], key=STRING, value=STRING).map_values(fails).to("out", value=STRING)
+    builder.stream(["a", "b"], key=STRING, value=STRING).map_values(fail).to("out", value=STRING)
     topology = builder.build()
     with TopologyTestDriver(topology, config(**CONTINUE)) as driver:
         one, other = (driver.create_input_topic(t, key=STRING, value=STRING) for t in "ab")
         for turn, topic in enumerate([one, other, other, one]):
             topic.pipe_input(f"k{turn}", f"bad{turn}" if turn % 2 else "good")
-        found = [(letter.key, letter.value, told(letter)["topic"]) for letter in letters(driver)]
+        found = [
+            (letter.key, letter.value, error_headers(letter)["topic"]) for letter in letters(driver)
+        ]
     assert found == [(b"k1", b"bad1", "b"), (b"k3", b"bad3", "a")]
 
 
-class Sent:
-    """Keeps what is sent."""
+class SentRecords:
+    """Keeps sent records."""
 
     def __init__(self) -> None:
         self.records: list[tuple[Any, ...]] = []
@@ -131,37 +133,37 @@ class Sent:
     def send_many(self, *columns: Any) -> None:
         self.records.append(columns)
 
-    def send_watched(self, *columns: Any) -> None:
-        """Nothing that is written here fails: like `send_many`, without who watches."""
+    def send_with_handler(self, *columns: Any) -> None:
+        """Like `send_many`: no write fails here."""
         self.send_many(*columns[:-1])
 
 
 @pytest.mark.parametrize(
     "handler", [LogAndFailExceptionHandler(), LogAndFailProcessingExceptionHandler()]
 )
-def test_handlers_that_fail_send_them_too(handler: Any) -> None:
+def test_failing_handlers_send_dead_letters_too(handler: Any) -> None:
     """Before the thread ends."""
-    sent = Sent()
-    asking = DeadLetters(sent, LETTERS, lambda place, offset: (b"k", b"%d" % offset)).asking(
-        handler
-    )
+    sent = SentRecords()
+    handler_with_letters = DeadLetters(
+        sent, LETTERS, lambda place, offset: (b"k", b"%d" % offset)
+    ).wrap(handler)
     context = ErrorContext("in", 1, 7, 5, (), "node", TaskId(0, 1))
-    assert asking(context, None, ValueError("no")) is HandlerResponse.FAIL
+    assert handler_with_letters(context, None, ValueError("no")) is HandlerResponse.FAIL
     ((topic, _, keys, values, timestamps, _),) = sent.records
     assert (topic, keys, values, timestamps) == (LETTERS, [b"k"], [b"7"], [5])
 
 
 @pytest.mark.parametrize("answer", [None, "CONTINUE", HandlerResponse])
-def test_a_handler_that_answers_nothing_fails_and_sends_nothing(answer: Any) -> None:
-    sent = Sent()
-    asking = DeadLetters(sent, LETTERS, lambda *_: None).asking(lambda *_: answer)
+def test_invalid_answer_of_a_handler_fails_and_sends_nothing(answer: Any) -> None:
+    sent = SentRecords()
+    handler_with_letters = DeadLetters(sent, LETTERS, lambda *_: None).wrap(lambda *_: answer)
     context = ErrorContext("in", 1, 7, 5, (), "node", TaskId(0, 1))
-    assert asking(context, None, ValueError("no")) is HandlerResponse.FAIL
+    assert handler_with_letters(context, None, ValueError("no")) is HandlerResponse.FAIL
     assert sent.records == []
 
 
-def test_a_handler_of_the_users_sends_what_it_likes() -> None:
-    """Wherever it likes, with the bytes of the input record at hand, and without the setting."""
+def test_custom_handler_sends_its_own_dead_letters() -> None:
+    """To any topic, with the bytes of the input record, and without the setting."""
 
     def handler(context: ErrorContext, record: Any, error: Exception) -> HandlerDecision:
         value = b"not a number: " + (context.source_value or b"")
@@ -173,7 +175,7 @@ def test_a_handler_of_the_users_sends_what_it_likes() -> None:
     settings = config(
         errors_dead_letter_queue_topic_name=None, deserialization_exception_handler=handler
     )
-    with TopologyTestDriver(numbers().build(), settings) as driver:
+    with TopologyTestDriver(number_builder().build(), settings) as driver:
         driver.create_input_topic("in", key=STRING, value=STRING).pipe_input("k", "x", timestamp=1)
         mine = driver.create_output_topic("mine", key=BYTES, value=BYTES).read_record()
         standard = driver.create_output_topic("standard", key=BYTES, value=BYTES).read_record()
@@ -181,7 +183,7 @@ def test_a_handler_of_the_users_sends_what_it_likes() -> None:
     assert standard.value == b"x"
 
 
-class OnceInAWhile(Processor[str, int, str, str]):
+class ForwardEverySecond(Processor[str, int, str, str]):
     def init(self, context: ProcessorContext[str, str]) -> None:
         super().init(context)
         context.schedule(
@@ -193,11 +195,11 @@ class OnceInAWhile(Processor[str, int, str, str]):
     def process(self, record: Record[str, int]) -> None: ...
 
 
-def test_a_punctuation_has_no_input_record() -> None:
+def test_dead_letter_of_a_punctuation_has_no_input_record() -> None:
     builder = StreamsBuilder()
     (
         builder.stream("in", key=STRING, value=LONG)
-        .process(OnceInAWhile)
+        .process(ForwardEverySecond)
         .map_values(int)
         .to("out", key=STRING, value=LONG)
     )
@@ -205,9 +207,9 @@ def test_a_punctuation_has_no_input_record() -> None:
         driver.advance_wall_clock_time(timedelta(seconds=1))
         (letter,) = letters(driver)
     assert (letter.key, letter.value) == (None, None)
-    assert (told(letter)["topic"], told(letter)["offset"]) == ("", "-1")
+    assert (error_headers(letter)["topic"], error_headers(letter)["offset"]) == ("", "-1")
 
 
-def test_the_queue_is_not_read_by_who_fills_it() -> None:
+def test_dead_letter_topic_must_not_be_an_input_topic() -> None:
     with pytest.raises(ConfigError, match="errors_dead_letter_queue_topic_name is 'in'"):
-        check_topology(numbers().build(), config(errors_dead_letter_queue_topic_name="in"))
+        check_topology(number_builder().build(), config(errors_dead_letter_queue_topic_name="in"))

@@ -1,4 +1,4 @@
-"""Failures of storages and changelogs below user code, whatever the user code does with them."""
+"""Failures of storages and changelogs below user code, however user code handles them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from millstream import (
 )
 from millstream.errors import AccessDeniedError, ProductionError, StreamsError, TaskCorruptedError
 from millstream.record import TopicPartition
-from millstream.runtime.queries.questions import AskStore
+from millstream.runtime.queries.query_messages import QueryStore
 from millstream.runtime.queries.store_queries import StoreQueries
 from millstream.serdes import STRING
-from millstream.state.queries.reads import Read, ReadKind
+from millstream.state.queries.read_requests import ReadKind, ReadRequest
 from millstream.state.storage.rocksdb import RocksDBStorages
 from millstream.topology.dsl.builder import StreamsBuilder
 from millstream.topology.physical.topology import Topology
@@ -33,31 +33,31 @@ from millstream.topology.physical.topology import Topology
 Use = Callable[[Any, str], None]
 
 
-def let_through(store: Any, value: str) -> None:
-    """Does not look at errors."""
+def propagate(store: Any, value: str) -> None:
+    """Lets errors propagate."""
     store.put(value, store.get("other") or "x")
 
 
 def swallow(store: Any, value: str) -> None:
-    """Goes on as if nothing had happened."""
+    """Ignores errors."""
     try:
-        let_through(store, value)
+        propagate(store, value)
     except Exception:
         return
 
 
 def wrap(store: Any, value: str) -> None:
-    """Has errors of its own."""
+    """Raises errors of its own."""
     try:
-        let_through(store, value)
+        propagate(store, value)
     except Exception as error:
-        raise ValueError("cannot remember it") from error
+        raise ValueError("cannot store it") from error
 
 
 def hide(store: Any, value: str) -> None:
-    """Has errors of its own, which do not tell of others."""
+    """Raises errors of its own, without their cause."""
     try:
-        let_through(store, value)
+        propagate(store, value)
     except Exception:
         raise KeyError(value) from None
 
@@ -93,8 +93,8 @@ def _topology(use: Use, *, logged: bool, punctuates: bool = False) -> Topology:
     ids = Stores.key_value_builder(Stores.persistent_key_value("ids"), STRING, STRING)
     builder.add_state_store(ids)
     read = builder.stream(list(INPUTS), key=STRING, value=STRING)
-    made = partial(_Put, use, punctuates=punctuates)
-    read.process(made, stores=["ids"]).to("out", key=STRING, value=STRING)
+    supplier = partial(_Put, use, punctuates=punctuates)
+    read.process(supplier, stores=["ids"]).to("out", key=STRING, value=STRING)
     return builder.build()
 
 
@@ -105,29 +105,29 @@ class _NeverCalled(LogAndContinueProcessingExceptionHandler):
 
 @pytest.fixture(params=["process", "punctuate"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Bench]]:
-    made: list[Bench] = []
+    benches: list[Bench] = []
 
     def make(use: Use, **more: Any) -> Bench:
         topology = partial(_topology, use, punctuates=request.param == "punctuate")
         handler = _NeverCalled()
-        made.append(
+        benches.append(
             Bench(tmp_path, topology=topology, processing_exception_handler=handler, **more)
         )
-        return made[-1]
+        return benches[-1]
 
     yield make
-    for bench in made:
+    for bench in benches:
         bench.close()
 
 
-@pytest.mark.parametrize("use", [let_through, swallow, wrap, hide])
+@pytest.mark.parametrize("use", [propagate, swallow, wrap, hide])
 @pytest.mark.parametrize(
     "error", [AccessDeniedError("no login"), ProductionError("too large"), OSError("a defect")]
 )
-def test_a_changelog_that_takes_no_record_fails_the_task(
+def test_failed_changelog_write_fails_the_task(
     make: Callable[..., Bench], use: Use, error: Exception
 ) -> None:
-    """The store has the write, its changelog has not: neither may outlive the task.
+    """The store has the write, its changelog does not: the write must not outlive the task.
 
     Detects errors of the engine that count as the user's, so that CONTINUE drops the record and
     commits its offset.
@@ -153,20 +153,20 @@ def test_a_changelog_that_takes_no_record_fails_the_task(
     one.close(clean=False)
     bench.log.purge()
     bench.tasks[0] = one = bench.start(0)
-    known = {value for value in "abc" if one.stores.store("ids").get(value) is not None}
+    stored = {value for value in "abc" if one.stores.store("ids").get(value) is not None}
     logged = {key.decode() for key, _ in bench.log.written[changelog("ids", 0)] if key}
-    assert known == logged == {"a"}
+    assert stored == logged == {"a"}
     assert bench.group.committed[TopicPartition("in", 0)].offset == 1
 
 
-@pytest.mark.parametrize("use", [let_through, swallow, wrap, hide])
+@pytest.mark.parametrize("use", [propagate, swallow, wrap, hide])
 @pytest.mark.parametrize(
     ("problem", "kind"), [(IO_ERROR, StreamsError), (CORRUPTION, TaskCorruptedError)]
 )
-def test_a_disk_that_cannot_be_read_fails_the_task(
+def test_unreadable_disk_fails_the_task(
     make: Callable[..., Bench], use: Use, problem: str, kind: type[StreamsError]
 ) -> None:
-    """A value that is not read is not a missing value. A corrupt store is rebuilt."""
+    """A failed read must not look like a missing value. A corrupted store is rebuilt."""
     storages = FailingStorages(RocksDBStorages())
     bench = make(use, storages=storages)
     one, _ = bench.tasks
@@ -182,25 +182,25 @@ def test_a_disk_that_cannot_be_read_fails_the_task(
     assert one.stores.failures.first is None
 
 
-def test_a_query_that_fails_fails_no_task(make: Callable[..., Bench]) -> None:
-    """Its caller gets the error; the task goes on."""
+def test_failed_query_does_not_fail_the_task(make: Callable[..., Bench]) -> None:
+    """The caller gets the error; the task continues."""
     storages = FailingStorages(RocksDBStorages())
-    bench = make(let_through, storages=storages)
+    bench = make(propagate, storages=storages)
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     bench.commit()
     queries = StoreQueries({}, lambda: bench.tasks, lambda name: None, bench.clock)
-    question = AskStore("ids", Read(ReadKind.GET, b"never"), "a test", with_position=False)
+    query = QueryStore("ids", ReadRequest(ReadKind.GET, b"never"), "a test", with_position=False)
     storages.failures["read"] = IO_ERROR
-    answer = queries.answer(question)
+    answer = queries.answer(query)
     assert "Cannot read store ids" in str(answer)
     storages.failures.clear()
     bench.feed(one, "in", "b")
     assert one.processed_total == 2
 
 
-class _Remember(Processor[str, str, str, str]):
-    """Puts into its store before the first record, whether that works or not."""
+class _PutInInit(Processor[str, str, str, str]):
+    """Writes to its store before the first record, ignoring errors."""
 
     def init(self, context: ProcessorContext[str, str]) -> None:
         swallow(context.get_state_store("ids"), "before the first record")
@@ -209,13 +209,13 @@ class _Remember(Processor[str, str, str, str]):
 
 
 def test_a_failure_in_init_fails_the_task(tmp_path: Path) -> None:
-    """Detects a task that runs on, until a query for another one makes the failure forgotten."""
+    """Detects a task that continues until a query for another task clears the failure."""
 
     def topology(*, logged: bool) -> Topology:
         builder = StreamsBuilder()
         ids = Stores.key_value_builder(Stores.persistent_key_value("ids"), STRING, STRING)
         builder.add_state_store(ids)
-        builder.stream(list(INPUTS), key=STRING, value=STRING).process(_Remember, stores=["ids"])
+        builder.stream(list(INPUTS), key=STRING, value=STRING).process(_PutInInit, stores=["ids"])
         return builder.build()
 
     storages = FailingStorages(RocksDBStorages())
@@ -227,13 +227,15 @@ def test_a_failure_in_init_fails_the_task(tmp_path: Path) -> None:
     bench.close()
 
 
-def test_a_query_leaves_the_failures_of_user_code_alone(make: Callable[..., Bench]) -> None:
-    """Those that were noted before it concern the task."""
+def test_query_does_not_clear_the_failures_of_user_code(make: Callable[..., Bench]) -> None:
+    """Failures that were recorded before the query belong to the task."""
     bench = make(swallow)
     one, _ = bench.tasks
     failure = ProductionError("too large")
-    one.stores.failures.note(failure)
+    one.stores.failures.record(failure)
     queries = StoreQueries({}, lambda: bench.tasks, lambda name: None, bench.clock)
-    queries.answer(AskStore("ids", Read(ReadKind.GET, b"k"), "a test", with_position=False))
+    queries.answer(
+        QueryStore("ids", ReadRequest(ReadKind.GET, b"k"), "a test", with_position=False)
+    )
     with pytest.raises(ProductionError, match="too large"):
         one.prepare_commit()

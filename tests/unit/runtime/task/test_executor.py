@@ -1,4 +1,4 @@
-"""Batches through a sub-topology give what single records, depth-first, would give."""
+"""Batches through a sub-topology give the same results as single records, depth-first."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from millstream.clock import ManualClock
-from millstream.operators.batch import Batch, Origin
 from millstream.operators.operator import Operator, Output
+from millstream.operators.record_batch import Batch, Origin
 from millstream.processor.handlers import LogAndFailProcessingExceptionHandler
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.task.compile_operator import compile_operator
 from millstream.runtime.task.executor import Executor
-from millstream.runtime.task.node_context import Dropped, NodeContext, SinkErrors
-from millstream.runtime.task.sinks import Sink, SinkMeeting
+from millstream.runtime.task.node_context import DroppedRecords, NodeContext, SinkErrors
+from millstream.runtime.task.sinks import Sink, SinkBuffer
 from millstream.runtime.task.steps import (
     independent_nodes,
-    meeting_sinks,
     needs_order,
     plan_steps,
+    sinks_sharing_topics,
 )
 from millstream.serdes import STRING
 from millstream.testing.driver_topics import CapturingCollector
@@ -44,24 +44,28 @@ def source(name: str = "source", topic: str = "in") -> SourceNode:
 
 
 @dataclass(frozen=True)
-class Made(Operation):
-    """An operation whose operator the test brings."""
+class CustomOperation(Operation):
+    """An operation with an operator of the test."""
 
     make: Callable[[], Operator]
 
 
 @compile_operator.register
-def _(operation: Made) -> Operator:
+def _(operation: CustomOperation) -> Operator:
     return operation.make()
 
 
 def node(
     name: str,
-    does: Operation | Callable[[], Operator],
+    operation_or_operator: Operation | Callable[[], Operator],
     *parents: str,
     stores: tuple[str, ...] = (),
 ) -> ProcessorNode:
-    operation = does if isinstance(does, Operation) else Made(does)
+    operation = (
+        operation_or_operator
+        if isinstance(operation_or_operator, Operation)
+        else CustomOperation(operation_or_operator)
+    )
     return ProcessorNode(name, operation, parents or ("source",), stores)
 
 
@@ -78,7 +82,7 @@ def repeat(times: int) -> Operation:
 
 
 class Run:
-    """An executor at work; sinks write into a list."""
+    """Runs an executor; sinks write to a list."""
 
     def __init__(self, *nodes: Node, order_across_topics: bool = False) -> None:
         self.collector = CapturingCollector()
@@ -88,28 +92,32 @@ class Run:
         )
         self.executor.init()
 
-    def _context(self, of: ProcessorNode, output: Output) -> NodeContext:
-        for name in of.stores:
+    def _context(self, spec: ProcessorNode, output: Output) -> NodeContext:
+        for name in spec.stores:
             self.stores.setdefault(name, [])
-        stores = {name: self.stores[name] for name in of.stores}
+        stores = {name: self.stores[name] for name in spec.stores}
         handler = LogAndFailProcessingExceptionHandler()
-        return NodeContext(of.name, TASK, ManualClock(), output, stores, handler, Dropped(TASK))
+        return NodeContext(
+            spec.name, TASK, ManualClock(), output, stores, handler, DroppedRecords(TASK)
+        )
 
-    def _sink(self, of: SinkNode, meeting: SinkMeeting | None) -> Sink:
-        errors = SinkErrors(None, Dropped(TASK), of.name, TASK)
-        return Sink(of.name, TASK, of.topic, STRING, STRING, None, self.collector, meeting, errors)
+    def _sink(self, spec: SinkNode, sink_buffer: SinkBuffer | None) -> Sink:
+        errors = SinkErrors(None, DroppedRecords(TASK), spec.name, TASK)
+        return Sink(
+            spec.name, TASK, spec.topic, STRING, STRING, None, self.collector, sink_buffer, errors
+        )
 
     def feed(self, *values: str, rows: dict[str, list[int]] | None = None) -> list[tuple[str, str]]:
-        """Topic and value of what is written for a batch of records.
+        """Return topic and value of the records written for a batch.
 
-        `rows` deals the records out to several sources.
+        `rows` distributes the records among several sources.
         """
         origin = Origin(TopicPartition("in", 0), range(len(values)))
         batches = []
-        for name, own in (rows or {"source": list(range(len(values)))}).items():
-            order: Any = [(row,) for row in own] if self.executor.ordered else None
-            columns = ["k" for _ in own], [values[row] for row in own], list(own)
-            batches.append((name, Batch(*columns, own, origin, order)))
+        for name, own_rows in (rows or {"source": list(range(len(values)))}).items():
+            order: Any = [(row,) for row in own_rows] if self.executor.ordered else None
+            columns = ["k" for _ in own_rows], [values[row] for row in own_rows], list(own_rows)
+            batches.append((name, Batch(*columns, own_rows, origin, order)))
         self.executor.run(batches)
         return self.written()
 
@@ -121,8 +129,8 @@ def values_of(topic: str, written: list[tuple[str, str]]) -> list[str]:
     return [value for name, value in written if name == topic]
 
 
-def test_a_diamond_alternates_as_single_records_do() -> None:
-    """Fork and merge: each record takes both paths before the next one comes."""
+def test_diamond_alternates_like_single_records() -> None:
+    """Fork and merge: each record takes both paths before the next record."""
     run = Run(
         source(),
         node("left", append("l")),
@@ -133,8 +141,8 @@ def test_a_diamond_alternates_as_single_records_do() -> None:
     assert values_of("out", run.feed("a", "b")) == ["al", "ar", "bl", "br"]
 
 
-def test_one_flat_map_before_the_fork_and_one_on_each_side() -> None:
-    """Before the fork: a0l a0r a1l a1r. On each side: a0l a1l a0r a1r."""
+def test_flat_maps_before_and_behind_a_fork() -> None:
+    """Before the fork: a0l a0r a1l a1r. On each side behind it: a0l a1l a0r a1r."""
     before = Run(
         source(),
         node("many", repeat(2)),
@@ -147,18 +155,18 @@ def test_one_flat_map_before_the_fork_and_one_on_each_side() -> None:
         *("a0l", "a0r", "a1l", "a1r"),
         *("b0l", "b0r", "b1l", "b1r"),
     ]
-    beside = Run(
+    behind = Run(
         source(),
         node("left", repeat(2)),
         node("right", repeat(2)),
         node("merge", PassThrough(), "left", "right"),
         sink("out", "out", "merge"),
     )
-    assert values_of("out", beside.feed("a", "b")) == ["a0", "a1"] * 2 + ["b0", "b1"] * 2
+    assert values_of("out", behind.feed("a", "b")) == ["a0", "a1"] * 2 + ["b0", "b1"] * 2
 
 
-def test_a_short_and_a_long_way_to_one_merge() -> None:
-    """The child that was attached first comes first, however many nodes lie below it."""
+def test_short_and_long_paths_to_one_merge() -> None:
+    """The child that was attached first comes first, however long its path is."""
     run = Run(
         source(),
         node("first", append("1")),
@@ -171,7 +179,7 @@ def test_a_short_and_a_long_way_to_one_merge() -> None:
     assert values_of("out", run.feed("a", "b")) == ["a123", "as", "b123", "bs"]
 
 
-def test_records_of_several_sources_meet_in_the_order_of_taking() -> None:
+def test_records_of_several_sources_are_merged_in_their_order() -> None:
     run = Run(
         source("one", "in-1"),
         source("two", "in-2"),
@@ -182,7 +190,7 @@ def test_records_of_several_sources_meet_in_the_order_of_taking() -> None:
     assert values_of("out", run.feed("a", "b", "c", "d", rows=rows)) == ["a", "b", "c", "d"]
 
 
-def test_two_sinks_on_one_topic() -> None:
+def test_two_sinks_write_to_one_topic_in_order() -> None:
     run = Run(
         source(),
         sink("plain", "out", "source"),
@@ -195,8 +203,8 @@ def test_two_sinks_on_one_topic() -> None:
     assert values_of("other", written) == ["a!", "b!"]
 
 
-def test_a_dynamic_sink_may_meet_any_other() -> None:
-    """Its topics are only known record by record."""
+def test_dynamic_sink_can_write_to_the_topic_of_any_other() -> None:
+    """Its topics are only known for each record."""
     run = Run(
         source(),
         sink("chosen", lambda key, value, context: "out" if value < "c" else "rest", "source"),
@@ -208,7 +216,7 @@ def test_a_dynamic_sink_may_meet_any_other() -> None:
     assert values_of("rest", written) == ["c"]
 
 
-def test_a_branch_and_what_meets_behind_it() -> None:
+def test_branches_are_merged_in_the_order_of_records() -> None:
     run = Run(
         source(),
         node("split", Branch((lambda k, v: v < "c",), ("low", "high"))),
@@ -220,8 +228,8 @@ def test_a_branch_and_what_meets_behind_it() -> None:
     assert values_of("out", run.feed("d", "a", "c")) == ["d0", "d1", "al", "c0", "c1"]
 
 
-def test_order_across_topics_is_that_of_single_records() -> None:
-    """Only where it is asked for: it costs an order for every record."""
+def test_order_across_topics_equals_that_of_single_records() -> None:
+    """Only on request, since it needs an order for every record."""
 
     def nodes() -> list[Node]:
         return [
@@ -239,8 +247,8 @@ def test_order_across_topics_is_that_of_single_records() -> None:
     assert sorted(relaxed.feed("a", "b")) == sorted(written)
 
 
-class Remembers(Operator):
-    """Adds what it gets to a shared list, and hands on what the list holds by then."""
+class Accumulator(Operator):
+    """Appends its values to a shared list, and emits the content of the list."""
 
     def process(self, batch: Batch, output: Output) -> None:
         shared = self.context.store("shared")
@@ -251,13 +259,13 @@ class Remembers(Operator):
         output.emit(batch.with_values(values))
 
 
-def test_nodes_that_share_a_store_see_each_other_record_by_record() -> None:
+def test_nodes_that_share_a_store_alternate_record_by_record() -> None:
     run = Run(
         source(),
         node("left", append("l")),
         node("right", append("r")),
-        node("writer", Remembers, "left", stores=("shared",)),
-        node("reader", Remembers, "right", stores=("shared",)),
+        node("writer", Accumulator, "left", stores=("shared",)),
+        node("reader", Accumulator, "right", stores=("shared",)),
         sink("one", "one", "writer"),
         sink("two", "two", "reader"),
     )
@@ -266,33 +274,33 @@ def test_nodes_that_share_a_store_see_each_other_record_by_record() -> None:
     assert values_of("two", written) == ["alar", "alarblbr"]
 
 
-def test_what_lies_between_two_users_of_a_store_belongs_to_their_step() -> None:
+def test_nodes_between_two_users_of_a_store_belong_to_their_step() -> None:
     """Each record reaches the second user before the next one reaches the first."""
     nodes: list[Node] = [
         source(),
         node("before", append("b")),
-        node("first", Remembers, "before", stores=("shared",)),
+        node("first", Accumulator, "before", stores=("shared",)),
         node("between", repeat(2), "first"),
-        node("second", Remembers, "between", stores=("shared",)),
+        node("second", Accumulator, "between", stores=("shared",)),
         node("beside", append("!"), "first"),
         sink("out", "out", "second"),
         sink("aside", "aside", "beside"),
     ]
     assert ["first", "between", "second"] in plan_steps(nodes)
     written = Run(*nodes).feed("x", "y")
-    # first: xb. second: xb0, xb1, each after what the list holds by then.
+    # first: xb. second: xb0, xb1, each after the content of the list at that time.
     assert values_of("out", written)[:2] == ["xbxb0", "xbxb0xb1"]
     assert values_of("aside", written) == ["xb!", "xbxb0xb1yb!"]
 
 
-def test_records_waiting_before_a_step_go_in_by_place() -> None:
-    """Two ways into one step: the records alternate although they arrive as two batches."""
+def test_records_waiting_before_a_step_enter_in_order() -> None:
+    """Two paths into one step: the records alternate although they arrive as two batches."""
     nodes: list[Node] = [
         source(),
         node("left", repeat(2)),
         node("right", append("r")),
-        node("one", Remembers, "left", stores=("shared",)),
-        node("two", Remembers, "right", stores=("shared",)),
+        node("one", Accumulator, "left", stores=("shared",)),
+        node("two", Accumulator, "right", stores=("shared",)),
         sink("out", "out", "one", "two"),
     ]
     assert values_of("out", Run(*nodes).feed("a", "b")) == [
@@ -305,14 +313,14 @@ def test_records_waiting_before_a_step_go_in_by_place() -> None:
     ]
 
 
-class Holds(Operator):
-    """Holds values back until a flush, as a record cache does."""
+class HoldingOperator(Operator):
+    """Holds values back until a flush, like a record cache."""
 
     def __init__(self, store: str) -> None:
         self._store = store
 
     @property
-    def holds_back_in(self) -> str:
+    def cached_store(self) -> str:
         return self._store
 
     def init(self, context: Any) -> None:
@@ -331,12 +339,13 @@ class Holds(Operator):
         self.context.output.emit(Batch(*columns, range(size), origin, order))
 
 
-def test_a_flush_goes_through_node_by_node() -> None:
-    """What one flush writes into the next node's store leaves with that node's own flush."""
+def test_flush_proceeds_node_by_node() -> None:
+    """Values that a flush writes to the store of the next node leave with the flush of that
+    node."""
     run = Run(
         source(),
-        node("one", partial(Holds, "store of one")),
-        node("two", partial(Holds, "store of two"), "one"),
+        node("one", partial(HoldingOperator, "store of one")),
+        node("two", partial(HoldingOperator, "store of two"), "one"),
         sink("out", "out", "two"),
         sink("early", "early", "one"),
     )
@@ -352,19 +361,19 @@ def test_a_flush_goes_through_node_by_node() -> None:
     assert run.written() == []
 
 
-def test_an_operator_may_emit_an_empty_batch() -> None:
-    """Nobody downstream is called with nothing."""
+def test_operator_can_emit_an_empty_batch() -> None:
+    """Nodes downstream are not called with an empty batch."""
 
-    class Nothing(Operator):
+    class EmitsNothing(Operator):
         def process(self, batch: Batch, output: Output) -> None:
             output.emit(batch.select([False] * len(batch)))
             output.emit_to("next", batch.select([False] * len(batch)))
 
-    class Refuses(Operator):
+    class NeverCalled(Operator):
         def process(self, batch: Batch, output: Output) -> None:
             raise AssertionError(len(batch))
 
-    run = Run(source(), node("nothing", Nothing), node("next", Refuses, "nothing"))
+    run = Run(source(), node("nothing", EmitsNothing), node("next", NeverCalled, "nothing"))
     assert run.feed("a") == []
 
 
@@ -387,7 +396,7 @@ def test_every_operator_is_closed_even_if_one_fails() -> None:
 
 
 def test_order_is_only_kept_where_paths_meet() -> None:
-    """A chain and a tree need none: their records carry no places."""
+    """Chains and trees do not need it: their records have no order."""
     keep = Filter(lambda k, v: True)
     tree: list[Node] = [
         source(),
@@ -400,14 +409,14 @@ def test_order_is_only_kept_where_paths_meet() -> None:
     assert needs_order([*tree, node("merge", PassThrough(), "a", "b")])
     assert needs_order([*tree, sink("o3", "one", "b")])
     assert needs_order([*tree, sink("o3", lambda k, v, c: "x", "b")])
-    assert meeting_sinks([*tree, sink("o3", "one", "b")]) == {"o1", "o3"}
-    assert meeting_sinks([*tree, sink("o3", lambda k, v, c: "x", "b")]) == {"o1", "o2", "o3"}
+    assert sinks_sharing_topics([*tree, sink("o3", "one", "b")]) == {"o1", "o3"}
+    assert sinks_sharing_topics([*tree, sink("o3", lambda k, v, c: "x", "b")]) == {"o1", "o2", "o3"}
     sharing = [node("x", keep, stores=("s",)), node("y", keep, stores=("s",))]
     assert needs_order([source(), *sharing])
 
 
-def test_steps_come_after_what_feeds_them() -> None:
-    """Sharing a store unites nodes, and whatever lies on a path between them."""
+def test_steps_come_after_their_inputs() -> None:
+    """A shared store unites nodes, and all nodes on a path between them."""
     keep = Filter(lambda k, v: True)
     nodes: list[Node] = [
         source(),
@@ -424,14 +433,14 @@ def test_steps_come_after_what_feeds_them() -> None:
     assert steps[2] == ["late"]
 
 
-def test_independent_of_what_follows_in_its_step_is_who_shares_no_store_with_it() -> None:
-    """Nor may what follows share one among itself, or be reached in two ways."""
+def test_independent_nodes_share_no_store_with_their_successors_in_the_step() -> None:
+    """The successors must not share stores with each other or be reachable on two paths."""
     keep = Filter(lambda k, v: True)
 
     def independent(*nodes: Node) -> set[str]:
         return set(independent_nodes(nodes, plan_steps(nodes)))
 
-    # A join of tables: each side writes its own store and reads the other one.
+    # A table-table join: each side writes its own store and reads the other one.
     join: list[Node] = [
         source("a", "a"),
         source("b", "b"),
@@ -448,14 +457,14 @@ def test_independent_of_what_follows_in_its_step_is_who_shares_no_store_with_it(
         node("other", keep, "one", stores=("s",)),
     ]
     assert independent(*shared) == {"source", "other"}
-    apart: list[Node] = [
+    runners: list[Node] = [
         source(),
         node("first", keep),
         node("second", keep, "first", stores=("s", "t")),
         node("third", keep, "second", stores=("s",)),
         node("fourth", keep, "first", stores=("t",)),
     ]
-    assert independent(*apart) == {"source", "third", "fourth", "first"}
+    assert independent(*runners) == {"source", "third", "fourth", "first"}
     diamond: list[Node] = [
         source(),
         node("top", keep, stores=("s",)),
@@ -467,8 +476,8 @@ def test_independent_of_what_follows_in_its_step_is_who_shares_no_store_with_it(
     assert independent(*diamond) == {"source", "left", "right", "bottom", "tie"}
 
 
-class Counts(Operator):
-    """Notes how many records it is given at a time."""
+class BatchSizeRecorder(Operator):
+    """Records the sizes of its batches."""
 
     def __init__(self, seen: list[int]) -> None:
         self._seen = seen
@@ -478,20 +487,20 @@ class Counts(Operator):
         output.emit(batch)
 
 
-def test_an_independent_node_and_what_follows_take_many_records_at_a_time() -> None:
-    """Until a record waits at another node of the step; and outputs meet in their order."""
+def test_independent_nodes_and_their_successors_take_many_records_at_a_time() -> None:
+    """Until a record waits at another node of the step. The outputs keep their order."""
     seen: dict[str, list[int]] = {name: [] for name in ("left", "right", "join-left", "join-right")}
 
-    def counts(name: str) -> Callable[[], Operator]:
-        return partial(Counts, seen[name])
+    def recorder(name: str) -> Callable[[], Operator]:
+        return partial(BatchSizeRecorder, seen[name])
 
     run = Run(
         source("a", "a"),
         source("b", "b"),
-        node("left", counts("left"), "a", stores=("l",)),
-        node("right", counts("right"), "b", stores=("r",)),
-        node("join-left", counts("join-left"), "left", stores=("r",)),
-        node("join-right", counts("join-right"), "right", stores=("l",)),
+        node("left", recorder("left"), "a", stores=("l",)),
+        node("right", recorder("right"), "b", stores=("r",)),
+        node("join-left", recorder("join-left"), "left", stores=("r",)),
+        node("join-right", recorder("join-right"), "right", stores=("l",)),
         sink("out", "out", "join-left", "join-right"),
     )
     rows = {"a": [0, 1, 4], "b": [2, 3]}
@@ -501,8 +510,8 @@ def test_an_independent_node_and_what_follows_take_many_records_at_a_time() -> N
     assert seen["right"] == seen["join-right"] == [2]
 
 
-class FillsCache(Holds):
-    """Holds values back, reads nothing, and notes how many records it is given at a time."""
+class CacheFiller(HoldingOperator):
+    """Holds values back without reading any, and records the sizes of its batches."""
 
     def __init__(self, store: str, seen: list[int], only: bool) -> None:
         super().__init__(store)
@@ -510,7 +519,7 @@ class FillsCache(Holds):
         self._only = only
 
     @property
-    def only_fills_cache(self) -> bool:
+    def only_updates_cache(self) -> bool:
         return self._only
 
     def process(self, batch: Batch, output: Output) -> None:
@@ -522,21 +531,21 @@ class FillsCache(Holds):
     ("stores", "only", "expected"),
     [
         (("l", "r"), (True, True), [[3], [2]]),
-        # One of them may show something to the other before it is flushed.
+        # One of them may forward records to the other before its flush.
         (("l", "r"), (True, False), [[1, 2], [1, 1]]),
         (("l", "l"), (True, True), [[1, 2], [1, 1]]),
     ],
 )
-def test_who_only_fills_a_cache_needs_no_turns(
+def test_nodes_that_only_fill_a_cache_do_not_alternate(
     stores: tuple[str, str], only: tuple[bool, bool], expected: list[list[int]]
 ) -> None:
-    """Two tables that are joined when they are flushed take all that waits, one after the other."""
+    """Two tables that are joined at their flush take all waiting records, one after the other."""
     seen: list[list[int]] = [[], []]
     run = Run(
         source("a", "a"),
         source("b", "b"),
-        node("left", lambda: FillsCache(stores[0], seen[0], only[0]), "a", stores=(stores[0],)),
-        node("right", lambda: FillsCache(stores[1], seen[1], only[1]), "b", stores=(stores[1],)),
+        node("left", lambda: CacheFiller(stores[0], seen[0], only[0]), "a", stores=(stores[0],)),
+        node("right", lambda: CacheFiller(stores[1], seen[1], only[1]), "b", stores=(stores[1],)),
         node("join-left", PassThrough(), "left", stores=("r",)),
         node("join-right", PassThrough(), "right", stores=("l",)),
         sink("out", "out", "join-left", "join-right"),

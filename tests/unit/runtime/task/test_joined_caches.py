@@ -1,8 +1,7 @@
-"""Goal: of tables that are joined, the last result of each key is of its last rows, also where
-their caches overflow in the midst of a batch.
+"""The last result of a table-table join belongs to the last rows, even if caches overflow.
 
-Method: two tables in caches that hold a few rows, updated in turns by batches of all sizes; what
-came out last is compared with what the rows say.
+Two tables with caches for a few rows are updated in turn, with batches of all sizes. The test
+compares the last outputs with the rows.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import random
 from contextlib import closing
 
 import pytest
-from support.batches.queued_driver import QueuedDriver
+from support.batches.drivers import QueuedDriver
 
 from millstream import Materialized, StreamsBuilder, StreamsConfig
 from millstream.serdes import LONG, STRING
@@ -21,7 +20,7 @@ KEYS, RECORDS = 200, 4_000
 
 @pytest.mark.parametrize("batch_size", [1, 2, 37, 500])
 @pytest.mark.parametrize("cache_bytes", [2_000, 5_000, 10**6])
-def test_the_last_result_is_of_the_last_rows(batch_size: int, cache_bytes: int) -> None:
+def test_last_result_belongs_to_the_last_rows(batch_size: int, cache_bytes: int) -> None:
     builder = StreamsBuilder()
     tables = [
         builder.table(name, key=STRING, value=LONG, store=Materialized(name)) for name in "ab"
@@ -43,9 +42,9 @@ def test_the_last_result_is_of_the_last_rows(batch_size: int, cache_bytes: int) 
             driver.feed(table, key, LONG.serialize(table, number), number)
         driver.finish()
         last = {each.key: each.value for each in driver.outputs["out"]}
-    right = {
+    expected = {
         key: LONG.serialize("out", left * RECORDS + rows["b"][key])
         for key, left in rows["a"].items()
         if key in rows["b"]
     }
-    assert last == right
+    assert last == expected

@@ -1,4 +1,4 @@
-"""Who answers for records that fail: the handlers, and what they may not be asked about."""
+"""Failed records: calls of the handlers, and failures for which there is no call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millstream.errors import (
     ProductionError,
     StreamsError,
 )
-from millstream.operators.batch import Batch, Origin
+from millstream.operators.record_batch import Batch, Origin
 from millstream.processor.handlers import (
     CONTINUE,
     FAIL,
@@ -27,7 +27,12 @@ from millstream.processor.handlers import (
 )
 from millstream.processor.handlers import ErrorContext as Context
 from millstream.record import Record, TaskId, TopicPartition
-from millstream.runtime.task.node_context import Dropped, NodeContext, SinkErrors, SourceErrors
+from millstream.runtime.task.node_context import (
+    DroppedRecords,
+    NodeContext,
+    SinkErrors,
+    SourceErrors,
+)
 from millstream.state.engine_failures import EngineFailures
 
 TASK = TaskId(0, 1)
@@ -40,9 +45,9 @@ def batch() -> Batch:
 
 
 def context(
-    handler: Any, drops: Dropped | None = None, failures: EngineFailures | None = None
+    handler: Any, drops: DroppedRecords | None = None, failures: EngineFailures | None = None
 ) -> NodeContext:
-    drops = drops or Dropped(TASK)
+    drops = drops or DroppedRecords(TASK)
     edges: Any = None
     stores = {"s": "store"}
     return NodeContext(
@@ -50,26 +55,28 @@ def context(
     )
 
 
-def test_a_handler_is_told_the_record_and_its_place() -> None:
-    asked: list[Any] = []
-    drops = Dropped(TASK)
+def test_handler_receives_the_record_and_its_origin() -> None:
+    calls: list[Any] = []
+    drops = DroppedRecords(TASK)
 
     def handler(*arguments: Any) -> Any:
-        asked.append(arguments)
+        calls.append(arguments)
         return CONTINUE
 
     error = ValueError("no")
     context(handler, drops).failed(batch(), 1, error)
-    assert asked == [
+    assert calls == [
         (Context("in", 1, 8, 20, H, "node", TASK), Record("b", 2, 20, H), error),
     ]
     assert drops.total == 1
 
 
 @pytest.mark.parametrize("answer", [FAIL, None, "continue", True, ValueError("handler")])
-def test_anything_but_continue_means_fail(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Also a handler that fails itself; what it raised is in the log, the user's error is told."""
-    drops = Dropped(TASK)
+def test_any_answer_except_continue_means_fail(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if the handler itself fails: its error is logged, and the user's error is raised."""
+    drops = DroppedRecords(TASK)
 
     def handler(*arguments: Any) -> Any:
         if isinstance(answer, Exception):
@@ -89,62 +96,64 @@ def _never(*arguments: Any) -> Any:
     raise AssertionError("must not be called")
 
 
-def test_an_answer_of_a_node_downstream_is_final() -> None:
-    """It passes through the user code of nodes upstream, within calls of forward()."""
-    error = ProcessingError("answered further down")
+def test_error_handled_by_a_node_downstream_is_final() -> None:
+    """It passes through user code of nodes upstream, within calls of forward()."""
+    error = ProcessingError("handled downstream")
     with pytest.raises(ProcessingError) as raised:
         context(_never).failed(batch(), 0, error)
     assert raised.value is error
 
 
-@pytest.mark.parametrize("engines", [AccessDeniedError("no"), OSError("full"), KeyError("bug")])
+@pytest.mark.parametrize(
+    "engine_error", [AccessDeniedError("no"), OSError("full"), KeyError("bug")]
+)
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_no_handler_is_called_where_the_engine_has_failed(
-    engines: Exception, is_shared: bool
+def test_no_handler_is_called_for_failures_of_the_engine(
+    engine_error: Exception, is_shared: bool
 ) -> None:
-    """Whatever user code has made of the error. Detects lists of kinds of errors."""
+    """However user code has wrapped the error. Detects lists of exception types."""
     shared = EngineFailures()
     failures = EngineFailures(shared)
-    (shared if is_shared else failures).note(engines)
-    with pytest.raises(type(engines)) as raised:
+    (shared if is_shared else failures).record(engine_error)
+    with pytest.raises(type(engine_error)) as raised:
         context(_never, failures=failures).failed(batch(), 0, ValueError("wrapped"))
-    assert raised.value is engines
+    assert raised.value is engine_error
 
 
 @pytest.mark.parametrize("kind", [AccessDeniedError, BrokerUnavailableError, ProductionError])
-def test_what_user_code_raises_itself_is_its_failure(kind: type[StreamsError]) -> None:
-    """It may use clients of its own, for example a TaskProducer."""
-    drops = Dropped(TASK)
+def test_errors_that_user_code_raises_itself_are_its_failures(kind: type[StreamsError]) -> None:
+    """It can have clients of its own, for example a TaskProducer."""
+    drops = DroppedRecords(TASK)
     context(lambda *_: CONTINUE, drops).failed(batch(), 0, kind("of another cluster"))
     assert drops.total == 1
 
 
-def test_only_the_failing_handler_promises_to_fail() -> None:
+def test_only_the_failing_handler_never_continues() -> None:
     assert not context(LogAndFailProcessingExceptionHandler()).may_continue
     assert context(LogAndContinueProcessingExceptionHandler()).may_continue
     assert context(lambda *_: FAIL).may_continue
 
 
-def test_a_store_that_is_not_connected_is_not_given() -> None:
-    here = context(None)
-    assert here.store("s") == "store"
+def test_unconnected_store_is_not_accessible() -> None:
+    node_context = context(None)
+    assert node_context.store("s") == "store"
     with pytest.raises(StreamsError, match="no access to store 't'"):
-        here.store("t")
+        node_context.store("t")
 
 
-def test_dropped_records_are_counted_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    drops = Dropped(TASK)
+def test_dropped_records_are_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    drops = DroppedRecords(TASK)
     with caplog.at_level(logging.WARNING):
         context(None, drops).dropped(3, "their key is null")
     assert drops.total == 3
     assert ["node" in caplog.text, "0_1" in caplog.text, len(caplog.records)] == [True, True, 1]
 
 
-def test_late_records_are_logged_as_records_and_measured_as_windows(
+def test_late_records_are_logged_as_records_and_counted_as_windows(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The log names both numbers; Kafka Streams' metric counts each window."""
-    drops = Dropped(TASK)
+    """The log contains both numbers; the metric of Kafka Streams counts windows."""
+    drops = DroppedRecords(TASK)
     with caplog.at_level(logging.WARNING):
         context(None, drops).dropped(2, "they are late", 5)
         context(None, drops).dropped(1, "their key is null")
@@ -156,29 +165,31 @@ def test_late_records_are_logged_as_records_and_measured_as_windows(
 
 
 @pytest.mark.parametrize(
-    ("handler", "goes_on"),
+    ("handler", "continues"),
     [(LogAndFailExceptionHandler(), False), (LogAndContinueExceptionHandler(), True)],
 )
-def test_unreadable_records(handler: Any, goes_on: bool) -> None:
-    drops = Dropped(TASK)
+def test_unreadable_records_are_skipped_or_raise(handler: Any, continues: bool) -> None:
+    drops = DroppedRecords(TASK)
     record = SourceRecord("in", 1, 7, 10, (), b"k", b"v")
     errors = SourceErrors(handler, drops, "source")
-    assert errors.undecodable(Context.of(record, "source", TASK), record, ValueError()) is goes_on
-    assert drops.total == int(goes_on)
+    assert errors.undecodable(Context.of(record, "source", TASK), record, ValueError()) is continues
+    assert drops.total == int(continues)
     errors.dropped(2, "negative times")
-    assert drops.total == 2 + int(goes_on)
+    assert drops.total == 2 + int(continues)
 
 
 @pytest.mark.parametrize(
-    ("handler", "goes_on"),
+    ("handler", "continues"),
     [
         (None, False),
         (LogAndFailProcessingExceptionHandler(), False),
         (LogAndContinueProcessingExceptionHandler(), True),
     ],
 )
-def test_unwritable_records(handler: Any, goes_on: bool) -> None:
-    """Behind a source nobody is asked: follows Kafka Streams."""
-    drops = Dropped(TASK)
-    assert SinkErrors(handler, drops, "sink", TASK).unwritable(batch(), 0, ValueError()) is goes_on
-    assert drops.total == int(goes_on)
+def test_unwritable_records_are_dropped_or_raise(handler: Any, continues: bool) -> None:
+    """Directly behind a source no handler is called, like in Kafka Streams."""
+    drops = DroppedRecords(TASK)
+    assert (
+        SinkErrors(handler, drops, "sink", TASK).unwritable(batch(), 0, ValueError()) is continues
+    )
+    assert drops.total == int(continues)

@@ -1,4 +1,4 @@
-"""When punctuators are called: the rules of Kafka Streams' PunctuationQueue."""
+"""The times of punctuator calls: the rules of Kafka Streams' PunctuationQueue."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ STREAM, WALL = PunctuationType.STREAM_TIME, PunctuationType.WALL_CLOCK_TIME
 
 
 class Calls:
-    """The schedules of a task, and who was called when."""
+    """The schedules of a task, and the calls they made."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self.clock = ManualClock(now_ms)
         self.punctuations = Punctuations(self.clock)
-        self.made: list[tuple[str, int]] = []
+        self.log: list[tuple[str, int]] = []
 
     def add(
         self,
@@ -32,34 +32,34 @@ class Calls:
         then: Callable[[], object] = lambda: None,
     ) -> Schedule:
         def call(time_ms: int) -> None:
-            self.made.append((name, time_ms))
+            self.log.append((name, time_ms))
             then()
 
         return self.punctuations.schedule(call, interval_ms, kind, start_ms, stream_time)
 
     def at(self, *times: int, kind: PunctuationType = STREAM) -> list[tuple[str, int]]:
-        """The calls at some times, one check each."""
-        self.made = []
+        """Return the calls at the given times, with one check each."""
+        self.log = []
         for time in times:
-            called = len(self.made)
+            called = len(self.log)
             done = self.punctuations.run_due(kind, time, lambda call, now: call(now))
-            assert done == (len(self.made) > called)
-        return self.made
+            assert done == (len(self.log) > called)
+        return self.log
 
 
-def test_stream_time_begins_with_the_first_record_and_keeps_to_multiples() -> None:
+def test_stream_time_starts_with_the_first_record_and_keeps_multiples() -> None:
     calls = Calls()
     calls.add("p", 10, STREAM)
     assert calls.at(3, 9, 10, 19, 25, 30) == [("p", 3), ("p", 10), ("p", 25), ("p", 30)]
 
 
-def test_what_was_missed_is_left_out() -> None:
+def test_missed_calls_are_skipped() -> None:
     calls = Calls()
     calls.add("p", 10, STREAM)
     assert calls.at(1_003, 1_009, 1_010) == [("p", 1_003), ("p", 1_010)]
 
 
-def test_wall_clock_begins_one_interval_from_now() -> None:
+def test_wall_clock_starts_one_interval_from_now() -> None:
     calls = Calls(now_ms=7)
     calls.add("p", 10, WALL)
     assert calls.punctuations.next_ms(WALL) == 17
@@ -71,7 +71,7 @@ def test_wall_clock_begins_one_interval_from_now() -> None:
     ("kind", "start", "first"),
     [(STREAM, 25, 25), (STREAM, 20, 20), (STREAM, 3, 23), (WALL, 105, 105), (WALL, 3, 103)],
 )
-def test_a_start_that_has_passed_is_moved_by_whole_intervals(
+def test_start_in_the_past_is_moved_by_whole_intervals(
     kind: PunctuationType, start: int, first: int
 ) -> None:
     calls = Calls(now_ms=100)
@@ -79,8 +79,8 @@ def test_a_start_that_has_passed_is_moved_by_whole_intervals(
     assert calls.punctuations.next_ms(kind) == first
 
 
-def test_a_schedule_ends_when_it_is_cancelled() -> None:
-    """By itself in a call, before its time, and twice."""
+def test_schedule_ends_when_it_is_canceled() -> None:
+    """In its own call, before its time, and twice."""
     calls = Calls()
     own = calls.add("own", 10, STREAM, then=lambda: own.cancel())
     other = calls.add("other", 10, STREAM)
@@ -90,8 +90,8 @@ def test_a_schedule_ends_when_it_is_cancelled() -> None:
     assert calls.at(10, 20) == []
 
 
-def test_among_equal_times_java_s_queue_decides() -> None:
-    """Expected is what java.util.PriorityQueue gave for four schedules that are due at once."""
+def test_ties_are_resolved_like_in_java() -> None:
+    """The expected order is that of java.util.PriorityQueue for four schedules with equal times."""
     calls = Calls()
     for name in "abcd":
         calls.add(name, 10, STREAM)
@@ -99,7 +99,7 @@ def test_among_equal_times_java_s_queue_decides() -> None:
     assert "".join(name for name, _ in calls.at(10)) == "bcad"
 
 
-def test_what_is_scheduled_in_a_call_may_be_due_at_once() -> None:
+def test_schedule_from_within_a_call_can_be_due_at_once() -> None:
     calls = Calls()
     calls.add("first", 100, STREAM, then=lambda: calls.add("second", 100, STREAM))
     assert calls.at(5) == [("first", 5), ("second", 5)]

@@ -1,14 +1,14 @@
-"""User functions that take long: batches are bounded by time, and progress is committed."""
+"""Slow user functions: batches are bounded by time, and progress is committed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from support.tasks.paced_task import PacedTask
+from support.tasks.task_setup import app_config, commit_task, start_task, task_services
 
 from millstream import (
     EXACTLY_ONCE_V2,
@@ -21,10 +21,172 @@ from millstream import (
     StreamsBuilder,
     TimeWindows,
 )
-from millstream.errors import StreamsError
+from millstream.clock import ManualClock
+from millstream.errors import StreamsError, TaskMigratedError
+from millstream.kafka.membership.member_events import CommitOffset
+from millstream.record import TopicPartition
+from millstream.runtime.task.stream_task import StreamTask
+from millstream.runtime.task.time_limits import TimeLimits
 from millstream.serdes import STRING, Serde
+from millstream.state.storage.rocksdb import rocksdb_storages
+from millstream.testing.driver_topics import CapturingCollector, RawColumns
+from millstream.testing.topology_metadata import as_one_subtopology
 
-#: How long a batch should take at most with the limit of the bench, and before it is given up.
+#: More incarnations than any test needs.
+_MAX_INCARNATIONS: Final = 50
+
+
+class PacedTask:
+    """A task that reads its topics in a loop with simulated time.
+
+    Args:
+        build: declares the topology; its functions use the bench to spend time.
+        limit_ms: the shortest of the time limits.
+        transactional: whether a commit fails that comes later than the limit after the previous
+            one.
+
+    Attributes:
+        calls: the arguments of `spend`, in the order of the calls.
+        rounds_ms: the duration of each iteration of the loop.
+        given_up: the number of times that uncommitted work was aborted.
+        reasons: the error messages of these aborts.
+        committed: the offsets to resume from.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[StreamsBuilder, PacedTask], Any],
+        folder: Path,
+        limit_ms: int = 10_000,
+        *,
+        commit_interval_ms: int = 100,
+        transactional: bool = False,
+        **settings: Any,
+    ) -> None:
+        self._commit_interval_ms = commit_interval_ms
+        self._transactional = transactional
+        self._last_commit_ms = 0
+        self.clock = ManualClock()
+        self.limits = TimeLimits(self.clock, limit_ms, progress=self._progress)
+        self.calls: list[Any] = []
+        self.rounds_ms: list[int] = []
+        self.silences_ms: list[int] = []
+        self.given_up = 0
+        self.reasons: list[str] = []
+        self.committed: dict[TopicPartition, CommitOffset] = {}
+        self.collector = CapturingCollector()
+        self._progress_ms = 0
+        self._limit_ms = limit_ms
+        builder = StreamsBuilder()
+        build(builder, self)
+        self._whole = as_one_subtopology(builder.build())
+        self.config = app_config(default_key_serde=STRING, default_value_serde=STRING, **settings)
+        self._services = task_services(
+            folder,
+            self.collector,
+            self.clock,
+            self.config,
+            self.config.statestore_cache_max_bytes,
+            storages=rocksdb_storages(self.config),
+            limits=self.limits,
+        )
+        self._inputs: dict[TopicPartition, RawColumns] = {}
+
+    def spend(self, milliseconds: int, what: Any = None) -> Any:
+        """Simulate a function of the topology that takes time."""
+        self.calls.append(what)
+        self.clock.advance(milliseconds)
+        # As the watchdog of a real thread does.
+        self.limits.check_timer()
+        return what
+
+    def feed(self, topic: str, values: Iterable[str]) -> None:
+        """Set the records of a topic; each value is also the key."""
+        encoded: list[bytes | None] = [value.encode() for value in values]
+        numbers = list(range(len(encoded)))
+        self._inputs[TopicPartition(topic, 0)] = RawColumns(
+            encoded, encoded, numbers, numbers, None
+        )
+
+    def run(self) -> None:
+        """Process and commit everything.
+
+        Raises:
+            StreamsError: the task has failed.
+            AssertionError: the same work is aborted again and again.
+        """
+        while self._run_once():
+            self.given_up += 1
+            assert self.given_up < _MAX_INCARNATIONS, "the task makes no progress"
+
+    def outputs(self) -> list[Any]:
+        """The values written to the topic `out`."""
+        written = [each for each in self.collector.take() if each.topic == "out"]
+        return [each.value for each in written]
+
+    def _run_once(self) -> bool:
+        """Run one incarnation of the task, and return whether it was aborted."""
+        task = start_task(self._whole, self._services, committed=self.committed)
+        for place, raw in self._inputs.items():
+            start = self.committed[place].offset if place in self.committed else 0
+            if start < len(raw.offsets):
+                task.add_records(place, _from(raw, start))
+        try:
+            self._loop(task)
+        except TaskMigratedError as error:
+            self.reasons.append(error.message)
+            task.close(clean=False)
+            return True
+        except BaseException:
+            task.close(clean=False)
+            raise
+        task.close(clean=True)
+        return False
+
+    def _loop(self, task: StreamTask) -> None:
+        self._last_commit_ms = self.clock.monotonic_ms()
+        while task.buffered or task.commit_needed:
+            began_ms = self._progress_ms = self.clock.monotonic_ms()
+            try:
+                if task.is_processable(lambda _: True, 0):
+                    task.step(1_000)
+            finally:
+                self.rounds_ms.append(self.clock.monotonic_ms() - began_ms)
+            waits_ms = self.clock.monotonic_ms() - self._last_commit_ms
+            is_due = waits_ms >= self._commit_interval_ms
+            if is_due or task.commit_requested or not task.buffered:
+                self._commit(task)
+                self._last_commit_ms = self.clock.monotonic_ms()
+
+    def _commit(self, task: StreamTask) -> None:
+        silent_ms = self.rounds_ms[-1] if self.rounds_ms else 0
+        if self._transactional:
+            silent_ms = max(silent_ms, self.clock.monotonic_ms() - self._last_commit_ms)
+        if silent_ms > self._limit_ms:
+            raise TaskMigratedError("The group and the broker did not wait for this commit.")
+        began_ms = self.clock.monotonic_ms()
+        try:
+            task.prepare_commit()
+        finally:
+            self.rounds_ms.append(self.clock.monotonic_ms() - began_ms)
+        self.committed |= commit_task(task, self.collector.acked_offsets())
+
+    def _progress(self) -> None:
+        self.silences_ms.append(self.clock.monotonic_ms() - self._progress_ms)
+        self._progress_ms = self.clock.monotonic_ms()
+
+
+def _from(raw: RawColumns, start: int) -> RawColumns:
+    return RawColumns(
+        raw.keys[start:],
+        raw.values[start:],
+        raw.timestamps[start:],
+        list(raw.offsets)[start:],
+        None,
+    )
+
+
+#: With the limits of the bench: the longest planned batch, and the time until one is given up.
 BATCH_MS: Final = 200
 BUDGET_MS: Final = 5_000
 
@@ -84,11 +246,11 @@ def _aggregated(builder: StreamsBuilder, spend: Spend, *, cached: bool, windowed
     grouped = _stream(builder).group_by_key()
     if windowed:
         grouped = grouped.windowed_by(TimeWindows(timedelta(seconds=1)))
-    kept = Materialized("sums", key=STRING, value=STRING, caching=cached)
-    grouped.aggregate(str, lambda key, value, so_far: spend(value), store=kept)
+    store = Materialized("sums", key=STRING, value=STRING, caching=cached)
+    grouped.aggregate(str, lambda key, value, so_far: spend(value), store=store)
 
 
-#: Where the slow function is.
+#: The location of the slow function.
 KINDS: Final[dict[str, Build]] = {
     "map_values": lambda builder, spend: _out(_stream(builder).map_values(spend)),
     "filter": lambda builder, spend: _out(_stream(builder).filter(lambda _, v: bool(spend(v)))),
@@ -122,10 +284,10 @@ KINDS: Final[dict[str, Build]] = {
 
 
 def bench(build: Build, folder: Path, times_ms: Callable[[int], int], **settings: Any) -> PacedTask:
-    """A task whose function takes so long at each of its calls, counted from 0."""
+    """Return a task with a function that takes the given time at each call, counted from 0."""
 
     def declare(builder: StreamsBuilder, task: PacedTask) -> None:
-        build(builder, lambda what: task.spend(times_ms(len(task.calls)), what))
+        build(builder, lambda value: task.spend(times_ms(len(task.calls)), value))
 
     return PacedTask(declare, folder, **settings)
 
@@ -133,10 +295,11 @@ def bench(build: Build, folder: Path, times_ms: Callable[[int], int], **settings
 @pytest.mark.parametrize("guarantee", ["at_least_once", EXACTLY_ONCE_V2])
 @pytest.mark.parametrize("time_ms", [10, 300, 5_000])
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_batch_takes_longer_than_its_time_or_one_record(
+def test_no_batch_exceeds_its_time_or_one_record(
     tmp_path: Path, kind: str, time_ms: int, guarantee: str
 ) -> None:
-    """From the first batch on; nothing is given up, no function is called twice for a record."""
+    """From the first batch on. No batch is given up, and no function is called twice for a
+    record."""
     task = bench(
         KINDS[kind],
         tmp_path,
@@ -156,10 +319,10 @@ def test_no_batch_takes_longer_than_its_time_or_one_record(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("time_ms", [300, 3_000])
-def test_a_function_that_becomes_slow_in_a_large_batch_is_stopped_between_two_records(
+def test_function_that_becomes_slow_in_a_large_batch_is_interrupted_between_records(
     tmp_path: Path, kind: str, time_ms: int
 ) -> None:
-    """The batch is given up once at most, and the next ones are small."""
+    """The batch is given up at most once, and the next batches are small."""
     fast, slow = 1_500, 30
 
     def times_ms(call: int) -> int:
@@ -168,7 +331,7 @@ def test_a_function_that_becomes_slow_in_a_large_batch_is_stopped_between_two_re
     task = bench(KINDS[kind], tmp_path, times_ms)
     values = [f"v{number}" for number in range(fast + slow)]
     task.feed("in", values)
-    # What is repeated is slow, too: what was done before the slow records is committed.
+    # Repeated records are slow as well: the work before the slow records is committed.
     task.run()
     assert max(task.rounds_ms) <= BUDGET_MS + time_ms
     assert task.given_up <= 1
@@ -178,14 +341,14 @@ def test_a_function_that_becomes_slow_in_a_large_batch_is_stopped_between_two_re
 
 
 @pytest.mark.parametrize("kind", ["map_values", "process", "cached aggregate"])
-def test_a_task_that_comes_back_does_not_begin_with_the_batch_that_was_given_up(
+def test_repeated_task_does_not_start_with_the_batch_that_was_given_up(
     tmp_path: Path, kind: str
 ) -> None:
     task = bench(KINDS[kind], tmp_path, lambda call: 0 if call < 1_200 else 1_000)
     task.feed("in", [f"v{number}" for number in range(1_230)])
     task.run()
     assert task.given_up == 1
-    assert f"the {BUDGET_MS} ms that it may take (max.poll.interval.ms allow" in task.reasons[0]
+    assert f"the maximum of {BUDGET_MS} ms (max.poll.interval.ms allow" in task.reasons[0]
     # The batch that was given up, and single records before and after.
     assert [took for took in task.rounds_ms if took > 1_000] == [BUDGET_MS]
 
@@ -209,8 +372,8 @@ def test_flushes_of_caches_are_bounded_as_well(tmp_path: Path, build: Build, tim
     assert committed == len(values)
 
 
-def test_a_single_record_is_never_stopped(tmp_path: Path) -> None:
-    """Its first function takes longer than a batch may; the functions behind it are called."""
+def test_single_record_is_never_interrupted(tmp_path: Path) -> None:
+    """Its first function exceeds the time of a batch; the functions behind it are called."""
     task = bench(
         lambda builder, spend: _out(_stream(builder).map_values(spend).map_values(spend)),
         tmp_path,
@@ -222,7 +385,7 @@ def test_a_single_record_is_never_stopped(tmp_path: Path) -> None:
     assert len(task.calls) == 4
 
 
-def test_a_record_that_takes_longer_than_the_limits_each_time_is_an_error(tmp_path: Path) -> None:
+def test_record_that_exceeds_the_limits_repeatedly_is_an_error(tmp_path: Path) -> None:
     task = bench(KINDS["map_values"], tmp_path, lambda _: 12_000)
     task.feed("in", [f"v{number}" for number in range(10)])
     with pytest.raises(StreamsError, match="12000 ms") as raised:
@@ -252,8 +415,8 @@ class _Punctual(Processor[str, str, str, str]):
         self._spend(record.timestamp)
 
 
-def test_slow_punctuators_leave_the_loop_time_between_them(tmp_path: Path) -> None:
-    """Those of one time are called in their order, before the next record all the same."""
+def test_loop_runs_between_slow_punctuators(tmp_path: Path) -> None:
+    """Punctuators with the same time are called in order, before the next record."""
 
     def build(builder: StreamsBuilder, spend: Spend) -> None:
         _stream(builder).process(lambda: _Punctual(spend))
@@ -269,8 +432,8 @@ def test_slow_punctuators_leave_the_loop_time_between_them(tmp_path: Path) -> No
     assert max(task.silences_ms) <= 600
 
 
-class _Careless(Processor[str, str, str, str]):
-    """Takes its time, then forwards to a node that works at once, and catches everything."""
+class _CatchesEverything(Processor[str, str, str, str]):
+    """Takes its time, forwards to a fast node, and catches all exceptions."""
 
     def __init__(self, spend: Spend, caught: Callable[[], None]) -> None:
         self._spend = spend
@@ -293,16 +456,18 @@ def _fail() -> None:
     raise ValueError("the record could not be forwarded")
 
 
-@pytest.mark.parametrize("caught", [lambda: None, _fail], ids=["goes on", "raises"])
-def test_an_interruption_that_user_code_catches_loses_no_output(
+@pytest.mark.parametrize("caught", [lambda: None, _fail], ids=["continues", "raises"])
+def test_interruption_that_user_code_catches_loses_no_output(
     tmp_path: Path, caught: Callable[[], None]
 ) -> None:
-    """The last record of a batch calls no other function, which would raise it again."""
+    """The last record of a batch calls no other function, which would raise the exception again."""
 
     def build(builder: StreamsBuilder, spend: Spend) -> None:
         shared = Stores.key_value_builder(Stores.in_memory_key_value("shared"), STRING, STRING)
         builder.add_state_store(shared)
-        first = _stream(builder).process(lambda: _Careless(spend, caught), stores=["shared"])
+        first = _stream(builder).process(
+            lambda: _CatchesEverything(spend, caught), stores=["shared"]
+        )
         _out(first.process(_Forwarding, stores=["shared"]))
 
     # Batches of 1, 2 and 4 records.
@@ -319,23 +484,24 @@ def test_an_interruption_that_user_code_catches_loses_no_output(
 def test_records_that_exceed_a_transaction_together_are_committed_one_by_one(
     tmp_path: Path, kind: str
 ) -> None:
-    """Detects work that is given up and repeated endlessly, with no record at fault."""
+    """Detects work that is given up and repeated endlessly although no single record is too
+    slow."""
 
     def declare(builder: StreamsBuilder, task: PacedTask) -> None:
-        KINDS[kind](builder, lambda what: task.spend(6_000, what))
+        KINDS[kind](builder, lambda value: task.spend(6_000, value))
 
     task = PacedTask(declare, tmp_path, commit_interval_ms=9_000, transactional=True)
     values = [f"v{number}" for number in range(9)]
     task.feed("in", values)
     task.run()
     assert task.given_up == 1
-    # The first two records were done again.
+    # The first two records were repeated.
     assert len(task.calls) == len(values) + 2
     (committed,) = [offset.offset for place, offset in task.committed.items() if place[0] == "in"]
     assert committed == len(values)
 
 
-def test_a_slow_record_and_the_slow_punctuator_that_it_makes_due_are_two_steps(
+def test_slow_record_and_the_slow_punctuator_that_it_triggers_are_two_steps(
     tmp_path: Path,
 ) -> None:
     """The loop polls and commits between them: together they exceed the limits."""
@@ -349,8 +515,8 @@ def test_a_slow_record_and_the_slow_punctuator_that_it_makes_due_are_two_steps(
         def process(self, record: Record[str, str]) -> None:
             spent("record", record.timestamp)
 
-    def spent(*what: Any) -> None:
-        task.spend(6_000, what)
+    def spent(*call: Any) -> None:
+        task.spend(6_000, call)
 
     def build(builder: StreamsBuilder, _: PacedTask) -> None:
         _stream(builder).process(_Both)
@@ -360,6 +526,6 @@ def test_a_slow_record_and_the_slow_punctuator_that_it_makes_due_are_two_steps(
     task.run()
     assert max(task.rounds_ms) == 6_000
     assert task.given_up == 0
-    order = [(what, time) for time in range(4) for what in ("record", "call")]
+    order = [(kind, time) for time in range(4) for kind in ("record", "call")]
     assert task.calls == order[: len(task.calls)]
     assert len(task.calls) >= 7

@@ -1,4 +1,4 @@
-"""A task's batches end where punctuations are due; processors see time as record by record."""
+"""Batches of a task end when punctuations are due; processors see the time of each record."""
 
 from __future__ import annotations
 
@@ -8,25 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.tasks.task_setup import task_services
 
 from millstream.clock import ManualClock
-from millstream.config import StreamsConfig
-from millstream.kafka.member.events import CommitOffset
+from millstream.kafka.membership.member_events import CommitOffset
 from millstream.processor.processor import Processor
 from millstream.processor.punctuation import PunctuationType
 from millstream.record import Record, TaskId, TopicPartition
-from millstream.runtime.task.build_task import TaskParts, TaskServices
+from millstream.runtime.task.build_task import TaskBuilder
 from millstream.runtime.task.commit_metadata import CommitMetadata
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.serdes import STRING
-from millstream.state.caches.cache_entries import CacheBudget
-from millstream.state.directories.state_directory import StateDirectory
 from millstream.testing.driver_topics import CapturingCollector, RawColumns
 from millstream.topology.physical.topology import Topology
 
 
-class Times(Processor[str, str, str, str]):
-    """Tells the stream time at each record, and each punctuation every 10 ms."""
+class TimeReporter(Processor[str, str, str, str]):
+    """Forwards the stream time at each record, and at each punctuation every 10 ms."""
 
     kind: PunctuationType | None = PunctuationType.STREAM_TIME
 
@@ -45,18 +43,18 @@ class Times(Processor[str, str, str, str]):
         self.context.forward(Record("p", f"p{time_ms}", time_ms))
 
 
-class OnlyTimes(Times):
+class WithoutPunctuation(TimeReporter):
     kind = None
 
 
-class WallTimes(Times):
+class WallClockPunctuation(TimeReporter):
     kind = PunctuationType.WALL_CLOCK_TIME
 
 
 class Bench:
-    """A task on a bench; what it writes can be read."""
+    """A task with readable output."""
 
-    def __init__(self, folder: Path, supplier: type[Times], *topics: str) -> None:
+    def __init__(self, folder: Path, supplier: type[TimeReporter], *topics: str) -> None:
         self.clock = ManualClock(1_000)
         self.collector = CapturingCollector()
         topology = Topology()
@@ -64,17 +62,10 @@ class Bench:
             topology.add_source(topic, topic, key=STRING, value=STRING)
         topology.add_processor("p", supplier, topics)
         topology.add_sink("sink", "out", "p", key=STRING, value=STRING)
-        services = TaskServices(
-            config=StreamsConfig(application_id="app", bootstrap_servers="not-used:9092"),
-            clock=self.clock,
-            collector=self.collector,
-            changelog_writer=self.collector.changelog_writer,
-            directory=StateDirectory(str(folder), "app"),
-            budget=CacheBudget(0),
-        )
-        (part,) = topology._subtopologies()
+        services = task_services(folder, self.collector, self.clock)
+        (subtopology,) = topology._subtopologies()
         places = frozenset(TopicPartition(topic, 0) for topic in topics)
-        self.task: StreamTask = TaskParts(part, TaskId(0, 0), places, services).task
+        self.task: StreamTask = TaskBuilder(subtopology, TaskId(0, 0), places, services).task
         self.task.open_stores()
 
     def start(self, stream_time: int = -1) -> None:
@@ -88,11 +79,11 @@ class Bench:
         records = RawColumns(keys, values, list(timestamps), list(range(size)), None)
         self.task.add_records(TopicPartition(topic, 0), records)
 
-    def work(self, most: int = 100) -> list[int]:
-        """Process everything; the sizes of the batches."""
+    def process_all(self, limit: int = 100) -> list[int]:
+        """Process everything and return the sizes of the batches."""
         sizes = []
         while self.task.buffered:
-            sizes.append(self.task.step(most))
+            sizes.append(self.task.step(limit))
         return sizes
 
     def written(self) -> list[str]:
@@ -108,8 +99,8 @@ def benches() -> Iterator[list[Bench]]:
 
 
 @pytest.fixture
-def bench_of(tmp_path: Path, benches: list[Bench]) -> Any:
-    def make(supplier: type[Times], *topics: str) -> Bench:
+def make_bench(tmp_path: Path, benches: list[Bench]) -> Any:
+    def make(supplier: type[TimeReporter], *topics: str) -> Bench:
         bench = Bench(tmp_path, supplier, *topics)
         benches.append(bench)
         return bench
@@ -117,63 +108,64 @@ def bench_of(tmp_path: Path, benches: list[Bench]) -> Any:
     return make
 
 
-def test_a_batch_ends_with_the_record_that_reaches_a_punctuation(bench_of: Any) -> None:
-    bench = bench_of(Times, "a")
+def test_a_batch_ends_with_the_record_that_reaches_a_punctuation(make_bench: Any) -> None:
+    bench = make_bench(TimeReporter, "a")
     bench.start()
     bench.add("a", 1, 3, 2, 12, 11, 13, 40, 41)
-    assert bench.work() == [1, 3, 3, 1]
+    assert bench.process_all() == [1, 3, 3, 1]
     assert bench.written() == [
         *["1/1", "p1", "3/3", "2/3", "12/12", "p12"],
         *["11/12", "13/13", "40/40", "p40", "41/41"],
     ]
 
 
-def test_so_does_one_from_several_partitions(bench_of: Any) -> None:
-    """Records are taken by time across the partitions, and the one that is due ends the batch."""
-    bench = bench_of(Times, "a", "b")
+def test_batch_from_several_partitions_ends_at_a_punctuation(make_bench: Any) -> None:
+    """Records are taken by timestamp across partitions; the one that makes it due ends the
+    batch."""
+    bench = make_bench(TimeReporter, "a", "b")
     bench.start()
     bench.add("a", 1, 5, 14)
     bench.add("b", 3, 10, 11)
-    assert bench.work() == [1, 3, 1, 1]
+    assert bench.process_all() == [1, 3, 1, 1]
     assert bench.written() == ["1/1", "p1", "3/3", "5/5", "10/10", "p10", "11/11", "14/14"]
 
 
 @pytest.mark.parametrize("topics", [("a",), ("a", "b")])
-def test_without_punctuations_a_batch_is_whole_and_time_still_runs(
-    bench_of: Any, topics: tuple[str, ...]
+def test_batch_without_punctuations_is_not_divided_and_time_advances(
+    make_bench: Any, topics: tuple[str, ...]
 ) -> None:
-    """The stream time of a record is the highest time up to it, not that of its batch."""
-    bench = bench_of(OnlyTimes, *topics)
+    """The stream time of a record is the highest timestamp up to it, not that of its batch."""
+    bench = make_bench(WithoutPunctuation, *topics)
     bench.start(stream_time=4)
     for topic in topics:
         bench.add(topic, 3, 7, 5)
-    bench.work()
+    bench.process_all()
     expected = {1: ["3/4", "7/7", "5/7"], 2: ["3/4", "3/4", "7/7", "5/7", "7/7", "5/7"]}
     assert bench.written() == expected[len(topics)]
 
 
-def test_stream_time_that_was_committed_counts_at_once(bench_of: Any) -> None:
-    """As in Kafka Streams: a restarted task punctuates before its first record."""
-    bench = bench_of(Times, "a")
+def test_committed_stream_time_counts_at_once(make_bench: Any) -> None:
+    """Like Kafka Streams: a restarted task punctuates before its first record."""
+    bench = make_bench(TimeReporter, "a")
     bench.start(stream_time=25)
     assert bench.task.punctuate_stream_time()
     assert not bench.task.punctuate_stream_time()
     assert bench.written() == ["p25"]
     assert bench.task.commit_needed
     bench.add("a", 29, 30)
-    bench.work()
+    bench.process_all()
     assert bench.written() == ["29/29", "30/30", "p30"]
 
 
-def test_an_unknown_stream_time_is_none(bench_of: Any) -> None:
-    bench = bench_of(Times, "a")
+def test_unknown_stream_time_causes_no_punctuation(make_bench: Any) -> None:
+    bench = make_bench(TimeReporter, "a")
     bench.start()
     assert not bench.task.punctuate_stream_time()
     assert not bench.task.commit_needed
 
 
-def test_wall_clock_time_runs_without_records(bench_of: Any) -> None:
-    bench = bench_of(WallTimes, "a")
+def test_wall_clock_time_advances_without_records(make_bench: Any) -> None:
+    bench = make_bench(WallClockPunctuation, "a")
     bench.start()
     assert bench.task.next_wall_clock_ms == 1_010
     assert not bench.task.punctuate_wall_clock_time()
@@ -184,14 +176,14 @@ def test_wall_clock_time_runs_without_records(bench_of: Any) -> None:
     assert bench.task.next_wall_clock_ms == 1_030
 
 
-def test_a_commit_is_asked_for_until_it_is_done(bench_of: Any) -> None:
-    bench = bench_of(OnlyTimes, "a")
+def test_commit_request_lasts_until_the_commit(make_bench: Any) -> None:
+    bench = make_bench(WithoutPunctuation, "a")
     bench.start()
     bench.add("a", 1)
-    bench.work()
+    bench.process_all()
     assert not bench.task.commit_requested
     bench.add("a", 2, value=b"commit")
-    bench.work()
+    bench.process_all()
     assert bench.task.commit_requested
     bench.task.prepare_commit()
     bench.task.commit_begun()
@@ -199,8 +191,8 @@ def test_a_commit_is_asked_for_until_it_is_done(bench_of: Any) -> None:
     assert not bench.task.commit_requested
 
 
-def test_schedules_end_with_the_life_of_the_task_in_which_they_were_made(bench_of: Any) -> None:
-    bench = bench_of(WallTimes, "a")
+def test_schedules_end_when_the_task_is_suspended(make_bench: Any) -> None:
+    bench = make_bench(WallClockPunctuation, "a")
     bench.start()
     bench.task.suspend()
     bench.clock.advance(5)
@@ -208,4 +200,4 @@ def test_schedules_end_with_the_life_of_the_task_in_which_they_were_made(bench_o
     bench.start()
     bench.clock.advance(10)
     assert bench.task.punctuate_wall_clock_time()
-    assert bench.written() == ["p1015"], "once, and not at the time of the first life"
+    assert bench.written() == ["p1015"], "once, and not by the schedule from before"

@@ -1,4 +1,4 @@
-"""The time limits of a thread, the pace of its tasks, and what stops a batch."""
+"""The time limits of a thread, the pace of its tasks, and interruptions of batches."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import pytest
 
 from millstream.clock import ManualClock
 from millstream.errors import StreamsError
-from millstream.operators.interruption import BatchInterruptedError, UserCalls
+from millstream.operators.user_calls import BatchInterruptedError, UserCalls
 from millstream.record import TaskId
-from millstream.runtime.task.queues.batch_size import BatchSize, FlushSize
-from millstream.runtime.task.time_limits import TimeLimits
+from millstream.runtime.task.time_limits import BatchSize, FlushSize, TimeLimits
 
 TASK = TaskId(0, 0)
 
 
-def limits(limit_ms: int = 10_000) -> tuple[TimeLimits, ManualClock]:
+def make_limits(limit_ms: int = 10_000) -> tuple[TimeLimits, ManualClock]:
     clock = ManualClock()
     return TimeLimits(clock, limit_ms, "the.setting"), clock
 
@@ -27,84 +26,84 @@ def _double(number: int) -> int:
     return 2 * number
 
 
-def test_batches_begin_with_one_record_and_double_while_they_are_fast() -> None:
+def test_batches_start_with_one_record_and_double_while_they_are_fast() -> None:
     size = BatchSize(1, 200)
     for expected in (1, 2, 4, 8):
         assert size.limit == expected
-        size.fit(expected, expected, 20)
-    size.fit(16, 16, 100)
+        size.adapt(expected, expected, 20)
+    size.adapt(16, 16, 100)
     assert size.limit == 16
-    size.fit(16, 16, 1_600)
+    size.adapt(16, 16, 1_600)
     assert size.limit == 2
 
 
 def test_flushes_are_unbounded_until_one_takes_too_long() -> None:
     size = FlushSize()
-    size.fit(1_000, 100, 2_500)
+    size.adapt(1_000, 100, 2_500)
     assert size.limit is None
-    size.fit(100, 5_000, 2_500)
+    size.adapt(100, 5_000, 2_500)
     assert size.limit == 25
-    size.fit(25, 100, 2_500)
+    size.adapt(25, 100, 2_500)
     assert size.limit == 200
-    size.fit(200, 1_000, 2_500)
+    size.adapt(200, 1_000, 2_500)
     assert size.limit == 200
 
 
 @pytest.mark.parametrize(("limit_ms", "batch_ms"), [(300_000, 200), (10_000, 200), (1_000, 50)])
-def test_the_time_of_a_batch_is_a_part_of_the_limits(limit_ms: int, batch_ms: int) -> None:
-    made, _ = limits(limit_ms)
-    assert made.batch_ms == batch_ms
-    assert made.budget_ms <= 30_000
-    assert made.budget_ms <= limit_ms // 2
+def test_time_of_a_batch_is_a_fraction_of_the_limits(limit_ms: int, batch_ms: int) -> None:
+    limits, _ = make_limits(limit_ms)
+    assert limits.batch_ms == batch_ms
+    assert limits.budget_ms <= 30_000
+    assert limits.budget_ms <= limit_ms // 2
 
 
 def test_tasks_share_the_time_for_flushes() -> None:
-    made, _ = limits(10_000)
-    made.running = 5
-    assert made.flush_ms == 500
+    limits, _ = make_limits(10_000)
+    limits.running = 5
+    assert limits.flush_ms == 500
 
 
-def test_the_pace_of_a_task_outlives_it() -> None:
-    made, _ = limits()
-    made.pace_of(TASK).batch.fit(1, 1, 0)
-    assert made.pace_of(TASK).batch.limit == 2
-    made.pace_of(TASK).restart()
-    assert made.pace_of(TASK).batch.limit == 1
+def test_pace_of_a_task_outlives_the_task() -> None:
+    limits, _ = make_limits()
+    limits.pace_of(TASK).batch.adapt(1, 1, 0)
+    assert limits.pace_of(TASK).batch.limit == 2
+    limits.pace_of(TASK).restart()
+    assert limits.pace_of(TASK).batch.limit == 1
 
 
-def test_calls_are_stopped_when_the_time_is_over_and_work_again_afterwards() -> None:
-    made, clock = limits()
+def test_calls_are_interrupted_after_the_time_limit_and_work_again_afterwards() -> None:
+    limits, clock = make_limits()
     calls = UserCalls()
     double = calls.add(_double)
 
     def batch() -> None:
-        with made.watched(calls, divisible=True):
+        with limits.watched(calls, divisible=True):
             clock.advance(4_999)
-            made.look()
+            limits.check_timer()
             assert double(1) == 2
             clock.advance(1)
-            made.look()
+            limits.check_timer()
             double(1)
 
     with pytest.raises(BatchInterruptedError):
         batch()
     assert double(2) == 4
-    made.look()
+    limits.check_timer()
     assert double(3) == 6
 
 
-@pytest.mark.parametrize("reaction", [None, ValueError("of the user's")])
-def test_a_stopped_call_counts_though_user_code_catches_its_error(
+@pytest.mark.parametrize("reaction", [None, ValueError("user code")])
+def test_interrupted_call_counts_although_user_code_catches_the_exception(
     reaction: Exception | None,
 ) -> None:
-    made, clock = limits()
+    limits, clock = make_limits()
     calls = UserCalls()
     double = calls.add(_double)
 
     def batch() -> None:
-        with made.watched(calls, divisible=True):
+        with limits.watched(calls, divisible=True):
             clock.advance(5_000)
-            made.look()
+            limits.check_timer()
             with suppress(BaseException):
                 double(1)
             if reaction is not None:
@@ -112,36 +111,36 @@ def test_a_stopped_call_counts_though_user_code_catches_its_error(
 
     with pytest.raises(BatchInterruptedError):
         batch()
-    # Only once, and not where no call was made any more.
-    with made.watched(calls, divisible=True):
+    # Only once, and not if there was no further call.
+    with limits.watched(calls, divisible=True):
         clock.advance(5_000)
-        made.look()
+        limits.check_timer()
 
 
-def test_what_cannot_be_divided_is_not_stopped() -> None:
-    made, clock = limits()
+def test_indivisible_batch_is_not_interrupted() -> None:
+    limits, clock = make_limits()
     calls = UserCalls()
     double = calls.add(_double)
-    with made.watched(calls, divisible=False):
+    with limits.watched(calls, divisible=False):
         clock.advance(60_000)
-        made.look()
+        limits.check_timer()
         assert double(1) == 2
 
 
-def test_a_list_ends_where_it_is_stopped() -> None:
-    made, clock = limits()
+def test_guarded_list_ends_at_the_interruption() -> None:
+    limits, clock = make_limits()
     seen = []
-    with made.watched(None, divisible=True):
-        for each in made.guarded([1, 2, 3]):
+    with limits.watched(None, divisible=True):
+        for each in limits.interruptible([1, 2, 3]):
             seen.append(each)
             clock.advance(3_000)
-            made.look()
-        assert made.guarded([1, 2]) == []
+            limits.check_timer()
+        assert limits.interruptible([1, 2]) == []
     assert seen == [1, 2]
-    assert made.guarded([1]) == [1]
+    assert limits.interruptible([1]) == [1]
 
 
-def test_a_call_in_c_is_stopped_from_another_thread() -> None:
+def test_call_in_c_is_interrupted_from_another_thread() -> None:
     """Between two calls of one `map`, without a Python frame in between."""
     calls = UserCalls()
     called, stopped = threading.Event(), threading.Event()
@@ -158,37 +157,37 @@ def test_a_call_in_c_is_stopped_from_another_thread() -> None:
         calls.interrupt()
         stopped.set()
 
-    beside = threading.Thread(target=stop)
-    beside.start()
+    thread = threading.Thread(target=stop)
+    thread.start()
     with pytest.raises(BatchInterruptedError):
         done.extend(map(calls.add(function), range(100)))
-    beside.join()
-    # The call at hand has ended as ever.
+    thread.join()
+    # The current call has ended normally.
     assert done == list(range(11))
 
 
-def test_a_unit_that_is_longer_than_the_limits_is_an_error_when_it_is_repeated(
+def test_unit_that_exceeds_the_limits_is_an_error_when_it_is_repeated(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    made, _ = limits()
-    pace = made.pace_of(TASK)
+    limits, _ = make_limits()
+    pace = limits.pace_of(TASK)
     with caplog.at_level(logging.WARNING):
-        made.check(pace, "unit", 10_001, "One record", node="slow")
+        limits.check(pace, "unit", 10_001, "One record", node="slow")
     assert "the.setting" in caplog.text
-    made.given_up(pace)
+    limits.on_work_dropped(pace)
     with pytest.raises(StreamsError, match="One record took 10001 ms") as raised:
-        made.check(pace, "unit", 10_001, "One record", node="slow")
+        limits.check(pace, "unit", 10_001, "One record", node="slow")
     assert raised.value.node == "slow"
 
 
-def test_a_long_unit_is_no_error_where_nothing_was_lost_or_it_was_faster_since() -> None:
-    """As with a process that was paused."""
-    made, _ = limits()
-    pace = made.pace_of(TASK)
-    made.check(pace, "unit", 10_001, "A punctuator")
-    made.check(pace, "unit", 10_001, "A punctuator")
-    made.given_up(pace)
-    made.check(pace, "unit", 10, "A punctuator")
-    made.check(pace, "unit", 10_001, "A punctuator")
-    made.given_up(pace)
-    made.check(pace, "another", 10_001, "A punctuator")
+def test_long_unit_is_no_error_without_lost_work_or_after_a_faster_one() -> None:
+    """For example in a process that was paused."""
+    limits, _ = make_limits()
+    pace = limits.pace_of(TASK)
+    limits.check(pace, "unit", 10_001, "A punctuator")
+    limits.check(pace, "unit", 10_001, "A punctuator")
+    limits.on_work_dropped(pace)
+    limits.check(pace, "unit", 10, "A punctuator")
+    limits.check(pace, "unit", 10_001, "A punctuator")
+    limits.on_work_dropped(pace)
+    limits.check(pace, "another", 10_001, "A punctuator")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from millstream.record import TopicPartition
 from millstream.serdes import STRING
 from millstream.state.buffers.grace_buffer import GraceBuffer
-from millstream.state.builders.buffers import GraceBufferBuilder
+from millstream.state.builders.buffer_builders import GraceBufferBuilder
 from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.storage.memory import MemoryStore
 from millstream.state.task_stores import TaskStores
@@ -43,7 +43,7 @@ def _put(buffer: GraceBuffer, timestamp: int, key: str, value: str) -> bool:
     ),
     reopened_at=st.integers(0, 30),
 )
-def test_records_leave_by_time_key_and_arrival(
+def test_records_are_evicted_by_time_key_and_arrival(
     grace_ms: int, puts: list[tuple[int, str, bool]], reopened_at: int
 ) -> None:
     base = MemoryStore()
@@ -51,9 +51,9 @@ def test_records_leave_by_time_key_and_arrival(
     waiting: list[tuple[int, bytes, int]] = []
     stream_time = -1
     for index, (timestamp, key, evicts) in enumerate(puts):
-        taken = _put(buffer, timestamp, key, str(index))
-        assert taken == (timestamp >= stream_time - grace_ms)
-        if taken:
+        accepted = _put(buffer, timestamp, key, str(index))
+        assert accepted == (timestamp >= stream_time - grace_ms)
+        if accepted:
             stream_time = max(stream_time, timestamp)
             waiting.append((timestamp, key.encode(), index))
         if evicts:
@@ -67,7 +67,7 @@ def test_records_leave_by_time_key_and_arrival(
             stream_time = max(entry[0] for entry in waiting)
 
 
-def test_a_record_stays_where_its_receiver_fails() -> None:
+def test_a_record_stays_if_its_consumer_fails() -> None:
     buffer = _buffer(MemoryStore(), 0)
     _put(buffer, 3, "k", "v")
     evicted = buffer.evict()
@@ -77,7 +77,7 @@ def test_a_record_stays_where_its_receiver_fails() -> None:
     assert list(buffer.evict()) == []
 
 
-def test_a_task_restores_it_from_its_changelog(
+def test_a_task_restores_the_buffer_from_its_changelog(
     open_task: Callable[..., TaskStores], changelog: Any
 ) -> None:
     stores = open_task(GraceBufferBuilder("s", 5, STRING, STRING))
@@ -87,7 +87,7 @@ def test_a_task_restores_it_from_its_changelog(
     buffer.put("k", "three", timestamp=7, place=_PLACE, offset=9)
     assert [record.value for record in buffer.evict()] == ["one"]
     stores.close(clean=False)
-    stores.distrust()
+    stores.mark_corrupted()
     stores.open()
     _, keys, values, _ = zip(*changelog.records, strict=True)
     stores.restorers()[CHANGELOG].restore_batch(keys, values, [0] * 4, [0, 1, 2, 3])
@@ -99,11 +99,11 @@ def test_a_task_restores_it_from_its_changelog(
     assert second == ("k", "three", (7, 9, _PLACE, ()))
 
 
-def test_a_task_that_has_followed_its_changelog_knows_what_came(
+def test_a_recycled_standby_keeps_records_in_arrival_order(
     open_task: Callable[..., TaskStores], changelog: Any
 ) -> None:
-    """Active, a standby, active again, with the stores open: records of its time as a standby leave
-    in their turn, and none takes the place of another."""
+    """An active task becomes a standby and then active again, with its stores open. Records
+    restored as a standby keep their order, and new records do not replace them."""
     stores = open_task(GraceBufferBuilder("s", 0, STRING, STRING))
     _put(stores.table("s"), 7, "k", "old")
     ((_, key, value, _),) = changelog.records

@@ -7,7 +7,7 @@ import pytest
 
 from millstream.record import TopicPartition
 from millstream.serdes import LONG, STRING
-from millstream.state.builders.buffers import OuterJoinStoreBuilder
+from millstream.state.builders.buffer_builders import OuterJoinStoreBuilder
 from millstream.state.builders.store_builder import StoreKind
 from millstream.state.task_stores import TaskStores
 
@@ -15,7 +15,7 @@ CHANGELOG = TopicPartition("app-s-changelog", 0)
 
 
 @pytest.mark.parametrize("kind", ["rocksdb", "in_memory"])
-def test_records_come_by_time_side_and_key_and_survive_a_restore(
+def test_records_are_sorted_by_time_side_and_key_and_survive_a_restore(
     kind: StoreKind, open_task: Callable[..., TaskStores], changelog: Any
 ) -> None:
     stores = open_task(OuterJoinStoreBuilder("s", kind, STRING, STRING, LONG))
@@ -38,13 +38,13 @@ def test_records_come_by_time_side_and_key_and_survive_a_restore(
             expected
         )
         stores.close(clean=False)
-        stores.distrust()
+        stores.mark_corrupted()
         stores.open()
         _, keys, values, times = zip(*changelog.records, strict=True)
         stores.restorers()[CHANGELOG].restore_batch(keys, values, times, list(range(len(keys))))
 
 
-def test_what_is_found_can_be_removed_on_the_way(open_task: Callable[..., TaskStores]) -> None:
+def test_records_can_be_removed_during_iteration(open_task: Callable[..., TaskStores]) -> None:
     store = open_task(OuterJoinStoreBuilder("s", "in_memory", STRING, STRING, LONG)).table("s")
     for time in range(5):
         store.put(time, True, "k", "v", record_time=time)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from millstream.record import Headers, TopicPartition
 from millstream.serdes import STRING
 from millstream.state.buffers.time_ordered_buffer import NEVER, TimeOrderedBuffer
-from millstream.state.builders.buffers import SuppressBufferBuilder
+from millstream.state.builders.buffer_builders import SuppressBufferBuilder
 from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.task_stores import TaskStores
 
@@ -18,7 +18,7 @@ _PLACE = TopicPartition("in", 0)
 
 
 class Changelog:
-    """What was logged."""
+    """The records written to the changelog."""
 
     def __init__(self) -> None:
         self.records: list[tuple[bytes, bytes | None]] = []
@@ -75,7 +75,9 @@ _STEPS = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(steps=_STEPS)
-def test_the_buffer_is_a_dict_sorted_by_time_and_key(steps: list[tuple[Any, ...]]) -> None:
+def test_the_buffer_behaves_like_a_dict_sorted_by_time_and_key(
+    steps: list[tuple[Any, ...]],
+) -> None:
     changelog = Changelog()
     buffer = _buffer(changelog)
     model: dict[str, tuple[int, Any, Any, Any]] = {}
@@ -91,7 +93,7 @@ def test_the_buffer_is_a_dict_sorted_by_time_and_key(steps: list[tuple[Any, ...]
             assert [change.key for change in evicted] == [key for *_, key in expected]
             for change in evicted:
                 _, new, _, prior = model.pop(change.key)
-                # The old value is the one emitted last, not one that was replaced in the buffer.
+                # The old value is the last emitted one, not one replaced in the buffer.
                 assert (change.new_value, change.old_value) == (new, prior)
         else:
             buffer.log_changes()
@@ -107,7 +109,7 @@ def test_the_buffer_is_a_dict_sorted_by_time_and_key(steps: list[tuple[Any, ...]
             )
 
 
-def test_a_change_stays_where_its_receiver_fails() -> None:
+def test_a_change_stays_if_its_consumer_fails() -> None:
     buffer = _buffer()
     _put(buffer, 1, "a", "x")
     evicted = buffer.evict_while(lambda: True)
@@ -116,10 +118,10 @@ def test_a_change_stays_where_its_receiver_fails() -> None:
     assert buffer.num_records == 1
 
 
-def test_bytes_are_counted_as_kafka_streams_does() -> None:
+def test_bytes_are_counted_as_in_kafka_streams() -> None:
     buffer = _buffer()
-    # 8 of time, 1 of key, 3 of the new value; 16 of timestamp and offset, 2 of topic, 4 of
-    # partition, 1 + 2 of a header.
+    # 8 for the time, 1 for the key, 3 for the new value; 16 for timestamp and offset, 2 for the
+    # topic, 4 for the partition, 1 + 2 for a header.
     buffer.put(
         1,
         "k",
@@ -131,7 +133,7 @@ def test_bytes_are_counted_as_kafka_streams_does() -> None:
         headers=[("h", b"12"), ("n", None)],
     )
     assert buffer.size_bytes == 8 + 1 + 3 + 16 + 2 + 4 + 3 + 1
-    # The old value is the prior one, so it counts once.
+    # The old value is also the prior value, so it is counted once.
     _put(buffer, 2, "other", "x", "old")
     assert buffer.size_bytes == 38 + 8 + 5 + 1 + 3 + 22
     for _ in buffer.evict_while(lambda: True):
@@ -139,7 +141,7 @@ def test_bytes_are_counted_as_kafka_streams_does() -> None:
     assert buffer.size_bytes == 0
 
 
-def test_a_task_restores_it_from_its_changelog(
+def test_a_task_restores_the_buffer_from_its_changelog(
     open_task: Callable[..., TaskStores], changelog: Any
 ) -> None:
     builder = SuppressBufferBuilder("s", STRING, STRING)

@@ -1,6 +1,6 @@
-"""Goal: what the extension has in C of a record cache does what Python does, and keeps nothing.
+"""The C implementation of record cache parts behaves like the Python one and does not leak.
 
-Real parts: the extension and the Python that it stands in for, side by side.
+Both implementations run side by side.
 """
 
 from __future__ import annotations
@@ -18,25 +18,23 @@ from typing import Any, Final
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.speedups import needed_speedups
+from support.strictness import needed_speedups
 
 from millstream.operators.aggregates.cached_loops import (
-    Updates,
+    AggregateUpdates,
     pure_count_entries,
     pure_fold_entries,
 )
 from millstream.record import TopicPartition
 from millstream.state.caches.cache_entries import (
-    PureCachedEntry,
-    pure_columns_of,
-    pure_new_entries,
-    pure_settle_entries,
-)
-from millstream.state.caches.eviction import (
     GONE,
+    PureCachedEntry,
     PureEvictionOrder,
+    pure_columns_of,
     pure_in_order,
+    pure_new_entries,
     pure_remove_entries,
+    pure_settle_entries,
 )
 from millstream.state.windows.key_index import PureKeyIndex
 from millstream.state.windows.window_keys import (
@@ -48,7 +46,7 @@ from millstream.state.windows.window_keys import (
 )
 
 PLACE: Final = TopicPartition("in", 0)
-#: Few, so that they meet; and of all lengths.
+#: Few keys, so that they repeat, of all lengths.
 KEYS: Final = st.sampled_from([b"", b"a", b"b", b"ab", b"a" * 100, *(b"%d" % n for n in range(20))])
 NUMBERS: Final = st.integers(0, 50)
 ATTRIBUTES: Final = tuple(PureCachedEntry.__slots__)
@@ -61,12 +59,12 @@ def native() -> ModuleType:
 
 
 def seen(entry: Any) -> dict[str, Any]:
-    """All that an entry says."""
+    """All attributes of an entry."""
     return {name: getattr(entry, name) for name in ATTRIBUTES}
 
 
 def changed(kind: Callable[..., Any], key: bytes, seq: int, value: Any) -> Any:
-    """An entry of one kind or the other with a change."""
+    """An entry with a change, of either implementation."""
     entry = kind(key, b"stored", len(key) + 7, seq // 2)
     entry.value, entry.dirty_seq, entry.timestamp, entry.offset = value, seq, seq * 3, seq * 5
     entry.place, entry.headers = PLACE, (("name", b"x"),) if seq % 2 else ()
@@ -74,7 +72,7 @@ def changed(kind: Callable[..., Any], key: bytes, seq: int, value: Any) -> Any:
 
 
 class _Cache:
-    """As much of a record cache as the loops know. Every third key is stored, with a number."""
+    """The part of a record cache that the loops use. Every third key is stored, with a number."""
 
     def __init__(self, kind: Callable[..., Any], entries: Any, make: Callable[..., Any]) -> None:
         self.entries: MutableMapping[bytes, Any] = entries
@@ -94,7 +92,8 @@ class _Cache:
         self.seq += len(keys)
 
     def seen(self) -> tuple[Any, ...]:
-        """What has changed, in its order: C loads more at once, and more than is changed then."""
+        """The changed entries in order. Sequence numbers are left out: the C implementation loads
+        more entries at once, also ones that do not change."""
         entries = [
             {name: value for name, value in seen(entry).items() if not name.endswith("_seq")}
             for entry in sorted(self.dirty, key=lambda each: each.dirty_seq)
@@ -126,13 +125,13 @@ def test_new_entries_are_the_same(
 
 
 @given(changes=st.lists(st.tuples(KEYS, st.integers(1, 10**12), NUMBERS), max_size=20))
-def test_changed_entries_are_read_sorted_and_settled_alike(
+def test_columns_order_and_settling_are_the_same(
     native: ModuleType, changes: list[tuple[bytes, int, int]]
 ) -> None:
     pure = [changed(PureCachedEntry, *each) for each in changes]
     ours = [changed(native.CachedEntry, *each) for each in changes]
     assert native.columns_of(ours) == pure_columns_of(pure)
-    # Of entries that changed at once any may come first, which none do in a cache.
+    # Entries with equal sequence numbers, which a cache does not have, may come in any order.
     sorted_seqs = [entry.dirty_seq for entry in native.in_order(ours)]
     assert sorted_seqs == [entry.dirty_seq for entry in pure_in_order(pure)]
     stored = [b"v" * index for index in range(len(changes))]
@@ -140,10 +139,12 @@ def test_changed_entries_are_read_sorted_and_settled_alike(
     assert list(map(seen, ours)) == list(map(seen, pure))
 
 
-def test_what_is_no_entry_is_refused(native: ModuleType) -> None:
+def test_non_entries_are_rejected(native: ModuleType) -> None:
     entry, cache = native.CachedEntry(b"a", None, 1, 1), both_caches(native)[0]
     table, order = native.EntryTable(), native.EvictionOrder()
-    updates = Updates([b"a"], None, ["a"], [1], [1], repeat(PLACE), [0], None, array("q", [-1]))
+    updates = AggregateUpdates(
+        [b"a"], None, ["a"], [1], [1], repeat(PLACE), [0], None, array("q", [-1])
+    )
     calls: list[tuple[type[Exception], Callable[[], Any]]] = [
         (TypeError, lambda: native.CachedEntry("text", None, 1, 1)),
         (TypeError, lambda: setattr(entry, "size", "text")),
@@ -185,33 +186,33 @@ def test_what_is_no_entry_is_refused(native: ModuleType) -> None:
         max_size=300,
     )
 )
-def test_the_table_is_a_dict(native: ModuleType, steps: list[tuple[str, bytes]]) -> None:
-    table, truth = native.EntryTable(), dict[bytes, Any]()
-    for what, key in steps:
+def test_the_table_behaves_like_a_dict(native: ModuleType, steps: list[tuple[str, bytes]]) -> None:
+    table, expected = native.EntryTable(), dict[bytes, Any]()
+    for step, key in steps:
         entry = native.CachedEntry(key, None, 1, 1)
-        if what == "put":
-            table[key] = truth[key] = entry
-        elif what == "update":
+        if step == "put":
+            table[key] = expected[key] = entry
+        elif step == "update":
             pairs = [(key, entry), (b"more", native.CachedEntry(b"more", None, 1, 1))]
             table.update(iter(pairs))
-            truth.update(pairs)
-        elif what == "pop":
-            assert table.pop(key, 7) is truth.pop(key, 7)
-        elif what == "delete" and key in truth:
-            del table[key], truth[key]
-        elif what == "clear" and len(truth) > 15:
+            expected.update(pairs)
+        elif step == "pop":
+            assert table.pop(key, 7) is expected.pop(key, 7)
+        elif step == "delete" and key in expected:
+            del table[key], expected[key]
+        elif step == "clear" and len(expected) > 15:
             table.clear()
-            truth.clear()
-        assert table.get(key) is truth.get(key)
-        assert (key in table, len(table)) == (key in truth, len(truth))
-    assert sorted(table) == sorted(table.keys()) == sorted(truth)
-    assert dict(table.items()) == truth
-    assert sorted(map(id, table.values())) == sorted(map(id, truth.values()))
-    assert [table[key] is truth[key] for key in truth] == [True] * len(truth)
+            expected.clear()
+        assert table.get(key) is expected.get(key)
+        assert (key in table, len(table)) == (key in expected, len(expected))
+    assert sorted(table) == sorted(table.keys()) == sorted(expected)
+    assert dict(table.items()) == expected
+    assert sorted(map(id, table.values())) == sorted(map(id, expected.values()))
+    assert [table[key] is expected[key] for key in expected] == [True] * len(expected)
 
 
-def test_a_table_that_grows_and_shrinks_finds_what_is_left(native: ModuleType) -> None:
-    """Of thousands of keys, taken out in another order than they came."""
+def test_a_table_finds_the_remaining_keys_after_growing_and_shrinking(native: ModuleType) -> None:
+    """Thousands of keys, removed in another order than they were added."""
     table, keys = native.EntryTable(), [b"key-%d" % number for number in range(5_000)]
     for key in keys:
         table[key] = native.CachedEntry(key, None, 1, 1)
@@ -223,11 +224,9 @@ def test_a_table_that_grows_and_shrinks_finds_what_is_left(native: ModuleType) -
 
 
 @given(keys=st.lists(KEYS, unique=True, max_size=30), stay=st.sets(KEYS))
-def test_entries_are_given_up_alike(
-    native: ModuleType, keys: list[bytes], stay: set[bytes]
-) -> None:
-    """Those that were not there are told."""
-    told: list[Any] = []
+def test_entries_are_removed_alike(native: ModuleType, keys: list[bytes], stay: set[bytes]) -> None:
+    """Both return the entries that were not in the table."""
+    results: list[Any] = []
     sides: list[tuple[Any, Any, Any]] = [
         (PureCachedEntry, {}, pure_remove_entries),
         (native.CachedEntry, native.EntryTable(), native.remove_entries),
@@ -240,8 +239,8 @@ def test_entries_are_given_up_alike(
         gone = [entry for entry in entries if entry.key_bytes not in stay]
         size_bytes, others = remove(table, gone)
         states = [entry.used_seq for entry in entries]
-        told.append((size_bytes, [entry.key_bytes for entry in others], states, sorted(table)))
-    assert told[0] == told[1]
+        results.append((size_bytes, [entry.key_bytes for entry in others], states, sorted(table)))
+    assert results[0] == results[1]
 
 
 # ---- the order
@@ -256,34 +255,36 @@ def test_entries_are_given_up_alike(
         max_size=100,
     )
 )
-def test_entries_leave_in_the_same_order(native: ModuleType, steps: list[tuple[str, int]]) -> None:
+def test_entries_are_evicted_in_the_same_order(
+    native: ModuleType, steps: list[tuple[str, int]]
+) -> None:
     orders = PureEvictionOrder(), native.EvictionOrder()
     entries: list[tuple[Any, Any]] = []
-    for seq, (what, number) in enumerate(steps, 1):
+    for seq, (step, number) in enumerate(steps, 1):
         made = [(b"%d" % (seq * 10 + extra), None, number, seq * 10 + extra) for extra in range(3)]
         pairs = [(PureCachedEntry(*each), native.CachedEntry(*each)) for each in made]
         chosen = entries[number % len(entries)] if entries else None
-        if what == "add":
+        if step == "add":
             entries.append(pairs[0])
             for order, entry in zip(orders, pairs[0], strict=True):
                 order.add(entry)
-        elif what == "many":
+        elif step == "many":
             entries += pairs
             for order, new in zip(orders, zip(*pairs, strict=True), strict=True):
                 order.add_many(new)
-        elif what in ("use", "change", "go", "flush") and chosen is not None:
+        elif step in ("use", "change", "go", "flush") and chosen is not None:
             for entry in chosen:
-                if what == "change" and entry.used_seq != GONE:
+                if step == "change" and entry.used_seq != GONE:
                     entry.dirty_seq = seq * 10
-                elif what == "flush" and entry.dirty_seq:
+                elif step == "flush" and entry.dirty_seq:
                     entry.used_seq, entry.dirty_seq = max(entry.used_seq, entry.dirty_seq), 0
-                elif what in ("use", "go") and entry.used_seq != GONE:
-                    entry.used_seq = GONE if what == "go" else seq * 10
-        elif what == "pop":
+                elif step in ("use", "go") and entry.used_seq != GONE:
+                    entry.used_seq = GONE if step == "go" else seq * 10
+        elif step == "pop":
             popped = [order.pop() for order in orders]
             keys = [None if entry is None else entry.key_bytes for entry in popped]
             assert keys[0] == keys[1]
-        elif what == "some":
+        elif step == "some":
             some = [[entry.key_bytes for entry in order.pop_unchanged(number)] for order in orders]
             assert some[0] == some[1]
         for order in orders:
@@ -301,7 +302,7 @@ def test_entries_leave_in_the_same_order(native: ModuleType, steps: list[tuple[s
 @pytest.mark.parametrize("layout", [WINDOWS, SESSIONS])
 @given(
     steps=st.lists(
-        st.tuples(st.sampled_from(["note", "note", "unnote", "ask"]), KEYS, NUMBERS, NUMBERS),
+        st.tuples(st.sampled_from(["note", "note", "unnote", "read"]), KEYS, NUMBERS, NUMBERS),
         max_size=100,
     )
 )
@@ -310,22 +311,22 @@ def test_windows_of_a_key_are_found_alike(
 ) -> None:
     stored: set[bytes] = set()
     indexes = [kind(layout, lambda: iter(stored)) for kind in (PureKeyIndex, native.KeyIndex)]
-    for what, key, time, other in steps:
+    for step, key, time, other in steps:
         one = window_key(key, time) if layout is WINDOWS else session_key(key, other, time)
-        if what == "ask":
+        if step == "read":
             found = [index.of_key(key, time, other) for index in indexes]
             assert found[0] == found[1]
-        elif what == "note" and one not in stored:
+        elif step == "note" and one not in stored:
             stored.add(one)
             for index in indexes:
                 index.note(one)
-        elif what == "unnote" and one in stored:
+        elif step == "unnote" and one in stored:
             stored.remove(one)
             for index in indexes:
                 index.unnote(one)
         assert indexes[0].is_asleep is indexes[1].is_asleep
     for index in indexes:
-        # Whoever asks up to the end of time, or for the windows around it, gets what there is.
+        # Times beyond the first and last windows return all windows.
         by_key = {key: index.of_key(key, -(2**70), 2**63) for key in map(layout.key_of, stored)}
         assert by_key == {
             key: sorted(each for each in stored if layout.key_of(each) == key) for key in by_key
@@ -333,39 +334,39 @@ def test_windows_of_a_key_are_found_alike(
 
 
 @pytest.mark.parametrize("kind", ["python", "c"])
-def test_an_index_that_changes_while_it_is_filled(native: ModuleType, kind: str) -> None:
-    """New windows are taken in, and reading it in the middle raises an error."""
+def test_an_index_can_change_while_it_is_filled(native: ModuleType, kind: str) -> None:
+    """New windows are included; reading it meanwhile raises an error."""
     make = PureKeyIndex if kind == "python" else native.KeyIndex
-    have = [window_key(b"k", 1)]
+    stored = [window_key(b"k", 1)]
 
     def adding() -> list[bytes]:
-        found = list(have)
-        if len(have) < 3:
-            have.append(window_key(b"k", 1 + len(have)))
-            index.note(have[-1])
+        found = list(stored)
+        if len(stored) < 3:
+            stored.append(window_key(b"k", 1 + len(stored)))
+            index.note(stored[-1])
         return found
 
     index = make(WINDOWS, adding)
-    assert index.of_key(b"k", 0, 99) == have
-    assert len(have) == 3
+    assert index.of_key(b"k", 0, 99) == stored
+    assert len(stored) == 3
     reads = True
 
     def reading() -> list[bytes]:
         if reads:
             index.of_key(b"k", 0, 99)
-        return have
+        return stored
 
     index = make(WINDOWS, reading)
     with pytest.raises(RuntimeError, match="while it is being filled"):
         index.of_key(b"k", 0, 99)
     assert index.is_asleep
     reads = False
-    assert index.of_key(b"k", 0, 99) == have
+    assert index.of_key(b"k", 0, 99) == stored
 
 
 @pytest.mark.parametrize("kind", ["python", "c"])
-def test_times_before_all_and_after_all_windows(native: ModuleType, kind: str) -> None:
-    """No window is before time 0, and none is beyond 63 bits."""
+def test_times_before_and_after_all_windows(native: ModuleType, kind: str) -> None:
+    """Windows do not start before time 0 or end beyond 63 bits."""
     make = PureKeyIndex if kind == "python" else native.KeyIndex
     times = (0, 10, 20, 2**63 - 1)
     for layout in (WINDOWS, SESSIONS):
@@ -373,19 +374,19 @@ def test_times_before_all_and_after_all_windows(native: ModuleType, kind: str) -
         def key_at(key: bytes, time: int, layout: KeyLayout = layout) -> bytes:
             return window_key(key, time) if layout is WINDOWS else session_key(key, time, time)
 
-        have = [key_at(b"k", time) for time in times]
-        index = make(layout, have.copy)
+        stored = [key_at(b"k", time) for time in times]
+        index = make(layout, stored.copy)
         for first, last in ((-5, -1), (-100, -100), (-(2**70), -(2**69)), (2**64, 2**70)):
             assert index.of_key(b"k", first, last) == []
-        assert index.of_key(b"k", -5, 0) == have[:1]
-        assert index.of_key(b"k", -(2**70), 2**70) == have
+        assert index.of_key(b"k", -5, 0) == stored[:1]
+        assert index.of_key(b"k", -(2**70), 2**70) == stored
         with pytest.raises(KeyError):
             index.unnote(key_at(b"k", 15))
-        assert index.of_key(b"k", 0, 2**70) == have
+        assert index.of_key(b"k", 0, 2**70) == stored
 
 
-def test_an_index_goes_to_sleep_and_is_collected(native: ModuleType) -> None:
-    """Although whoever owns it is what it asks for all stored keys."""
+def test_an_index_is_discarded_and_garbage_collected(native: ModuleType) -> None:
+    """It is in a reference cycle with its owner, which supplies the stored keys."""
 
     class Owner:
         def __init__(self) -> None:
@@ -432,9 +433,9 @@ def test_records_are_folded_and_counted_alike(
     places_are_listed: bool,
     owns: bool,
 ) -> None:
-    """In batches of ten; each record in up to three windows, a fifth of them fail in one of these,
-    some delete, and some are kept as they are."""
-    told: list[list[Any]] = []
+    """In batches of ten. Each record is in up to three windows; a fifth of the records fail in one
+    of them, some delete the aggregate, and some replace it."""
+    results: list[list[Any]] = []
     for cache, fold, count in zip(
         both_caches(native),
         (pure_fold_entries, native.fold_entries),
@@ -464,7 +465,7 @@ def test_records_are_folded_and_counted_alike(
             numbered = [
                 (index, number) for index, times in enumerate(copies) for number in range(times)
             ]
-            updates = Updates(
+            updates = AggregateUpdates(
                 [batch[index][0] + b"w" * number for index, number in numbered],
                 indices if spreads else None,
                 [each[0] for each in batch],
@@ -479,17 +480,17 @@ def test_records_are_folded_and_counted_alike(
             )
             own: Any = (lambda value: value and value + 0) if owns else None
             fold(cache, updates, lambda: 500, aggregator, own, failed)
-        told.append([cache.seen(), failures])
+        results.append([cache.seen(), failures])
         if records:
             count(cache, updates)
-        told[-1].append(cache.seen())
-    assert told[0] == told[1]
+        results[-1].append(cache.seen())
+    assert results[0] == results[1]
 
 
-def test_whatever_is_no_exception_ends_the_loop(native: ModuleType) -> None:
-    """As does the one who is told of a failure; what was done before counts."""
+def test_base_exceptions_and_failing_handlers_end_the_loop(native: ModuleType) -> None:
+    """Updates from before the exception stay."""
     cache = both_caches(native)[1]
-    updates = Updates(
+    updates = AggregateUpdates(
         [b"a", b"b"],
         None,
         ["a", "b"],
@@ -513,19 +514,19 @@ def test_whatever_is_no_exception_ends_the_loop(native: ModuleType) -> None:
         native.fold_entries(cache, updates, int, interrupted, None, lambda index, error: None)
     assert (cache.entries[b"a"].value, cache.entries[b"b"].value, cache.seq) == (1, None, 3)
 
-    def told(index: int, error: Exception) -> None:
+    def failing_handler(index: int, error: Exception) -> None:
         raise RuntimeError(index) from error
 
     with pytest.raises(RuntimeError, match="1") as raised:
-        native.fold_entries(cache, updates, int, failing, None, told)
+        native.fold_entries(cache, updates, int, failing, None, failing_handler)
     assert sys.exception() is None
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
     assert raised.value.__cause__.__traceback__ is not None
     assert updates.at[0] == 1
 
 
-def test_nothing_is_kept_of_what_is_gone(native: ModuleType) -> None:
-    """Keys, values, headers and functions have as many references afterwards as before."""
+def test_the_loops_do_not_leak_references(native: ModuleType) -> None:
+    """Keys, values, headers and functions have the same reference counts before and after."""
     key, headers = bytes(bytearray(b"a key of its own")), (("name", b"x"),)
     value, place = object(), TopicPartition("in", 3)
 
@@ -537,7 +538,9 @@ def test_nothing_is_kept_of_what_is_gone(native: ModuleType) -> None:
     for _ in range(3):
         cache, order = both_caches(native)[1], native.EvictionOrder()
         at = array("q", [-1])
-        updates = Updates([key] * 2, [0, 0], [key], [value], [5], [place], [7], [headers], at)
+        updates = AggregateUpdates(
+            [key] * 2, [0, 0], [key], [value], [5], [place], [7], [headers], at
+        )
         native.fold_entries(cache, updates, object, aggregator, None, lambda index, error: None)
         order.add_many(cache.entries.values())
         (entry,) = native.in_order(cache.dirty)

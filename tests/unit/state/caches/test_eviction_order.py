@@ -1,44 +1,43 @@
-"""Goal: entries leave in the order of their last use, whatever happened between two evictions."""
+"""Entries are evicted in the order of their last use, whatever happens between two evictions."""
 
 from __future__ import annotations
 
 import random
 from collections import OrderedDict
 
-from millstream.state.caches.cache_entries import CachedEntry
-from millstream.state.caches.eviction import GONE, EvictionOrder
+from millstream.state.caches.cache_entries import GONE, CachedEntry, EvictionOrder
 
 
 def test_exact_lru_against_an_ordered_dict() -> None:
-    """Method: random adds, uses, removals and evictions; an OrderedDict tells the truth."""
+    """Random adds, uses, removals and evictions, compared with an `OrderedDict`."""
     random.seed(11)
     order = EvictionOrder()
-    truth: OrderedDict[int, CachedEntry] = OrderedDict()
+    expected: OrderedDict[int, CachedEntry] = OrderedDict()
     seq = 0
     for name in range(20_000):
         seq += 1
-        what = random.choice(["add", "read", "read", "change", "flush", "remove", "evict", "evict"])
-        if what == "add" or not truth:
-            truth[name] = CachedEntry(b"", None, 1, seq)
-            order.add(truth[name])
-        elif what == "evict":
-            assert order.pop() is truth.popitem(last=False)[1]
-        elif what == "flush":
-            for entry in truth.values():
+        step = random.choice(["add", "read", "read", "change", "flush", "remove", "evict", "evict"])
+        if step == "add" or not expected:
+            expected[name] = CachedEntry(b"", None, 1, seq)
+            order.add(expected[name])
+        elif step == "evict":
+            assert order.pop() is expected.popitem(last=False)[1]
+        elif step == "flush":
+            for entry in expected.values():
                 entry.used_seq = max(entry.used_seq, entry.dirty_seq)
                 entry.dirty_seq = 0
         else:
-            key = random.choice(list(truth)[:50])
-            if what == "remove":
-                truth.pop(key).used_seq = GONE
+            key = random.choice(list(expected)[:50])
+            if step == "remove":
+                expected.pop(key).used_seq = GONE
                 continue
-            truth.move_to_end(key)
-            if what == "read":
-                truth[key].used_seq = seq
+            expected.move_to_end(key)
+            if step == "read":
+                expected[key].used_seq = seq
             else:
-                truth[key].dirty_seq = seq
+                expected[key].dirty_seq = seq
     order.forget_gone()
-    assert len(order) == len(truth)
-    while truth:
-        assert order.pop() is truth.popitem(last=False)[1]
+    assert len(order) == len(expected)
+    while expected:
+        assert order.pop() is expected.popitem(last=False)[1]
     assert order.pop() is None

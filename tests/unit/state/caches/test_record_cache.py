@@ -1,6 +1,5 @@
-"""Goal: the record cache compacts, orders, evicts and forwards as Kafka Streams' does, and neither
-old nor forwarded values ever change under those who have them.
-"""
+"""The record cache deduplicates, orders, evicts and forwards as in Kafka Streams, and never changes
+old or forwarded values in place."""
 
 from __future__ import annotations
 
@@ -8,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.tasks.flushing import flush_caches
+from support.tasks.standalone_store import flush_caches
 
 from millstream.errors import SerializationError
 from millstream.record import TopicPartition, ValueAndTimestamp
 from millstream.serdes import JSON, LONG, STRING
-from millstream.state.builders.key_value import KeyValueStoreBuilder
+from millstream.state.builders.store_builder import KeyValueStoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget, FlushedChanges
 from millstream.state.caches.record_cache import RecordCache
-from millstream.state.queries.reads import Read, ReadKind
+from millstream.state.queries.read_requests import ReadKind, ReadRequest
 from millstream.state.task_stores import TaskStores
 
 OpenTask = Callable[..., TaskStores]
@@ -48,7 +47,7 @@ def cache(stores: TaskStores) -> RecordCache:
 
 
 def change(cache: RecordCache, key: bytes, value: Any, timestamp: int, offset: int = 0) -> None:
-    """What an operator does with one key."""
+    """Change a key as an operator does."""
     entry = cache.entries.get(key) or cache.load(key)
     cache.change(entry, value, timestamp, SOURCE, offset)
 
@@ -72,7 +71,9 @@ def test_only_the_last_change_of_each_key_is_flushed(cache: RecordCache, changel
     assert cache.flush() is None
 
 
-def test_order_is_that_in_which_keys_became_dirty_last(cache: RecordCache, changelog: Any) -> None:
+def test_keys_are_flushed_in_the_order_of_their_last_change(
+    cache: RecordCache, changelog: Any
+) -> None:
     """A key changed again moves to the end, in the forwarded changes and in the changelog."""
     for timestamp, key in enumerate([b"c", b"a", b"b", b"c", b"a"]):
         change(cache, key, 1, timestamp)
@@ -89,7 +90,7 @@ def test_reading_a_dirty_key_does_not_move_it(cache: RecordCache, stores: TaskSt
     assert [key for key, _, _ in rows(cache.flush())] == ["a", "b"]
 
 
-def test_a_loaded_entry_has_the_time_of_what_is_stored(cache: RecordCache) -> None:
+def test_a_loaded_entry_has_the_stored_timestamp(cache: RecordCache) -> None:
     """An aggregate's time must not go back because its entry was evicted in between."""
     change(cache, b"a", 1, 7)
     cache.flush()
@@ -99,46 +100,45 @@ def test_a_loaded_entry_has_the_time_of_what_is_stored(cache: RecordCache) -> No
 
 
 def test_a_cleared_cache_has_nothing_to_flush(cache: RecordCache, changelog: Any) -> None:
-    """What it held may have become old: the task was somebody else's."""
+    """Its entries may be stale, because another thread owned the task."""
     change(cache, b"a", 1, 1)
     cache.clear()
     assert cache.flush() is None
     assert (changelog.records, cache.size_bytes) == ([], 0)
 
 
-def test_a_look_at_a_key_caches_nothing(cache: RecordCache, stores: TaskStores) -> None:
-    """What follows a changelog is looked at as well; then the layer below changes, and the cache
-    must not say what was there before, least of all to whoever goes on from it."""
+def test_peeking_at_a_key_does_not_cache_it(cache: RecordCache, stores: TaskStores) -> None:
+    """Queries also read standby stores, whose changelogs change the layer below. The cache must not
+    return earlier values, in particular not after the task becomes active."""
     change(cache, b"a", 1, 7)
-    assert len(asked(stores, b"a")) == 1
+    assert len(query(stores, b"a")) == 1
     cache.flush()
     cache.clear()
     before = cache.statistics()
-    (found,) = asked(stores, b"a")
+    (found,) = query(stores, b"a")
     assert found[0] == b"a"
     assert cache.peek(b"b") is None
     assert cache.statistics() == before
     assert before.entries == 0
 
 
-def asked(stores: TaskStores, key: bytes) -> list[tuple[bytes, bytes]]:
-    """What a query finds."""
+def query(stores: TaskStores, key: bytes) -> list[tuple[bytes, bytes]]:
     opened = stores.find("s")
     assert opened is not None
-    assert opened.reader is not None
-    return list(opened.reader.read(Read(ReadKind.GET, key)) or ())
+    assert opened.read is not None
+    return list(opened.read(ReadRequest(ReadKind.GET, key)) or ())
 
 
-def test_a_scan_of_changes_ends_before_its_end(cache: RecordCache) -> None:
+def test_the_end_of_a_scan_is_exclusive(cache: RecordCache) -> None:
     for key in (b"a", b"b", b"c"):
         change(cache, key, 1, 1)
     assert [key for key, _ in cache.scan(b"b", b"c")] == [b"b"]
 
 
-def test_many_are_read_at_once_from_below_where_they_are_not_cached(
+def test_uncached_keys_are_read_from_the_store_in_one_call(
     cache: RecordCache, stores: TaskStores, changelog: Any
 ) -> None:
-    """What is read is cached, in their order; what was put since counts, not what lies below."""
+    """The results are in order and cached. Changes in the cache override stored values."""
     for key in (b"a", b"b", b"c", b"d"):
         change(cache, key, 1, 1)
     cache.flush()
@@ -155,8 +155,8 @@ def test_many_are_read_at_once_from_below_where_they_are_not_cached(
     assert cache.statistics().loads == loads + 2
 
 
-def test_what_is_given_up_while_many_are_read_is_read_again(open_task: OpenTask) -> None:
-    """There is room for two: reading pushes out what it has found before."""
+def test_keys_evicted_during_a_read_are_read_again(open_task: OpenTask) -> None:
+    """The cache holds two entries, so reading evicts entries that it has just loaded."""
     stores = open_task(cached(), budget=CacheBudget(200))
     cache = stores.caches()["s"]
     for number, key in enumerate((b"a", b"b", b"c", b"d")):
@@ -170,10 +170,10 @@ def test_what_is_given_up_while_many_are_read_is_read_again(open_task: OpenTask)
     assert cache.size_bytes <= 200
 
 
-def test_insert_and_delete_between_flushes_leave_no_trace(
+def test_an_insert_and_delete_between_flushes_cancel_out(
     cache: RecordCache, changelog: Any
 ) -> None:
-    """What came and went is neither forwarded nor logged; a delete of what was there is both."""
+    """They are neither forwarded nor logged. A delete of a flushed value is both."""
     change(cache, b"a", 1, 1)
     change(cache, b"b", 1, 1)
     change(cache, b"a", None, 2)
@@ -201,14 +201,14 @@ def test_without_a_listener_a_delete_is_always_logged(
     store.put("a", ValueAndTimestamp(1, 1))
     store.put("a", None)
     assert changelog.records == []
-    flush_caches(stores, lambda name, changes: pytest.fail("nobody forwards"))
+    flush_caches(stores, lambda name, changes: pytest.fail("unexpected forward"))
     assert changelog.records == [("s", b"a", None, 3)]
 
 
-def test_what_processors_put_into_the_cache_of_an_operator_leaves_with_a_commit(
+def test_puts_of_processors_into_an_operator_cache_are_evicted_at_a_commit(
     open_task: OpenTask,
 ) -> None:
-    """The operator's next batch, which would make room, may never come. Changes wait for it."""
+    """The operator's next batch may never come. Only clean entries are evicted."""
     stores = open_task(cached(), budget=CacheBudget(1_000))
     cache = stores.caches()["s"]
     cache.forwards_changes = True
@@ -221,15 +221,15 @@ def test_what_processors_put_into_the_cache_of_an_operator_leaves_with_a_commit(
     assert cache.size_bytes > 1_000
     cache.flush()
     put_many()
-    stores.flush_silently("s")
+    stores.flush_cache("s")
     assert len(cache.dirty) == 100
     cache.flush()
-    stores.flush_silently("s")
+    stores.flush_cache("s")
     assert 0 < cache.size_bytes <= 1_000
 
 
-def test_old_values_are_those_of_the_last_flush(cache: RecordCache) -> None:
-    """With old values wanted, a change tells what downstream has seen last."""
+def test_old_values_come_from_the_last_flush(cache: RecordCache) -> None:
+    """With `sends_old_values`, a change contains the value forwarded before."""
     cache.sends_old_values = True
     change(cache, b"a", 1, 1)
     changes = cache.flush()
@@ -268,7 +268,7 @@ def test_raw_puts_and_operator_changes_mix(
 
 
 def test_flushed_values_are_never_changed_in_place(open_task: OpenTask) -> None:
-    """An aggregator that mutates gets a fresh decode once its value has been handed on."""
+    """A mutating aggregator gets a newly decoded value after its value was forwarded."""
     stores = open_task(cached(value_serde=JSON))
     cache = stores.caches()["s"]
     cache.forwards_changes = cache.sends_old_values = True
@@ -302,10 +302,10 @@ def test_immutable_values_stay_decoded(cache: RecordCache) -> None:
     assert cache.statistics().loads == 1
 
 
-def test_scans_see_changes_over_what_lies_below(
+def test_scans_merge_changes_and_stored_values(
     cache: RecordCache, stores: TaskStores, changelog: Any
 ) -> None:
-    """Dirty values win, deletions hide, and the scan does not see later changes."""
+    """Changes override, deletions hide, and later changes do not affect the scan."""
     for key in (b"a", b"b", b"c"):
         change(cache, key, 1, 1)
     cache.flush()
@@ -324,8 +324,9 @@ def test_scans_see_changes_over_what_lies_below(
     assert [key for key, _ in items] == ["a", "c", "d"]
 
 
-def test_eviction_takes_the_least_recently_used(open_task: OpenTask) -> None:
-    """Reads and changes count as use; clean keys go silently; the budget holds afterwards."""
+def test_the_least_recently_used_entry_is_evicted(open_task: OpenTask) -> None:
+    """Reads and changes count as use. Clean entries are dropped without a flush, until the budget
+    holds."""
     budget = CacheBudget(10_000)
     cache = open_task(cached(), budget=budget).caches()["s"]
     cache.forwards_changes = True
@@ -343,7 +344,7 @@ def test_eviction_takes_the_least_recently_used(open_task: OpenTask) -> None:
     assert budget.excess_bytes() <= 0
 
 
-def test_evicting_a_dirty_key_flushes_it_first_and_then_all(open_task: OpenTask) -> None:
+def test_evicting_a_dirty_key_flushes_it_and_then_the_rest(open_task: OpenTask) -> None:
     """Follows Kafka Streams: the evicted key, then every dirty key in dirty order."""
     budget = CacheBudget(10_000)
     cache = open_task(cached(), budget=budget).caches()["s"]
@@ -362,7 +363,7 @@ def test_evicting_a_dirty_key_flushes_it_first_and_then_all(open_task: OpenTask)
 
 
 def test_eviction_order_puts_the_evicted_key_first(open_task: OpenTask) -> None:
-    """A clean key read long ago, made dirty last, is not the victim; the oldest dirty one is."""
+    """The least recently used dirty key is flushed first, before dirty keys used later."""
     budget = CacheBudget(10_000)
     cache = open_task(cached(), budget=budget).caches()["s"]
     cache.forwards_changes = True
@@ -371,15 +372,15 @@ def test_eviction_order_puts_the_evicted_key_first(open_task: OpenTask) -> None:
     cache.flush()
     for key in (b"c", b"b"):
         change(cache, key, 2, 2)
-    # a was used least recently and is clean: it goes unseen, then c, dirty, flushes all.
+    # a was used least recently and is clean: it is dropped. Then c, which is dirty, flushes all.
     budget.resize(cache.entries[b"b"].size)
     changes = cache.evict()
     assert [key for key, _, _ in rows(changes)] == ["c", "b"]
     assert list(cache.entries) == [b"b"]
 
 
-def test_evicting_what_came_and_went(open_task: OpenTask, changelog: Any) -> None:
-    """A victim that collapses to nothing is dropped once, and the size stays right."""
+def test_evicting_an_inserted_and_deleted_key(open_task: OpenTask, changelog: Any) -> None:
+    """The entry is dropped once, and the size stays correct."""
     budget = CacheBudget(10_000)
     cache = open_task(cached(), budget=budget).caches()["s"]
     cache.forwards_changes = True
@@ -392,7 +393,7 @@ def test_evicting_what_came_and_went(open_task: OpenTask, changelog: Any) -> Non
 
 
 def test_growing_values_count_before_they_are_flushed(open_task: OpenTask) -> None:
-    """A list that only grows between commits exceeds the budget long before the commit."""
+    """A list that grows between commits can exceed the budget long before the commit."""
     budget = CacheBudget(50_000)
     stores = open_task(cached(value_serde=JSON), budget=budget)
     cache = stores.caches()["s"]
@@ -407,14 +408,14 @@ def test_growing_values_count_before_they_are_flushed(open_task: OpenTask) -> No
             evictions += cache.evict() is not None
     assert evictions > 0
     cache.flush()
-    held = [*cache.entries.values(), *cache._resting.values()]
+    held = [*cache.entries.values(), *cache._encoded.values()]
     assert cache.size_bytes == sum(entry.size for entry in held)
     kept = stores.store("s").get("a")
     assert len(kept.value) == 60_000
 
 
-def test_reads_do_not_push_out_changes(open_task: OpenTask, changelog: Any) -> None:
-    """A reader cannot forward a flush: it makes room among clean keys or does without."""
+def test_reads_do_not_evict_changes(open_task: OpenTask, changelog: Any) -> None:
+    """A reader cannot forward a flush, so it evicts clean keys only."""
     budget = CacheBudget(10_000)
     stores = open_task(cached(), budget=budget)
     cache = stores.caches()["s"]
@@ -435,7 +436,7 @@ def test_reads_do_not_push_out_changes(open_task: OpenTask, changelog: Any) -> N
 
 
 def test_caches_share_one_budget(open_task: OpenTask, tmp_path: Any) -> None:
-    """A cache gives back from its own entries, whoever filled the budget."""
+    """A cache evicts its own entries, even if another cache exceeds the budget."""
     budget = CacheBudget(1_000)
     one = open_task(cached(), budget=budget, state_dir=tmp_path / "1").caches()["s"]
     other = open_task(cached(), budget=budget, state_dir=tmp_path / "2").caches()["s"]
@@ -452,13 +453,11 @@ def test_caches_share_one_budget(open_task: OpenTask, tmp_path: Any) -> None:
 
 
 def test_no_budget_means_no_cache(open_task: OpenTask) -> None:
-    """With `statestore.cache.max.bytes` 0 the layer is left out."""
+    """With `statestore.cache.max.bytes` 0, the stores have no cache layer."""
     assert open_task(cached(), budget=CacheBudget(0)).caches() == {}
 
 
-def test_a_value_that_does_not_fit_leaves_everything_dirty(
-    cache: RecordCache, changelog: Any
-) -> None:
+def test_a_serialization_error_leaves_all_entries_dirty(cache: RecordCache, changelog: Any) -> None:
     """A failed flush writes nothing and can be repeated."""
     change(cache, b"a", 1, 1)
     change(cache, b"b", "text", 1)
@@ -470,19 +469,19 @@ def test_a_value_that_does_not_fit_leaves_everything_dirty(
 
 
 def test_plain_stores_are_cached_too(open_task: OpenTask, changelog: Any, context: Any) -> None:
-    """Without kept timestamps, the changelog gets that of the record of the last put."""
+    """The changelog gets the timestamp of the record of the last put."""
     stores = open_task(cached(timestamped=False))
     store = stores.store("s")
     for context.timestamp in (1, 2, 3):
         store.put("a", context.timestamp)
     assert store.get("a") == 3
-    flush_caches(stores, lambda name, changes: pytest.fail("nobody forwards"))
+    flush_caches(stores, lambda name, changes: pytest.fail("unexpected forward"))
     assert [(key, time) for _, key, _, time in changelog.records] == [(b"a", 3)]
     assert store.get("a") == 3
 
 
-def test_emptied_entries_do_not_pile_up(cache: RecordCache) -> None:
-    """Keys that come and go for ever do not stay in the order of eviction."""
+def test_emptied_entries_do_not_accumulate(cache: RecordCache) -> None:
+    """Deleted keys are removed from the eviction order."""
     for n in range(5_000):
         change(cache, b"%d" % n, 1, 1)
         change(cache, b"%d" % n, None, 1)

@@ -1,4 +1,5 @@
-"""Goal: the checkpoint file is Kafka Streams' to the byte, replaced as a whole, and checked."""
+"""The checkpoint file has the bytes of Kafka Streams' file, is replaced atomically, and is
+verified."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ def file(tmp_path: Path) -> CheckpointFile:
     return CheckpointFile(tmp_path / ".checkpoint")
 
 
-def test_format_is_that_of_kafka_streams(file: CheckpointFile) -> None:
-    """Version, count, one line per entry; read back equal; no temporary file stays."""
+def test_the_format_is_that_of_kafka_streams(file: CheckpointFile) -> None:
+    """Version, count, and a line per entry. No temporary file is left."""
     offsets = {B: 7, A: OFFSET_UNKNOWN}
     file.write(offsets)
     assert file.path.read_bytes() == b"0\n2\na-changelog 2 -4\nb 10 7\n"
@@ -28,8 +29,8 @@ def test_format_is_that_of_kafka_streams(file: CheckpointFile) -> None:
     assert [path.name for path in file.path.parent.iterdir()] == [".checkpoint"]
 
 
-def test_no_offsets_means_no_file(file: CheckpointFile) -> None:
-    """Writing nothing deletes the file, and a missing file reads as nothing."""
+def test_without_offsets_there_is_no_file(file: CheckpointFile) -> None:
+    """Writing no offsets deletes the file, and a missing file reads as no offsets."""
     assert file.read() == {}
     file.write({A: 1})
     file.write({})
@@ -37,8 +38,8 @@ def test_no_offsets_means_no_file(file: CheckpointFile) -> None:
     file.delete()
 
 
-def test_impossible_offsets_are_refused(file: CheckpointFile) -> None:
-    """A negative offset is a mistake when written; the file before it stays."""
+def test_negative_offsets_are_rejected_when_written(file: CheckpointFile) -> None:
+    """The previous file stays."""
     file.write({A: 1})
     with pytest.raises(ValueError, match="-1"):
         file.write({A: -1})
@@ -48,7 +49,7 @@ def test_impossible_offsets_are_refused(file: CheckpointFile) -> None:
 def test_negative_offsets_are_skipped_when_read(
     file: CheckpointFile, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Follows Kafka Streams: such an entry is left out with a warning."""
+    """As in Kafka Streams, with a warning."""
     file.path.write_text("0\n2\na 0 -1\nb 1 5\n")
     with caplog.at_level(logging.WARNING):
         assert file.read() == {TopicPartition("b", 1): 5}
@@ -69,8 +70,8 @@ def test_negative_offsets_are_skipped_when_read(
         "0\n1\na 0 1 2\n",
     ],
 )
-def test_anything_else_is_an_error(file: CheckpointFile, text: str) -> None:
-    """Truncated, of another version, miscounted or malformed files are told apart from none."""
+def test_malformed_files_are_an_error(file: CheckpointFile, text: str) -> None:
+    """Truncated files, unknown versions and wrong counts are not mistaken for empty files."""
     file.path.write_text(text)
     with pytest.raises(StreamsError, match="cannot be read"):
         file.read()

@@ -1,4 +1,4 @@
-"""Goal: the threads of one driver meet in one folder, those of two drivers never do."""
+"""The stream threads of one driver share a folder; those of different drivers never do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from millstream.state.directories.state_directory import StateDirectory
 TASK = TaskId(0, 0)
 A, B, C = (uuid.UUID(int=number) for number in (1, 2, 3))
 
-#: A thread of a client: takes its folder, perhaps locks a task, tells of it, and lives on.
+#: A thread of a client: gets its folder, optionally locks a task, prints the folder and keeps
+#: running.
 _THREAD = """
 import os, sys, time, uuid
 from millstream.clock import SystemClock
@@ -44,22 +45,21 @@ time.sleep(60)
 
 
 class Thread(Program):
-    """A process of its own that is a stream thread of a client."""
+    """A process that acts as a stream thread of a client."""
 
     def __init__(self, state_dir: Path, client: uuid.UUID, task: str = "", forks: str = "") -> None:
         super().__init__(sys.executable, "-c", _THREAD, state_dir, str(client), task, forks)
 
-    def go(self) -> None:
-        """Let it look for its folder."""
-        self.say("")
+    def claim_folder(self) -> None:
+        """Start looking for a folder."""
+        self.write_line("")
 
     def folder(self) -> Path:
-        """The one that it has got."""
         return Path(self.wait_for_line("folder "))
 
 
 class Threads:
-    """Starts them, and ends all in the end."""
+    """Starts threads, and ends all of them on `close()`."""
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
@@ -70,9 +70,9 @@ class Threads:
         return self._all.enter_context(thread)
 
     def folder(self, client: uuid.UUID, task: str = "") -> Path:
-        """Of a new thread."""
+        """The folder of a new thread."""
         thread = self.start(client, task)
-        thread.go()
+        thread.claim_folder()
         return thread.folder()
 
     def close(self) -> None:
@@ -86,15 +86,16 @@ def threads(tmp_path: Path) -> Iterator[Threads]:
     threads.close()
 
 
-def claimed(state_dir: Path, client: uuid.UUID) -> StateDirectory:
-    """By a thread in this process."""
+def claim(state_dir: Path, client: uuid.UUID) -> StateDirectory:
+    """The folder of a client, claimed by a thread in this process."""
     return StateDirectory.of_client(state_dir, "app", client, SystemClock())
 
 
 def test_two_clients_on_one_host_do_not_wait_for_each_other(
     tmp_path: Path, threads: Threads
 ) -> None:
-    """Both lock the same task, in folders of their own; the first one's is the application's."""
+    """Both lock the same task, in their own folders. The first client gets the application's
+    folder."""
     assert threads.folder(A, "0_0") == tmp_path / "app"
     assert threads.folder(B, "0_0") == tmp_path / "app" / "client-2"
     assert threads.folder(C, "0_0") == tmp_path / "app" / "client-3"
@@ -104,20 +105,21 @@ def test_the_threads_of_a_client_share_its_folder(tmp_path: Path, threads: Threa
     threads.folder(A)
     folders = {threads.folder(B, f"0_{number}") for number in range(3)}
     assert folders == {tmp_path / "app" / "client-2"}
-    directory = claimed(tmp_path, B)
+    directory = claim(tmp_path, B)
     with pytest.raises(LockError):
         directory.lock_task(TASK)
     directory.release()
 
 
-def test_threads_that_start_at_the_same_moment_agree(tmp_path: Path, threads: Threads) -> None:
-    """Also while a client leaves, whose folder some of them may find taken, and others free."""
+def test_threads_that_start_simultaneously_agree(tmp_path: Path, threads: Threads) -> None:
+    """Also while a client leaves, so that some threads find its folder locked and others find it
+    free."""
     gone = threads.start(C)
     started = [(client, threads.start(client)) for client in (A, B, A, B, A, B)]
-    gone.go()
+    gone.claim_folder()
     gone.folder()
     for index, (_, thread) in enumerate(started):
-        thread.go()
+        thread.claim_folder()
         if index == 2:
             gone.kill()
     folders: dict[uuid.UUID, set[Path]] = {A: set(), B: set()}
@@ -127,18 +129,18 @@ def test_threads_that_start_at_the_same_moment_agree(tmp_path: Path, threads: Th
     assert folders[A] != folders[B]
 
 
-def test_a_folder_is_free_when_the_last_thread_of_its_client_is_gone(
+def test_a_folder_is_free_when_the_last_thread_of_its_client_has_ended(
     tmp_path: Path, threads: Threads
 ) -> None:
-    """However it ended, and though a child that it forked lives on; what is in it is kept."""
+    """Even if it was killed and its forked child still runs. The content of the folder stays."""
     first, second = threads.start(A, "0_0", forks=True), threads.start(A, "0_1")
     for thread in (first, second):
-        thread.go()
+        thread.claim_folder()
         thread.folder()
     first.kill()
     assert threads.folder(B) == tmp_path / "app" / "client-2"
     second.kill()
-    directory = claimed(tmp_path, C)
+    directory = claim(tmp_path, C)
     assert directory.path == tmp_path / "app"
     assert directory.task_ids() == [TASK, TaskId(0, 1)]
     directory.lock_task(TASK)
@@ -146,84 +148,84 @@ def test_a_folder_is_free_when_the_last_thread_of_its_client_is_gone(
     directory.release()
 
 
-def test_a_client_that_comes_back_finds_its_folder_again(tmp_path: Path) -> None:
-    """Though another one, which comes before, is free by then; unless somebody needed its own."""
-    a, b = claimed(tmp_path, A), claimed(tmp_path, B)
+def test_a_returning_client_gets_its_previous_folder(tmp_path: Path) -> None:
+    """Even if a lower one is free, unless another client uses its folder."""
+    a, b = claim(tmp_path, A), claim(tmp_path, B)
     for directory in (a, b):
         directory.release()
-    b = claimed(tmp_path, B)
+    b = claim(tmp_path, B)
     assert b.path == tmp_path / "app" / "client-2"
-    c = claimed(tmp_path, C)
+    c = claim(tmp_path, C)
     assert c.path == tmp_path / "app"
-    a = claimed(tmp_path, A)
+    a = claim(tmp_path, A)
     assert a.path == tmp_path / "app" / "client-3"
     for directory in (a, b, c):
         directory.release()
         directory.release()
 
 
-def test_a_folder_keeps_its_process_id_whoever_has_it(tmp_path: Path) -> None:
-    """It names the state that is there: over restarts, and when another driver takes it over. A
-    driver has one on each host."""
-    a, again, b = (claimed(tmp_path, driver) for driver in (A, A, B))
-    elsewhere = claimed(tmp_path / "another host", A)
+def test_a_folder_keeps_its_process_id_across_clients(tmp_path: Path) -> None:
+    """The id identifies the state in the folder, over restarts and when another driver takes the
+    folder over. A driver has one id per host."""
+    a, again, b = (claim(tmp_path, driver) for driver in (A, A, B))
+    elsewhere = claim(tmp_path / "another host", A)
     assert a.process_id() == again.process_id()
     ids = {directory.process_id() for directory in (a, b, elsewhere)}
     assert len(ids) == 3
     for directory in (a, again, b, elsewhere):
         directory.release()
-    c, b = claimed(tmp_path, C), claimed(tmp_path, B)
+    c, b = claim(tmp_path, C), claim(tmp_path, B)
     assert (c.path, c.process_id()) == (a.path, a.process_id())
     assert {c.process_id(), b.process_id()} < ids
     for directory in (b, c):
         directory.release()
 
 
-def test_on_its_own_host_a_client_has_the_id_of_its_driver(tmp_path: Path) -> None:
+def test_a_client_on_the_host_of_its_driver_has_the_id_of_the_driver(tmp_path: Path) -> None:
     driver = StateDirectory(tmp_path, "app")
-    ours = claimed(tmp_path, driver.process_id())
+    ours = claim(tmp_path, driver.process_id())
     assert ours.process_id() == driver.process_id()
     ours.release()
 
 
-def test_a_folder_of_before_has_its_state_and_gets_a_process_id(tmp_path: Path) -> None:
-    """Before clients had process ids of their own, a folder had the line of its driver alone."""
+def test_a_folder_of_an_older_version_keeps_its_state_and_gets_a_process_id(tmp_path: Path) -> None:
+    """In older versions, a folder contained only the line of its driver."""
     folder = tmp_path / "app" / "client-2"
     (folder / "0_0").mkdir(parents=True)
     (folder / ".client").write_text(f"{B}\n")
-    b = claimed(tmp_path, B)
+    b = claim(tmp_path, B)
     assert (b.path, b.task_ids()) == (folder, [TASK])
     assert b.process_id() not in (A, B)
     b.release()
 
 
-def test_a_process_id_that_cannot_be_read_is_replaced_where_nobody_uses_it(tmp_path: Path) -> None:
-    """Who uses it would be another client in the same folder."""
-    first = claimed(tmp_path, A)
+def test_an_unreadable_process_id_is_replaced_if_unused(tmp_path: Path) -> None:
+    """While a thread uses it, replacing it would put another client into the same folder."""
+    first = claim(tmp_path, A)
     file = tmp_path / "app" / "kafka-streams-process-metadata"
     file.write_text("{}")
-    with pytest.raises(StreamsError, match=r"holds no process id: it begins with '\{\}'"):
-        claimed(tmp_path, A)
+    with pytest.raises(StreamsError, match=r"does not contain a process id: it starts with '\{\}'"):
+        claim(tmp_path, A)
     first.release()
-    second = claimed(tmp_path, A)
+    second = claim(tmp_path, A)
     assert second.process_id() != first.process_id()
     assert str(second.process_id()) in file.read_text()
     second.release()
 
 
-def test_there_is_an_end_to_clients_on_one_host(
+def test_the_clients_on_one_host_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_folder, "MOST_CLIENTS", 2)
-    a, b = claimed(tmp_path, A), claimed(tmp_path, B)
-    with pytest.raises(LockError, match=r"All 2 folders for clients below .*app are used"):
-        claimed(tmp_path, C)
+    monkeypatch.setattr(client_folder, "MAX_CLIENTS", 2)
+    a, b = claim(tmp_path, A), claim(tmp_path, B)
+    with pytest.raises(LockError, match=r"All 2 client folders in .*app are used"):
+        claim(tmp_path, C)
     b.release()
-    claimed(tmp_path, C).release()
+    claim(tmp_path, C).release()
     a.release()
 
 
-def test_who_stands_still_while_it_looks_for_a_folder_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_process_that_blocks_the_search_for_a_folder(tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()
     lock = FileLock(tmp_path / "app" / ".clients")
     lock.acquire()
@@ -234,11 +236,12 @@ def test_who_stands_still_while_it_looks_for_a_folder_is_named(tmp_path: Path) -
     lock.release()
 
 
-def test_clean_up_deletes_the_folders_of_clients_that_are_gone(tmp_path: Path) -> None:
-    """Of others that live nothing is touched, of one's own it is an error."""
+def test_clean_up_deletes_the_folders_of_stopped_clients(tmp_path: Path) -> None:
+    """It does not touch the folders of other running clients, and raises an error if its own client
+    runs."""
     driver = StateDirectory(tmp_path, "app")
-    ours = claimed(tmp_path, driver.process_id())
-    theirs, gone = claimed(tmp_path, B), claimed(tmp_path, C)
+    ours = claim(tmp_path, driver.process_id())
+    theirs, gone = claim(tmp_path, B), claim(tmp_path, C)
     for directory in (ours, theirs, gone):
         directory.lock_task(TASK)
         directory.prepare_task(TASK)
@@ -250,14 +253,14 @@ def test_clean_up_deletes_the_folders_of_clients_that_are_gone(tmp_path: Path) -
     driver.clean_up()
     assert not gone.path.exists()
     assert (driver.task_ids(), theirs.task_ids()) == ([], [TASK])
-    again, other = claimed(tmp_path, B), claimed(tmp_path, C)
+    again, other = claim(tmp_path, B), claim(tmp_path, C)
     assert (again.path, other.path) == (theirs.path, driver.path)
     for directory in (theirs, again, other):
         directory.release()
 
 
-def test_clean_up_leaves_nothing_when_all_are_gone(tmp_path: Path) -> None:
-    for directory in [claimed(tmp_path, client) for client in (A, B)]:
+def test_clean_up_deletes_everything_when_all_clients_have_stopped(tmp_path: Path) -> None:
+    for directory in [claim(tmp_path, client) for client in (A, B)]:
         directory.lock_task(TASK)
         directory.unlock_task(TASK)
         directory.release()
@@ -265,9 +268,9 @@ def test_clean_up_leaves_nothing_when_all_are_gone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_clients_that_are_gone_left_is_deleted_after_the_delay(tmp_path: Path) -> None:
-    """State of living ones is theirs to delete."""
-    directories = [claimed(tmp_path, client) for client in (A, B, C)]
+def test_state_of_stopped_clients_is_deleted_after_the_delay(tmp_path: Path) -> None:
+    """Running clients delete their own state."""
+    directories = [claim(tmp_path, client) for client in (A, B, C)]
     long_ago = time.time() - 100
     for directory in directories:
         directory.lock_task(TASK)

@@ -1,4 +1,4 @@
-"""Goal: a lock is on the file that others will find, not on one that was deleted meanwhile."""
+"""A lock holds for the file that others find, not for a deleted one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from millstream.state.directories.file_lock import FileLock
 from millstream.state.directories.locked_directory import LockedDirectory
 
 
-def test_a_file_deleted_while_it_is_locked_is_locked_anew(
+def test_a_file_deleted_during_locking_is_locked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Method: delete the file between opening and locking it, a few times."""
+    """The file is deleted between opening and locking, a few times."""
     path = tmp_path / "lock"
     deletions = 3
     flock = fcntl.flock
@@ -40,20 +40,18 @@ def test_a_file_deleted_while_it_is_locked_is_locked_anew(
     FileLock(path).acquire()
 
 
-def test_a_file_that_is_always_deleted_is_given_up(
+def test_locking_fails_if_the_file_is_always_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No endless loop: after some attempts it is an error."""
+    """After several attempts, not in an endless loop."""
     path = tmp_path / "lock"
     monkeypatch.setattr(fcntl, "flock", lambda descriptor, operation: path.unlink())
     with pytest.raises(LockError, match="was deleted"):
         FileLock(path).acquire()
 
 
-def test_a_lock_that_cannot_be_read_is_not_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Detects a refusal that leaves the file open, which counts as a lock."""
+def test_an_unreadable_lock_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Detects a failed attempt that leaves the file open and therefore locked."""
     path = tmp_path / "lock"
     holder, other = FileLock(path), FileLock(path)
     holder.acquire()
@@ -72,8 +70,8 @@ def test_a_lock_that_cannot_be_read_is_not_held(
     other.release()
 
 
-def test_a_directory_that_cannot_be_touched_is_unlocked(tmp_path: Path) -> None:
-    """Its disk has become read-only. Detects a lock that stays with a task that is gone."""
+def test_a_read_only_directory_is_unlocked(tmp_path: Path) -> None:
+    """Its disk has become read-only. Detects a lock that outlives its task."""
 
     class ReadOnly(Disk):
         def touch(self, path: Path) -> None:

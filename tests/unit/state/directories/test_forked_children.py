@@ -1,4 +1,4 @@
-"""Goal: what user code forks does not keep the locks of its worker, and cannot give them back."""
+"""Processes forked by user code do not keep the locks of their worker and cannot release them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.state.directories.state_directory import StateDirectory
 
 TASK = TaskId(0, 1)
 
-#: Locks a task, starts a child in one of several ways; the child tries all that could do harm.
+#: Locks a task and starts a child in one of several ways; the child tries to lock and unlock.
 _PARENT = """
 import multiprocessing, os, sys, threading, time
 from millstream.errors import LockError
@@ -30,12 +30,12 @@ directory.lock_task(task)
 def child():
     try:
         directory.lock_task(task)
-        believed = "locked"
+        outcome = "locked"
     except LockError as error:
-        believed = "refused"
+        outcome = "refused"
     directory.unlock_task(task)
     directory.unlock_application()
-    print("child", os.getpid(), believed, flush=True)
+    print("child", os.getpid(), outcome, flush=True)
     time.sleep(60)
     os._exit(0)
 
@@ -56,22 +56,22 @@ time.sleep(60)
 
 
 @contextmanager
-def family(state_dir: Path, how: str) -> Iterator[tuple[Program, int, str]]:
-    """The parent, the child's process id, and whether the child thinks that it has the lock."""
+def parent_and_child(state_dir: Path, how: str) -> Iterator[tuple[Program, int, str]]:
+    """The parent, its child's process id, and the child's attempt to lock: locked or refused."""
     with python(_PARENT, state_dir, how) as parent:
         parent.wait_for_line(f"parent {parent.pid} locked")
-        pid, believed = parent.wait_for_line("child").split()
-        yield parent, int(pid), believed
+        pid, outcome = parent.wait_for_line("child").split()
+        yield parent, int(pid), outcome
 
 
 @pytest.mark.parametrize("how", ["fork", "fork in a thread", "multiprocessing"])
-def test_a_lock_ends_with_its_process_though_a_child_lives_on(tmp_path: Path, how: str) -> None:
-    """Method: a child lives on when its parent is killed; others want the locks, before and after.
+def test_a_lock_ends_with_its_process_even_if_a_child_lives_on(tmp_path: Path, how: str) -> None:
+    """A child survives its killed parent. Others try to lock before and after.
 
-    The child knows that it has none, and what it gives back is not the parent's.
+    The child does not own the parent's locks and cannot release them.
     """
-    with family(tmp_path, how) as (parent, child, believed):
-        assert believed == "refused"
+    with parent_and_child(tmp_path, how) as (parent, child, outcome):
+        assert outcome == "refused"
         directory = StateDirectory(tmp_path, "app")
         with pytest.raises(LockError, match=f"process {parent.pid} since 20"):
             directory.lock_task(TASK)

@@ -1,4 +1,4 @@
-"""Goal: hosts whose disks are at different places can have one setting."""
+"""Hosts with different disk paths can share one `state.dir` setting."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from millstream.errors import ConfigError
-from millstream.state.directories.host_path import state_dir_here
-from millstream.state.directories.state_directory import StateDirectory
+from millstream.state.directories.state_directory import StateDirectory, resolve_state_dir
 
 
 @pytest.mark.parametrize(
@@ -17,23 +16,23 @@ from millstream.state.directories.state_directory import StateDirectory
         ("/data/state", "/data/state"),
         ("${DISK}/state", "/mnt/b/state"),
         ("/${NAME}/${DISK}", "/n/mnt/b"),
-        # Names of directories may hold a dollar.
+        # Names of directories may contain a dollar sign.
         ("/data/$DISK", "/data/$DISK"),
         ("/data/${a b}", "/data/${a b}"),
     ],
 )
-def test_variables_are_those_of_the_host(setting: str, path: str) -> None:
-    here = state_dir_here(setting, {"DISK": "/mnt/b", "NAME": "n"})
-    assert here == Path(path.replace("//", "/"))
+def test_variables_are_resolved_on_the_host(setting: str, path: str) -> None:
+    resolved = resolve_state_dir(setting, {"DISK": "/mnt/b", "NAME": "n"})
+    assert resolved == Path(path.replace("//", "/"))
 
 
-@pytest.mark.parametrize(("environment", "why"), [({}, "not set"), ({"DISK": ""}, "empty")])
-def test_a_variable_that_a_host_lacks_is_named(environment: dict[str, str], why: str) -> None:
-    with pytest.raises(ConfigError, match=rf"variable DISK is {why} on .*spark.executorEnv"):
-        state_dir_here("${DISK}/state", environment)
+@pytest.mark.parametrize(("environment", "reason"), [({}, "not set"), ({"DISK": ""}, "empty")])
+def test_the_error_names_a_missing_variable(environment: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=rf"variable DISK is {reason} on .*spark.executorEnv"):
+        resolve_state_dir("${DISK}/state", environment)
 
 
-def test_everything_of_an_application_is_there(
+def test_the_state_directory_resolves_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISK", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Goal: one owner per directory, whatever processes do, and a layout like Kafka Streams'."""
+"""A directory has one owner, whatever processes do, and the layout of Kafka Streams."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ TASK = TaskId(0, 1)
 
 @pytest.fixture
 def hold(tmp_path: Path) -> Iterator[Callable[[str], Program]]:
-    """Starts a process which holds the lock of the application or of task 0_1."""
+    """Starts a process that holds the lock of the application or of task 0_1."""
     with contextlib.ExitStack() as holders:
-        yield lambda what: holders.enter_context(lock_held(tmp_path, what))
+        yield lambda lock: holders.enter_context(lock_held(tmp_path, lock))
 
 
-def test_a_task_lock_excludes_other_processes_and_dies_with_its_own(
+def test_a_task_lock_excludes_other_processes_and_ends_with_its_own(
     tmp_path: Path, hold: Callable[[str], Program]
 ) -> None:
-    """The holder is named by its pid; killed with SIGKILL, its lock is free at once."""
+    """The error names the holder's pid. After SIGKILL, the lock is free immediately."""
     holder = hold("0_1")
     directory = StateDirectory(tmp_path, "app")
     with pytest.raises(LockError, match=f"process {holder.pid}") as caught:
@@ -49,18 +49,18 @@ def test_a_task_lock_excludes_other_processes_and_dies_with_its_own(
     directory.unlock_task(TASK)
 
 
-def test_a_second_driver_is_told_to_choose_another_directory(
+def test_the_error_for_a_second_driver_suggests_another_directory(
     tmp_path: Path, hold: Callable[[str], Program]
 ) -> None:
     """Two instances of one application on one host need two state directories."""
     hold("app")
-    with pytest.raises(LockError, match=r"two settings of state\.dir"):
+    with pytest.raises(LockError, match=r"needs its own state\.dir"):
         StateDirectory(tmp_path, "app").lock_application()
     StateDirectory(tmp_path, "other").lock_application()
 
 
 def test_locks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
-    """Two stream threads in one process are two owners; one may lock twice."""
+    """Two stream threads in one process are two owners. An owner may lock repeatedly."""
     one, other = StateDirectory(tmp_path, "app"), StateDirectory(tmp_path, "app")
     one.lock_task(TASK)
     one.lock_task(TASK)
@@ -71,16 +71,16 @@ def test_locks_of_one_process_exclude_each_other(tmp_path: Path) -> None:
     other.lock_task(TASK)
 
 
-def test_the_process_id_is_made_once(tmp_path: Path) -> None:
-    """Many ask at the same time, all get the same id, in Kafka Streams' file."""
+def test_the_process_id_is_created_once(tmp_path: Path) -> None:
+    """Concurrent threads get the same id, from Kafka Streams' file."""
     start = threading.Barrier(16)
     found: list[uuid.UUID] = []
 
-    def ask() -> None:
+    def get_process_id() -> None:
         start.wait(timeout=10)
         found.append(StateDirectory(tmp_path, "app").process_id())
 
-    threads = [threading.Thread(target=ask) for _ in range(16)]
+    threads = [threading.Thread(target=get_process_id) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -93,13 +93,13 @@ def test_the_process_id_is_made_once(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_process_id_is_replaced(tmp_path: Path) -> None:
-    """Garbage in the file costs the owner the old id; others must not replace it under him."""
+    """Only the owner of the directory replaces it; for others it is an error."""
     directory = StateDirectory(tmp_path, "app")
     directory.process_id()
     path = tmp_path / "app" / "kafka-streams-process-metadata"
     for garbage in ("", "{", "[]", '{"processId": 1}', '{"processId": "x"}'):
         path.write_text(garbage)
-        with pytest.raises(StreamsError, match="holds no process id"):
+        with pytest.raises(StreamsError, match="does not contain a process id"):
             directory.process_id()
         directory.lock_application()
         found = directory.process_id()
@@ -107,7 +107,7 @@ def test_an_unreadable_process_id_is_replaced(tmp_path: Path) -> None:
         assert json.loads(path.read_text()) == {"processId": str(found)}
 
 
-def test_directories_are_not_for_everybody(tmp_path: Path) -> None:
+def test_directories_are_not_readable_by_others(tmp_path: Path) -> None:
     """Permissions are 750, as in Kafka Streams."""
     directory = StateDirectory(tmp_path, "app")
     directory.lock_task(TASK)
@@ -115,17 +115,17 @@ def test_directories_are_not_for_everybody(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o750
 
 
-def test_a_directory_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
-    """A file in the way: the error names state.dir."""
+def test_the_error_names_state_dir_if_a_directory_cannot_be_created(tmp_path: Path) -> None:
+    """A file has the name of the directory."""
     (tmp_path / "file").write_text("")
     with pytest.raises(StreamsError, match=r"state\.dir"):
         StateDirectory(tmp_path / "file", "app").lock_application()
 
 
-def test_java_state_is_deleted_and_ours_is_kept(
+def test_state_of_kafka_streams_is_deleted_and_ours_is_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A task directory without our mark is emptied, with a log line; ours is left alone."""
+    """A task directory without our marker is emptied, and this is logged."""
     directory = StateDirectory(tmp_path, "app")
     theirs = directory.task_directory(TASK) / "rocksdb" / "counts"
     theirs.mkdir(parents=True)
@@ -147,8 +147,8 @@ def test_java_state_is_deleted_and_ours_is_kept(
     assert not theirs.exists()
 
 
-def test_lists_tasks(tmp_path: Path) -> None:
-    """In order, other directories left out, on demand only those with state."""
+def test_task_ids_are_listed(tmp_path: Path) -> None:
+    """Sorted, without other directories; optionally only those with state."""
     directory = StateDirectory(tmp_path, "app")
     assert directory.task_ids() == []
     for task_id in (TaskId(1, 0), TaskId(0, 10), TaskId(0, 2)):
@@ -164,7 +164,7 @@ def test_lists_tasks(tmp_path: Path) -> None:
 def test_clean_up_deletes_everything_unless_in_use(
     tmp_path: Path, hold: Callable[[str], Program]
 ) -> None:
-    """A task in use by another process keeps its state; then everything goes."""
+    """It fails while another process uses a task, and deletes everything afterwards."""
     directory = StateDirectory(tmp_path, "app")
     directory.clean_up()
     holder = hold("0_1")
@@ -179,7 +179,7 @@ def test_clean_up_deletes_everything_unless_in_use(
 
 
 def test_obsolete_tasks_are_removed_after_the_delay(tmp_path: Path) -> None:
-    """Only what nobody uses, and what was given up long enough ago."""
+    """Only tasks that are unlocked, and have been for long enough."""
     now_ms = time.time_ns() // 1_000_000
     directory, other = StateDirectory(tmp_path, "app"), StateDirectory(tmp_path, "app")
     old, fresh, mine, used = (TaskId(0, n) for n in range(4))
@@ -198,9 +198,9 @@ def test_obsolete_tasks_are_removed_after_the_delay(tmp_path: Path) -> None:
     assert directory.remove_obsolete_tasks(unused_for_ms=50_000, clock=clock) == []
 
 
-def test_state_that_is_too_old_is_removed_at_the_start(tmp_path: Path) -> None:
-    """Not what somebody uses, nor what was changed anywhere below: a killed process leaves the time
-    of its directory as it was when it began."""
+def test_expired_state_is_removed_at_the_start(tmp_path: Path) -> None:
+    """Not if it is in use, or if anything below the directory has changed since: a killed process
+    does not update the time of its directory."""
     now_ms = time.time_ns() // 1_000_000
     directory, other = StateDirectory(tmp_path, "app"), StateDirectory(tmp_path, "app")
     old, closed, killed, used = (TaskId(0, n) for n in range(4))
@@ -226,13 +226,13 @@ def test_state_that_is_too_old_is_removed_at_the_start(tmp_path: Path) -> None:
     assert directory.remove_outdated_tasks(max_age_ms=60_000, clock=clock) == [closed, killed]
 
 
-def test_a_lock_file_deleted_under_way_is_locked_anew(tmp_path: Path) -> None:
-    """Removing and locking from many threads: never two owners of one directory."""
+def test_a_lock_file_deleted_meanwhile_is_locked_again(tmp_path: Path) -> None:
+    """Many threads remove and lock a directory, which never has two owners."""
     owners: list[int] = []
     most: list[int] = []
     mutex = threading.Lock()
 
-    def own_it_for_a_moment(number: int) -> None:
+    def lock_briefly(number: int) -> None:
         directory = StateDirectory(tmp_path, "app")
         directory.lock_task(TASK)
         with mutex:
@@ -246,7 +246,7 @@ def test_a_lock_file_deleted_under_way_is_locked_anew(tmp_path: Path) -> None:
     def work(number: int) -> None:
         for _ in range(50):
             with contextlib.suppress(LockError):
-                own_it_for_a_moment(number)
+                lock_briefly(number)
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(work, number) for number in range(4)]:

@@ -1,4 +1,4 @@
-"""Goal: every writable bytes layer reads, scans and deletes alike."""
+"""All writable bytes layers read, scan and delete alike."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import pytest
 from millstream.record import TopicPartition
 from millstream.state.storage.bytes_store import CommittableStore, end_including, end_of_prefix
 from millstream.state.storage.memory import MemoryStore
-from millstream.state.storage.overlay import OverlayStore
+from millstream.state.storage.overlay import OverlayStore, UncommittedBudget
 from millstream.state.storage.rocksdb import RocksDBStorage
-from millstream.state.storage.uncommitted_budget import UncommittedBudget
 
 TP = TopicPartition("c", 0)
 
 
-@pytest.fixture(params=["memory", "overlay", "overlay, committed in between"])
+@pytest.fixture(params=["memory", "overlay", "overlay, committed"])
 def layer(
     request: pytest.FixtureRequest, open_storage: Callable[..., RocksDBStorage]
 ) -> CommittableStore:
@@ -24,7 +23,7 @@ def layer(
         return MemoryStore()
     store = OverlayStore(open_storage())
     if "committed" in request.param:
-        # Half of what the tests write lies below, under newer writes.
+        # Half of the keys that the tests write are committed, below newer writes.
         store.put_many([b"a", b"b", b"gone"], [b"old", b"old", b"old"], [0, 0, 0])
         store.commit((TP, 0))
         store.put(b"gone", None, 0)
@@ -33,8 +32,8 @@ def layer(
     return store
 
 
-def test_reads_what_was_written(layer: CommittableStore) -> None:
-    """Puts, deletes, deletes of what was never there; one by one and many at once."""
+def test_written_values_can_be_read(layer: CommittableStore) -> None:
+    """Puts, deletes, deletes of missing keys; one by one and in batches."""
     layer.put(b"b", b"1", 0)
     layer.put_many([b"a", b"b", b"c", b"c"], [b"2", b"3", b"4", None], [0, 0, 0, 0])
     layer.put(b"never", None, 0)
@@ -44,8 +43,7 @@ def test_reads_what_was_written(layer: CommittableStore) -> None:
     assert list(layer.scan(None, None)) == [(b"a", b"2"), (b"b", b"3")]
 
 
-def test_scans_in_unsigned_order_and_half_open(layer: CommittableStore) -> None:
-    """Order is that of unsigned bytes; the start is included, the end is not."""
+def test_scans_are_half_open_and_in_unsigned_order(layer: CommittableStore) -> None:
     keys = [b"", b"\x00", b"a", b"a\x00", b"a\xff", b"b", b"\x7f", b"\x80", b"\xff", b"\xff\xff"]
     for key in reversed(keys):
         layer.put(key, b"v" + key, 0)
@@ -64,8 +62,8 @@ def test_scans_in_unsigned_order_and_half_open(layer: CommittableStore) -> None:
             assert [key for key, _ in layer.scan(start, end, reverse=True)] == inside[::-1]
 
 
-def test_reads_many_keys_wherever_they_are(layer: CommittableStore) -> None:
-    """Committed ones between some that wait, were deleted, or are empty: each in its place."""
+def test_many_keys_are_read_from_both_layers(layer: CommittableStore) -> None:
+    """Committed, uncommitted, deleted and empty values, in the order of the keys."""
     layer.put_many([b"a", b"b", b"c"], [b"1", b"2", b"3"], [0, 0, 0])
     layer.commit((TP, 1))
     layer.put_many([b"a", b"b", b"d"], [None, b"", b"4"], [0, 0, 0])
@@ -73,8 +71,7 @@ def test_reads_many_keys_wherever_they_are(layer: CommittableStore) -> None:
     assert layer.get_many(keys) == [None, b"3", b"", None, b"4", b"3"]
 
 
-def test_ends_of_ranges() -> None:
-    """An inclusive end and a prefix become exclusive ends."""
+def test_inclusive_ends_and_prefixes_become_exclusive_ends() -> None:
     assert end_including(None) is None
     assert end_including(b"a") == b"a\x00"
     assert end_of_prefix(b"a") == b"b"
@@ -84,14 +81,12 @@ def test_ends_of_ranges() -> None:
 
 
 def test_values_may_be_empty(layer: CommittableStore) -> None:
-    """An empty value is a value."""
     layer.put(b"a", b"", 0)
     assert layer.get(b"a") == b""
     assert list(layer.scan(None, None)) == [(b"a", b"")]
 
 
-def test_keeps_the_offset_of_a_commit_and_of_a_restored_batch(layer: CommittableStore) -> None:
-    """The offset is that of the last commit or restored batch."""
+def test_the_offset_is_that_of_the_last_commit_or_restored_batch(layer: CommittableStore) -> None:
     layer.commit((TP, 4))
     assert layer.committed_offset(TP) == 4
     layer.commit(None)
@@ -102,8 +97,8 @@ def test_keeps_the_offset_of_a_commit_and_of_a_restored_batch(layer: Committable
     assert layer.committed_offset(TopicPartition("other", 0)) is None
 
 
-def test_memory_scan_follows_kafka_streams() -> None:
-    """The keys of the moment of the call, each with its value of the moment it is reached."""
+def test_a_memory_scan_behaves_as_in_kafka_streams() -> None:
+    """It returns the keys present at the call, each with its current value when it is reached."""
     store = MemoryStore()
     store.put_many([b"a", b"b", b"c"], [b"1", b"1", b"1"], [0, 0, 0])
     items = store.scan(None, None)
@@ -114,8 +109,8 @@ def test_memory_scan_follows_kafka_streams() -> None:
     assert list(items) == [(b"c", b"2")]
 
 
-def test_overlay_scan_is_a_snapshot(open_storage: Callable[..., RocksDBStorage]) -> None:
-    """A scan sees neither later writes nor the commit of them, in both layers."""
+def test_an_overlay_scan_is_a_snapshot(open_storage: Callable[..., RocksDBStorage]) -> None:
+    """A scan sees neither later writes nor their commit."""
     store = OverlayStore(open_storage())
     store.put_many([b"a", b"b"], [b"1", b"1"], [0, 0])
     store.commit((TP, 1))
@@ -129,10 +124,10 @@ def test_overlay_scan_is_a_snapshot(open_storage: Callable[..., RocksDBStorage])
         store.put_many([b"a", b"b", b"c", b"d"], [b"1", b"2", b"2", None], [0] * 4)
 
 
-def test_a_commit_keeps_what_was_there_when_it_began(
+def test_a_commit_contains_the_writes_before_its_start(
     open_storage: Callable[..., RocksDBStorage],
 ) -> None:
-    """Goal: reads see all, whichever commit it is for; the disk gets what the commit is about."""
+    """Reads see all writes; only those before the start of the commit reach the disk."""
     storage = open_storage()
     store = OverlayStore(storage)
     store.put_many([b"a", b"b", b"c"], [b"1", b"1", b"1"], [0] * 3)
@@ -141,13 +136,13 @@ def test_a_commit_keeps_what_was_there_when_it_began(
     store.commit_begun()
     store.put_many([b"c", b"d", b"e"], [None, b"3", b"3"], [0] * 3)
     now = {b"a": b"1", b"b": b"2", b"d": b"3", b"e": b"3"}
-    for _ in range(2):
+    for pending in (True, False):
         assert dict(store.scan(None, None)) == now
         assert list(store.scan(b"b", b"e", reverse=True)) == [(b"d", b"3"), (b"b", b"2")]
         keys = [b"a", b"b", b"c", b"d", b"e", b"f"]
         assert store.get_many(keys) == [now.get(key) for key in keys]
         assert [store.get(key) for key in keys] == [now.get(key) for key in keys]
-        if store.has_begun:
+        if pending:
             assert storage.committed_offset(TP) == 1
             store.commit((TP, 2))
     assert dict(storage.scan(None, None)) == {b"a": b"1", b"b": b"2", b"c": b"1", b"d": b"2"}
@@ -158,15 +153,15 @@ def test_a_commit_keeps_what_was_there_when_it_began(
     assert store.uncommitted_bytes == 0
 
 
-def test_a_commit_that_did_not_come_about_is_part_of_the_next(
+def test_a_failed_commit_is_part_of_the_next(
     open_storage: Callable[..., RocksDBStorage],
 ) -> None:
-    """Also what was dropped since, which must not come back with what it was written by."""
+    """Including keys dropped since then, which must not reappear."""
     storage = open_storage()
     store = OverlayStore(storage)
     store.put_many([b"a", b"b", b"c"], [b"1", b"1", b"1"], [0] * 3)
     store.commit_begun()
-    store.drop(b"a", b"c")
+    store.delete_range(b"a", b"c")
     store.put(b"b", b"2", 0)
     store.commit_begun()
     assert dict(store.scan(None, None)) == {b"b": b"2", b"c": b"1"}
@@ -176,8 +171,8 @@ def test_a_commit_that_did_not_come_about_is_part_of_the_next(
     assert dict(store.scan(None, None)) == {b"b": b"2", b"c": b"1", b"d": b"3"}
 
 
-def test_overlay_counts_a_hot_key_once(open_storage: Callable[..., RocksDBStorage]) -> None:
-    """A key that is written again and again does not fill the memory."""
+def test_an_overlay_counts_a_hot_key_once(open_storage: Callable[..., RocksDBStorage]) -> None:
+    """Repeated writes of a key do not fill the memory."""
     store = OverlayStore(open_storage())
     budget = UncommittedBudget(1_000)
     for _ in range(1_000):
@@ -191,7 +186,7 @@ def test_overlay_counts_a_hot_key_once(open_storage: Callable[..., RocksDBStorag
 def test_dropped_keys_are_not_found_by_scans(
     open_storage: Callable[..., RocksDBStorage], begins: bool
 ) -> None:
-    """Also where a scan has put the waiting keys in order before, and a failed commit had some."""
+    """Also after a scan has sorted the uncommitted keys, and if a failed commit contained some."""
     storage = open_storage()
     store = OverlayStore(storage)
     store.put_many([b"a", b"c", b"e"], [b"1"] * 3, [0] * 3)
@@ -200,7 +195,7 @@ def test_dropped_keys_are_not_found_by_scans(
         store.commit_begun()
         store.put_many([b"b", b"d"], [b"2"] * 2, [0] * 2)
         assert len(list(store.scan(None, None))) == 5
-    store.drop(b"a", b"d")
+    store.delete_range(b"a", b"d")
     left = [(b"d", b"2"), (b"e", b"1")] if begins else [(b"e", b"1")]
     if begins:
         store.commit_begun()

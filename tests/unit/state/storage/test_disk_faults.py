@@ -1,4 +1,4 @@
-"""A disk that fails or is full: an error with its place and advice, never a wrong state."""
+"""A failing or full disk causes an error with its location and advice, never a wrong state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from millstream.clock import SystemClock
 from millstream.errors import StreamsError, TaskCorruptedError
 from millstream.record import TaskId, TopicPartition
 from millstream.serdes import LONG, STRING
-from millstream.state.builders.key_value import KeyValueStoreBuilder
+from millstream.state.builders.store_builder import KeyValueStoreBuilder
 from millstream.state.caches.cache_entries import CacheBudget
 from millstream.state.directories.disk import Disk
 from millstream.state.directories.state_directory import StateDirectory
@@ -45,7 +45,7 @@ def storages() -> FailingStorages:
 
 @pytest.fixture
 def make(tmp_path: Path, changelog: Any, context: Any, storages: FailingStorages) -> Open:
-    """Makes the stores of task 0_1: one store `s`, with a cache if there is a budget."""
+    """Creates the stores of task 0_1: one store `s`, with a cache if there is a budget."""
 
     def make(*, disk: Disk | None = None, budget: int = 0) -> TaskStores:
         builder = KeyValueStoreBuilder(
@@ -66,24 +66,22 @@ def make(tmp_path: Path, changelog: Any, context: Any, storages: FailingStorages
     return make
 
 
-def assert_told(error: StreamsError, *, advice: str) -> None:
-    """The error says which store of which task, where, and what to do."""
+def assert_message(error: StreamsError, *, advice: str) -> None:
+    """The error contains the store, the task, the directory and the advice."""
     assert "store s of task 0_1 in " in error.message
     assert "app/0_1/rocksdb/s" in error.message
     assert advice in error.message
 
 
-def test_a_commit_that_fails_keeps_what_it_was_to_write(
-    make: Open, storages: FailingStorages
-) -> None:
-    """Offset and data stay together where they were, and the same commit may come again."""
+def test_a_failed_commit_keeps_its_writes(make: Open, storages: FailingStorages) -> None:
+    """Offset and data stay as they were, and the commit can be retried."""
     stores = make()
     stores.open()
     stores.store("s").put("a", 1)
     storages.failures["write"] = IO_ERROR
     with pytest.raises(StreamsError) as caught:
         stores.commit({CHANGELOG: 0})
-    assert_told(caught.value, advice="errors of the disk")
+    assert_message(caught.value, advice="disk errors")
     assert stores.changelog_offsets() == {CHANGELOG: None}
     storages.failures.clear()
     stores.commit({CHANGELOG: 0})
@@ -98,38 +96,36 @@ def test_a_commit_that_fails_keeps_what_it_was_to_write(
 def test_only_a_commit_writes_to_the_disk(
     make: Open, storages: FailingStorages, budget: int
 ) -> None:
-    """Detects stores that write while records are processed: their results are not sent yet."""
+    """Detects stores that write while records are processed, before the results are sent."""
     stores = make(budget=budget)
     stores.open()
     storages.failures["write"] = NO_SPACE
     for number in range(1_000):
         stores.store("s").put(f"b{number}", 1)
-    stores.flush_silently("s")
+    stores.flush_cache("s")
     stores.log_changes()
     stores.commit_begun()
     with pytest.raises(StreamsError) as caught:
         stores.commit({})
-    assert_told(caught.value, advice="Free space there")
+    assert_message(caught.value, advice="Free space there")
     storages.failures.clear()
     stores.close(clean=False)
 
 
 @pytest.mark.parametrize("attempt", ["read", "scan"])
-def test_a_read_that_fails_is_told(make: Open, storages: FailingStorages, attempt: str) -> None:
-    """No answer is better than a wrong one."""
+def test_a_failed_read_raises(make: Open, storages: FailingStorages, attempt: str) -> None:
+    """An error is better than a wrong result."""
     stores = make()
     stores.open()
     storages.failures[attempt] = IO_ERROR
     with pytest.raises(StreamsError) as caught:
         list(stores.store("s").all()) if attempt == "scan" else stores.store("s").get("a")
-    assert_told(caught.value, advice="errors of the disk")
+    assert_message(caught.value, advice="disk errors")
     stores.close(clean=False)
 
 
-def test_a_restoration_to_a_full_disk_goes_on_where_it_was(
-    make: Open, storages: FailingStorages
-) -> None:
-    """The offset does not run ahead of what was written."""
+def test_restoring_to_a_full_disk_can_be_continued(make: Open, storages: FailingStorages) -> None:
+    """The offset does not exceed the written data."""
     stores = make()
     stores.open()
     restorer = stores.restorers()[CHANGELOG]
@@ -138,7 +134,7 @@ def test_a_restoration_to_a_full_disk_goes_on_where_it_was(
     storages.failures["write"] = NO_SPACE
     with pytest.raises(StreamsError) as caught:
         restorer.restore_batch([b"b"], [value], [0], [1])
-    assert_told(caught.value, advice="Free space there")
+    assert_message(caught.value, advice="Free space there")
     assert restorer.start_offset() == 1
     storages.failures.clear()
     restorer.restore_batch([b"b"], [value], [0], [1])
@@ -146,54 +142,52 @@ def test_a_restoration_to_a_full_disk_goes_on_where_it_was(
     stores.close(clean=True)
 
 
-def test_a_store_that_cannot_be_opened_leaves_nothing_locked(
-    make: Open, storages: FailingStorages
-) -> None:
-    """Another thread may try the task as soon as this one has failed."""
+def test_a_failed_open_does_not_keep_locks(make: Open, storages: FailingStorages) -> None:
+    """Another thread can open the task immediately."""
     storages.failures["open"] = IO_ERROR
     with pytest.raises(StreamsError) as caught:
         make().open()
-    assert_told(caught.value, advice="errors of the disk")
+    assert_message(caught.value, advice="disk errors")
     storages.failures.clear()
     other = make()
     other.open()
     other.close(clean=True)
 
 
-def test_corruption_has_the_task_rebuilt(make: Open, storages: FailingStorages) -> None:
-    """What cannot be read is thrown away, once its owner has said so."""
+def test_a_corrupted_store_is_deleted_and_rebuilt(make: Open, storages: FailingStorages) -> None:
+    """Unreadable data is deleted after the owner has marked the task as corrupted."""
     stores = make()
     stores.open()
     stores.store("s").put("a", 1)
     storages.failures["write"] = CORRUPTION
     with pytest.raises(TaskCorruptedError) as caught:
         stores.commit({CHANGELOG: 0})
-    assert_told(caught.value, advice="rebuilt from its changelog")
+    assert_message(caught.value, advice="rebuilt from its changelog")
     assert caught.value.task_ids == {TASK}
     storages.failures.clear()
-    stores.distrust()
+    stores.mark_corrupted()
     stores.close(clean=False)
     stores.open()
     assert stores.changelog_offsets() == {CHANGELOG: None}
     stores.close(clean=True)
 
 
-def test_a_close_that_fails_unlocks_the_task(make: Open, storages: FailingStorages) -> None:
-    """The error is told, and the next owner finds the task free."""
+def test_a_failed_close_unlocks_the_task(make: Open, storages: FailingStorages) -> None:
+    """It raises an error, and the next owner can open the task."""
     stores = make()
     stores.open()
     storages.failures["close"] = IO_ERROR
     with pytest.raises(StreamsError) as caught:
         stores.close(clean=True)
-    assert_told(caught.value, advice="errors of the disk")
+    assert_message(caught.value, advice="disk errors")
     storages.failures.clear()
     other = make()
     other.open()
     other.close(clean=True)
 
 
-def test_a_full_disk_when_a_task_is_opened_is_told(make: Open, tmp_path: Path) -> None:
-    """Neither a bare OSError nor a lock that stays."""
+def test_the_error_of_a_task_opened_on_a_full_disk(make: Open, tmp_path: Path) -> None:
+    """It is not a bare `OSError`, and no lock stays."""
     disk = FullDisk()
     stores = make(disk=disk)
     disk.is_full = True
@@ -205,10 +199,10 @@ def test_a_full_disk_when_a_task_is_opened_is_told(make: Open, tmp_path: Path) -
     stores.close(clean=True)
 
 
-def test_that_it_cannot_be_noted_how_far_a_task_is_does_not_keep_it_from_closing(
+def test_a_task_closes_if_its_position_cannot_be_written(
     make: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only the placing of tasks looks at the note."""
+    """Only the assignment of tasks reads that position."""
     disk = FullDisk()
     stores = make(disk=disk)
     stores.open()
@@ -220,8 +214,8 @@ def test_that_it_cannot_be_noted_how_far_a_task_is_does_not_keep_it_from_closing
     assert "No space left on device" in caplog.text
 
 
-def test_room_can_be_made_on_a_full_disk(make: Open, tmp_path: Path) -> None:
-    """Neither locking nor deleting needs any, and what is half deleted is no state."""
+def test_space_can_be_freed_on_a_full_disk(make: Open, tmp_path: Path) -> None:
+    """Locking and deleting need no space, and a partly deleted directory is not state."""
     disk = FullDisk()
     stores = make(disk=disk)
     stores.open()
@@ -234,19 +228,19 @@ def test_room_can_be_made_on_a_full_disk(make: Open, tmp_path: Path) -> None:
     assert directory.task_ids() == []
 
 
-def test_what_was_left_by_a_deletion_that_failed_is_no_state(make: Open, tmp_path: Path) -> None:
-    """An offset without the data that it stands for would lose what the changelog has."""
+def test_the_rest_of_a_failed_deletion_is_not_state(make: Open, tmp_path: Path) -> None:
+    """An offset without its data would lose the records of the changelog."""
     stores = make()
     stores.open()
     stores.store("s").put("a", 1)
     stores.commit({CHANGELOG: 0})
     stores.close(clean=True)
 
-    class Stubborn(Disk):
+    class UndeletableDisk(Disk):
         def delete_tree(self, path: Path) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
-    directory = StateDirectory(tmp_path, "app", disk=Stubborn())
+    directory = StateDirectory(tmp_path, "app", disk=UndeletableDisk())
     assert directory.remove_obsolete_tasks(unused_for_ms=0, clock=SystemClock()) == []
     stores.open()
     assert stores.changelog_offsets() == {CHANGELOG: None}
@@ -254,24 +248,23 @@ def test_what_was_left_by_a_deletion_that_failed_is_no_state(make: Open, tmp_pat
     stores.close(clean=True)
 
 
-def test_a_full_disk_is_told_of_the_driver_s_directory(tmp_path: Path) -> None:
-    """The process id is as necessary as the state."""
+def test_the_error_of_a_full_disk_in_the_state_directory_of_the_driver(tmp_path: Path) -> None:
     disk = FullDisk()
     disk.is_full = True
-    with pytest.raises(StreamsError, match=r"Cannot make the state directory .*No space left"):
+    with pytest.raises(StreamsError, match=r"Cannot create the state directory .*No space left"):
         StateDirectory(tmp_path, "app", disk=disk).process_id()
     (tmp_path / "app").mkdir()
-    with pytest.raises(StreamsError, match=r"Cannot keep the process id in .*No space left"):
+    with pytest.raises(StreamsError, match=r"Cannot store the process id in .*No space left"):
         StateDirectory(tmp_path, "app", disk=disk).process_id()
 
 
-def test_an_error_that_is_told_already_stays_as_it_is() -> None:
-    """Else its place would be named twice."""
+def test_storage_errors_are_not_wrapped_twice() -> None:
+    """Otherwise the message would contain the location twice."""
     known = StreamsError("known")
     assert storage_error("read", "s", TASK, Path("p"), known) is known
 
 
-#: Fills a real database until the system refuses to write more to a file.
+#: Fills a real database until the system rejects writes to a file.
 _WRITE_TOO_MUCH = """
 import resource, signal, sys
 from pathlib import Path
@@ -290,8 +283,8 @@ except Exception as error:
 """
 
 
-def test_what_rocksdb_says_of_a_full_disk_is_understood(tmp_path: Path) -> None:
-    """A real database that may write no more: the error of the simulated one is no invention."""
+def test_the_error_of_rocksdb_on_a_full_disk_is_recognized(tmp_path: Path) -> None:
+    """With a real database, to check that the simulated error is realistic."""
     done = subprocess.run(
         [sys.executable, "-c", _WRITE_TOO_MUCH, str(tmp_path)],
         capture_output=True,

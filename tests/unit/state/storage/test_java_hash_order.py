@@ -3,20 +3,20 @@ from __future__ import annotations
 from millstream.state.storage.java_hash_order import JavaHashSet, java_hash
 
 
-def test_hashes_are_those_of_java() -> None:
+def test_hashes_equal_those_of_java() -> None:
     assert java_hash(b"") == 1
     assert java_hash(b"\x00") == 31
     assert java_hash(b"\xff\x80") == 31 * (31 - 1) - 128 & 0xFFFFFFFF
 
 
-def test_order_is_that_of_a_changelog_written_by_kafka_streams() -> None:
+def test_the_order_equals_that_of_a_changelog_written_by_kafka_streams() -> None:
     keys = JavaHashSet()
     for start in (0, 3, 6, 9):
         keys.add(b"ab" + start.to_bytes(8, "big"))
     assert [key[-1] for key in keys.in_order()] == [9, 6, 0, 3]
 
 
-def test_the_table_stays_as_large_as_it_was() -> None:
+def test_clearing_does_not_shrink_the_table() -> None:
     filled_before, fresh = JavaHashSet(), JavaHashSet()
     for number in range(100):
         filled_before.add(bytes((number,)))
@@ -24,7 +24,7 @@ def test_the_table_stays_as_large_as_it_was() -> None:
     for keys in (filled_before, fresh):
         for number in (40, 3):
             keys.add(bytes((number,)))
-    # 31 + 40 and 31 + 3: in a table of 16 places both are at their remainder.
+    # 31 + 40 and 31 + 3: in a table of 16 places, both are at their remainder.
     assert list(fresh.in_order()) == [bytes((3,)), bytes((40,))]
     assert list(filled_before.in_order()) == [bytes((3,)), bytes((40,))]
     for keys in (filled_before, fresh):

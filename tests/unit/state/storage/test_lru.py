@@ -25,28 +25,28 @@ _STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(steps=_STEPS, max_entries=st.integers(1, 4))
-def test_the_key_that_was_not_used_for_longest_goes(
+def test_the_least_recently_used_key_is_evicted(
     steps: list[tuple[str, bytes]], max_entries: int
 ) -> None:
     store = LRUStore(max_entries)
     used: list[bytes] = []
-    for what, key in steps:
-        if what == "scan":
+    for step, key in steps:
+        if step == "scan":
             assert [found for found, _ in store.scan(None, None)] == sorted(used)
             continue
-        if what == "get":
+        if step == "get":
             assert (store.get(key) is not None) == (key in used)
-        elif what == "delete":
+        elif step == "delete":
             store.put(key, None, 0)
         else:
             store.put(key, b"v", 0)
-        is_in = what == "put" or (what == "get" and key in used)
+        is_in = step == "put" or (step == "get" and key in used)
         used = [each for each in used if each != key] + [key] * is_in
         used = used[-max_entries:]
     assert [key for key, _ in store.scan(None, None, reverse=True)] == sorted(used, reverse=True)
 
 
-def test_what_goes_is_deleted_from_the_changelog(
+def test_evicted_keys_are_deleted_from_the_changelog(
     open_task: Callable[..., TaskStores], changelog: Any, context: Any
 ) -> None:
     builder = Stores.key_value_builder(Stores.lru_map("s", 2), STRING, LONG)
@@ -70,6 +70,6 @@ def test_what_goes_is_deleted_from_the_changelog(
     assert len(changelog.records) == 4, "restoring logs nothing"
 
 
-def test_a_store_for_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="at least one"):
+def test_a_store_without_capacity_is_rejected() -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
         Stores.lru_map("s", 0)

@@ -1,4 +1,4 @@
-"""Goal: data and offset in RocksDB agree, and a database that cannot be read says so."""
+"""Data and offset in RocksDB agree, and an unreadable database raises an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Open = Callable[..., RocksDBStorage]
 
 
 def test_data_and_offset_survive_closing(open_storage: Open) -> None:
-    """What a batch wrote is there after reopening, deletions included."""
+    """A reopened database contains the written batches, including deletions."""
     storage = open_storage()
     assert storage.is_empty()
     storage.write_batch({b"a": b"1", b"b": b"2"}, (TP, 1))
@@ -41,8 +41,8 @@ def test_data_and_offset_survive_closing(open_storage: Open) -> None:
     assert not again.is_empty()
 
 
-def test_a_batch_that_cannot_be_written_leaves_no_trace(open_storage: Open) -> None:
-    """An offset without its data would lose records for good."""
+def test_a_failed_batch_leaves_no_trace(open_storage: Open) -> None:
+    """An offset without its data would lose records permanently."""
     storage = open_storage()
     storage.write_batch({b"a": b"1"}, (TP, 1))
     database: Any = storage._db
@@ -61,8 +61,8 @@ def test_a_batch_that_cannot_be_written_leaves_no_trace(open_storage: Open) -> N
     assert (storage.get(b"a"), storage.committed_offset(TP)) == (b"1", 1)
 
 
-def test_closing_ends_open_scans_and_frees_the_directory(open_storage: Open) -> None:
-    """A forgotten scan must not keep the database locked for its next owner."""
+def test_closing_ends_open_scans_and_unlocks_the_directory(open_storage: Open) -> None:
+    """An open scan must not keep the database locked for its next owner."""
     storage = open_storage()
     storage.write_batch({b"a": b"1", b"b": b"2"}, None)
     started, untouched = storage.scan(None, None), storage.scan(None, None, reverse=True)
@@ -72,8 +72,7 @@ def test_closing_ends_open_scans_and_frees_the_directory(open_storage: Open) -> 
     assert open_storage().get(b"a") == b"1"
 
 
-def test_a_closed_database_refuses(open_storage: Open) -> None:
-    """Every call on a closed database says that the store is closed."""
+def test_a_closed_database_rejects_all_calls(open_storage: Open) -> None:
     storage = open_storage()
     storage.close()
     calls: list[Callable[[], object]] = [
@@ -88,17 +87,16 @@ def test_a_closed_database_refuses(open_storage: Open) -> None:
             call()
 
 
-def test_one_owner_at_a_time(open_storage: Open) -> None:
-    """Opening an open database is refused as a lock."""
+def test_an_open_database_cannot_be_opened_again(open_storage: Open) -> None:
     open_storage()
     with pytest.raises(LockError):
         open_storage()
 
 
-def test_a_damaged_block_is_found_by_reads_and_scans(open_storage: Open, tmp_path: Path) -> None:
+def test_reads_and_scans_detect_a_damaged_block(open_storage: Open, tmp_path: Path) -> None:
     """A scan over a damaged block must fail, not end early as if there were no more keys.
 
-    Each failure is noted before it is raised: user code that catches it cannot hide it.
+    Each failure is recorded before it is raised, so that user code that catches it cannot hide it.
     """
     storage = open_storage()
     storage.write_batch({b"%04d" % i: bytes(100) for i in range(1_000)}, (TP, 1))
@@ -124,8 +122,10 @@ def test_a_damaged_block_is_found_by_reads_and_scans(open_storage: Open, tmp_pat
     assert noted[-1] is caught.value
 
 
-def test_an_unreadable_database_is_corrupted(open_storage: Open, tmp_path: Path) -> None:
-    """Garbage in place of the list of files: refused, and fine again once destroyed."""
+def test_an_unreadable_database_is_reported_as_corrupted(
+    open_storage: Open, tmp_path: Path
+) -> None:
+    """The file CURRENT contains garbage. Once destroyed, the database can be opened again."""
     open_storage().close()
     (tmp_path / "db" / "s" / "CURRENT").write_text("garbage")
     with pytest.raises(TaskCorruptedError, match="rebuilt from its changelog"):
@@ -134,8 +134,7 @@ def test_an_unreadable_database_is_corrupted(open_storage: Open, tmp_path: Path)
     assert open_storage().is_empty()
 
 
-def test_tuning_sees_the_options_of_each_store(tmp_path: Path) -> None:
-    """The hook is called with the store's name and can change what is opened."""
+def test_the_tuning_hook_gets_the_name_and_options_of_each_store(tmp_path: Path) -> None:
     seen: list[str] = []
     settings = RocksDBSettings(tuning=lambda name, options: seen.append(name))
     storage = RocksDBStorage("tuned", tmp_path / "t", TaskId(0, 0), RocksDBStorages(settings))
@@ -153,29 +152,29 @@ def _ascending(start: int, stop: int) -> dict[bytes, bytes | None]:
 
 
 @pytest.mark.parametrize("batch_of", [_mixed, _ascending])
-def test_what_came_in_any_order_is_read_in_order(
+def test_bulk_loaded_records_are_read_in_order(
     open_storage: Open, batch_of: Callable[[int, int], dict[bytes, bytes | None]]
 ) -> None:
-    """A store that expects many records takes them as they come; it can be read at any time, goes
-    on from there, and stands on disk as any other."""
+    """Whatever the order of writes. The store can be read meanwhile, continues bulk loading
+    afterwards, and is an ordinary database on disk."""
     storage = open_storage()
     storage.write_batch({b"00001": b"before"}, (TP, 1))
-    storage.expect_many(True)
-    right: dict[bytes, bytes | None] = {}
+    storage.set_bulk_loading(True)
+    expected_content: dict[bytes, bytes | None] = {}
     for number, start in enumerate(range(0, 20_000, 2_000)):
         batch = batch_of(start, start + 2_000)
-        # The latest counts, and what is deleted is gone.
-        batch |= dict.fromkeys(list(right)[:50], None)
+        # The latest write wins, and deleted keys are missing.
+        batch |= dict.fromkeys(list(expected_content)[:50], None)
         storage.write_batch(batch, (TP, 10 + number))
-        right |= batch
+        expected_content |= batch
         if number == 6:
-            assert storage.get(b"00003") == right.get(b"00003")
-            storage.expect_many(True)
+            assert storage.get(b"00003") == expected_content.get(b"00003")
+            storage.set_bulk_loading(True)
     assert storage.committed_offset(TP) == 19
-    expected = sorted(({b"00001": b"before"} | right).items())
+    expected = sorted(({b"00001": b"before"} | expected_content).items())
     found = [(key, value) for key, value in expected if value is not None]
     assert list(storage.scan(None, None)) == found
-    storage.expect_many(False)
+    storage.set_bulk_loading(False)
     storage.write_batch({b"99999": b"after"}, (TP, 20))
     storage.close()
     again = open_storage()
@@ -183,51 +182,51 @@ def test_what_came_in_any_order_is_read_in_order(
     assert again.committed_offset(TP) == 20
 
 
-def test_an_open_scan_goes_on_while_many_records_come(open_storage: Open) -> None:
-    """A query may have begun before the store was to be restored."""
+def test_an_open_scan_continues_during_bulk_loading(open_storage: Open) -> None:
+    """A query may have begun before the restoration."""
     storage = open_storage()
     storage.write_batch({b"00001": b"before", b"00002": b"too"}, (TP, 1))
     scan = storage.scan(None, None)
     assert next(scan) == (b"00001", b"before")
-    storage.expect_many(True)
+    storage.set_bulk_loading(True)
     storage.write_batch(_mixed(0, 5_000), (TP, 7))
     assert list(scan) == [(b"00002", b"too")]
     storage.write_batch(_mixed(5_000, 10_000), (TP, 8))
-    storage.expect_many(False)
-    right = {b"00001": b"before", b"00002": b"too"} | _mixed(0, 10_000)
-    assert dict(storage.scan(None, None)) == right
+    storage.set_bulk_loading(False)
+    expected_content = {b"00001": b"before", b"00002": b"too"} | _mixed(0, 10_000)
+    assert dict(storage.scan(None, None)) == expected_content
     assert storage.committed_offset(TP) == 8
 
 
-def test_closing_in_the_middle_of_many_records_loses_none(open_storage: Open) -> None:
+def test_closing_during_bulk_loading_loses_no_records(open_storage: Open) -> None:
     storage = open_storage()
-    storage.expect_many(True)
+    storage.set_bulk_loading(True)
     storage.write_batch(_mixed(0, 5_000), (TP, 7))
     storage.close()
-    storage.expect_many(False)
+    storage.set_bulk_loading(False)
     again = open_storage()
     assert dict(again.scan(None, None)) == _mixed(0, 5_000)
     assert again.committed_offset(TP) == 7
 
 
-@pytest.mark.parametrize("where", ["tuned", "counted"])
-def test_a_tuned_store_stays_as_it_was_opened(tmp_path: Path, where: str) -> None:
-    """To open it anew would need the user's function again, and lose what was counted."""
+@pytest.mark.parametrize("option", ["tuning", "statistics"])
+def test_a_tuned_store_is_not_reopened_for_bulk_loading(tmp_path: Path, option: str) -> None:
+    """Reopening would call the user's function again and reset the statistics."""
     seen: list[str] = []
     settings = RocksDBSettings(
-        tuning=(lambda name, options: seen.append(name)) if where == "tuned" else None,
-        statistics=where == "counted",
+        tuning=(lambda name, options: seen.append(name)) if option == "tuning" else None,
+        statistics=option == "statistics",
     )
     storage = RocksDBStorage("tuned", tmp_path / "t", TaskId(0, 0), RocksDBStorages(settings))
-    storage.expect_many(True)
+    storage.set_bulk_loading(True)
     opened = storage._db
     storage.write_batch(_mixed(0, 5_000), (TP, 7))
     assert storage._db is opened
     storage.close()
 
 
-def test_reads_spill_over_to_disk(open_storage: Open) -> None:
-    """More data than memtables hold is read back whole, in order, both ways."""
+def test_data_is_read_from_memtables_and_disk(open_storage: Open) -> None:
+    """Data that does not fit into memtables is read completely and in order, in both directions."""
     storage = open_storage()
     for start in range(0, 200_000, 20_000):
         items = {b"%08d" % (i * 7919 % 200_000): bytes(100) for i in range(start, start + 20_000)}

@@ -1,4 +1,4 @@
-"""Goal: keys of a dict come in order, whatever was added and removed in which order."""
+"""The keys of a dict are returned in order, whatever was added and removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millstream.state.storage.sorted_keys import SortedKeys
 
 
 def test_keys_of_a_changing_dict_stay_in_order() -> None:
-    """Method: random adds, removals and ranges against sorted(); enough keys to split blocks."""
+    """Random additions, removals and ranges, compared with `sorted()`; enough to split blocks."""
     random.seed(7)
     owner: dict[bytes, int] = {}
     keys = SortedKeys(owner)
@@ -26,7 +26,7 @@ def test_keys_of_a_changing_dict_stay_in_order() -> None:
 
 
 def test_single_additions_to_many_keys_split_blocks() -> None:
-    """Method: fill a few blocks at once, then add one key before each range."""
+    """Fills a few blocks at once, then adds one key before each range."""
     owner = {b"%06d" % (2 * i): 0 for i in range(5_000)}
     keys = SortedKeys(owner)
     keys.between(None, None)
@@ -39,8 +39,8 @@ def test_single_additions_to_many_keys_split_blocks() -> None:
     assert keys.between(None, None) == sorted(owner)
 
 
-def test_cleared_with_its_dict() -> None:
-    """A dict that is emptied and filled again shows only its new keys."""
+def test_keys_are_cleared_with_the_dict() -> None:
+    """A dict that is cleared and filled again returns only its new keys."""
     owner = {b"b": 0}
     keys = SortedKeys(owner)
     assert keys.between(None, None) == [b"b"]

@@ -1,7 +1,4 @@
-"""Goal: what is kept of a key is found by time, however it was written, and forgotten as a whole.
-
-Real parts: `DuplicateTable` itself.
-"""
+"""Entries of a key are found by time, however they were written; whole buckets are dropped."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ def entries(key: bytes, *times: int) -> list[Entry]:
     return [(time, window_key(key, time, n), b"%d" % n) for n, time in enumerate(times, 1)]
 
 
-def test_many_are_written_as_one_by_one() -> None:
-    """In order or not, several of one time: they are found, counted and forgotten alike."""
+def test_batches_are_written_like_single_entries() -> None:
+    """In any order, with several entries of one time: they are found, counted and dropped alike."""
     together, one_by_one = DuplicateTable(BUCKET_MS), DuplicateTable(BUCKET_MS)
     found = entries(b"a", 5, 25, 25, 3, 12, 25)
     for batch in (found[:2], found[2:]):
-        together.note_many([b"a"] * len(batch), batch)
-        together.weigh(sum(len(stored) + len(value) for _, stored, value in batch), len(batch))
+        together.add_many([b"a"] * len(batch), batch)
+        together.add_sizes(sum(len(stored) + len(value) for _, stored, value in batch), len(batch))
         for time, stored, value in batch:
             one_by_one.put(stored, value, time)
     ordered = [(stored, value) for _, stored, value in sorted(found)]
@@ -33,15 +30,15 @@ def test_many_are_written_as_one_by_one() -> None:
         assert [table.get(stored) for stored, _ in ordered] == [value for _, value in ordered]
     assert together.size_bytes == one_by_one.size_bytes > 0
     for table in (together, one_by_one):
-        assert table.forget_oldest() == BUCKET_MS
+        assert table.drop_oldest() == BUCKET_MS
         assert table.of_key(b"a", 0, 99) == ordered[2:]
-        table.forget_before(30)
+        table.drop_before(30)
         assert table.of_key(b"a", 0, 99) == []
         assert (len(table), table.size_bytes, dict(table.by_key)) == (0, 0, {})
 
 
-def test_a_value_is_replaced_or_deleted() -> None:
-    """As it may be when a changelog is read again."""
+def test_values_are_replaced_or_deleted() -> None:
+    """For example, when a changelog is read again."""
     table = DuplicateTable(BUCKET_MS)
     ((time, stored, _),) = entries(b"a", 5)
     table.put(stored, b"old", time)
@@ -50,30 +47,29 @@ def test_a_value_is_replaced_or_deleted() -> None:
     table.discard(stored, time)
     table.discard(stored, time)
     assert table.of_key(b"a", 0, 99) == []
-    table.forget_before(99)
+    table.drop_before(99)
     assert table.size_bytes == 0
 
 
-def test_a_key_that_has_much_is_forgotten_alike() -> None:
-    """Many entries of one key go together."""
+def test_entries_of_a_large_key_are_dropped_together() -> None:
     table = DuplicateTable(BUCKET_MS)
     found = entries(b"a", *range(200))
-    table.note_many([b"a"] * len(found), found)
-    table.weigh(len(found), len(found))
+    table.add_many([b"a"] * len(found), found)
+    table.add_sizes(len(found), len(found))
     for gone in range(10, 200, BUCKET_MS):
-        table.forget_before(gone)
+        table.drop_before(gone)
         assert [value for _, value in table.of_key(b"a", 0, 199)] == [
             value for _, _, value in found[gone:]
         ]
 
 
-def test_what_is_taken_back_is_not_found() -> None:
-    """Whether its stretch of time is still there or not."""
+def test_removed_entries_are_not_found() -> None:
+    """Whether or not their bucket still exists."""
     table = DuplicateTable(BUCKET_MS)
     early, late = entries(b"a", 5, 15)
-    table.note_many([b"a", b"a"], [early, late])
-    table.forget_before(10)
-    table.unnote(b"a", early)
+    table.add_many([b"a", b"a"], [early, late])
+    table.drop_before(10)
+    table.remove_entry(b"a", early)
     assert table.of_key(b"a", 0, 99) == [late[1:]]
-    table.unnote(b"a", late)
+    table.remove_entry(b"a", late)
     assert dict(table.by_key) == {}

@@ -1,4 +1,4 @@
-"""A range of keys is found without a look at the windows of all others."""
+"""Reading a range of keys does not read the windows of other keys."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ LAYOUTS = pytest.mark.parametrize(
 )
 
 
-class Looked:
-    """An overlay that counts the pairs which are looked at."""
+class ReadCounter:
+    """Counts the pairs that an overlay reads."""
 
     def __init__(self, base: OverlayStore) -> None:
         self.pairs = 0
@@ -71,17 +71,17 @@ def fill(store: SegmentedWindows) -> None:
     store.commit((CHANGELOG, 1))
 
 
-def whole_of(store: SegmentedWindows, first: int, last: int) -> list[tuple[bytes, bytes]]:
+def all_windows(store: SegmentedWindows, first: int, last: int) -> list[tuple[bytes, bytes]]:
     return list(store.read_keys(None, None, first, last))
 
 
 @LAYOUTS
-def test_a_narrow_range_is_part_of_the_whole(
+def test_a_narrow_range_is_a_subset_of_all_windows(
     opened: Callable[[KeyLayout], tuple[SegmentedWindows, OverlayStore]],
     layout: KeyLayout,
     stored: Callable[[bytes, int], bytes],
 ) -> None:
-    """Also with keys that begin with one another, and such that look like times."""
+    """Also with keys that are prefixes of one another, or look like times."""
     chance = random.Random(3)
     keys = [b"", b"a", b"a\x00", b"a\x00\x00\x00", b"a\x00\x00\x00\x00\x00\x02", b"a\xff", b"b"]
     store, _ = opened(layout)
@@ -95,40 +95,42 @@ def test_a_narrow_range_is_part_of_the_whole(
         first, last = sorted(chance.choices(range(RETENTION_MS), k=2))
         reverse = chance.random() < 0.5
         whole = store.read_keys(None, None, first, last, reverse=reverse)
-        wanted = [pair for pair in whole if lowest <= layout.key_of(pair[0]) <= highest]
+        expected = [pair for pair in whole if lowest <= layout.key_of(pair[0]) <= highest]
         found = list(store.read_keys(lowest, highest, first, last, reverse=reverse))
-        assert found == wanted
-        wanted = [
-            pair for pair in whole_of(store, first, last) if layout.key_of(pair[0]) <= highest
+        assert found == expected
+        expected = [
+            pair for pair in all_windows(store, first, last) if layout.key_of(pair[0]) <= highest
         ]
-        assert list(store.read_keys(None, highest, first, last)) == wanted
-        wanted = [pair for pair in whole_of(store, first, last) if layout.key_of(pair[0]) >= lowest]
-        assert list(store.read_keys(lowest, None, first, last)) == wanted
+        assert list(store.read_keys(None, highest, first, last)) == expected
+        expected = [
+            pair for pair in all_windows(store, first, last) if layout.key_of(pair[0]) >= lowest
+        ]
+        assert list(store.read_keys(lowest, None, first, last)) == expected
     store.close()
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_nor_are_those_beside_an_open_range(
+def test_keys_outside_an_open_range_are_not_read(
     opened: Callable[[KeyLayout], tuple[SegmentedWindows, OverlayStore]], reverse: bool
 ) -> None:
-    """Whatever lies behind the last key, or before the first."""
+    """Neither after the last key nor before the first."""
     store, base = opened(WINDOWS)
     fill(store)
-    looked = Looked(base)
+    counter = ReadCounter(base)
     upto = list(store.read_keys(None, b"key0001", 0, RETENTION_MS, reverse=reverse))
     since = list(store.read_keys(b"key0498", None, 0, RETENTION_MS, reverse=reverse))
     assert {WINDOWS.key_of(stored) for stored, _ in upto} == {b"key0000", b"key0001"}
     assert {WINDOWS.key_of(stored) for stored, _ in since} == {b"key0498", b"key0499"}
     assert len(upto) == len(since) == 8
-    assert looked.pairs == 16
+    assert counter.pairs == 16
     patch.stopall()
     store.close()
 
 
-def test_a_long_key_is_looked_for_in_no_time(
+def test_a_long_key_is_read_quickly(
     opened: Callable[[KeyLayout], tuple[SegmentedWindows, OverlayStore]],
 ) -> None:
-    """Whoever asks for one of 200 KB holds up its stream thread for as long as that is read."""
+    """A slow query for a key of 200 KB would block its stream thread."""
     store, _ = opened(WINDOWS)
     key = bytes(200_000)
     store.put(window_key(key, 1_000), b"v", 0)
@@ -139,14 +141,14 @@ def test_a_long_key_is_looked_for_in_no_time(
     store.close()
 
 
-def test_other_keys_are_not_looked_at(
+def test_other_keys_are_not_read(
     opened: Callable[[KeyLayout], tuple[SegmentedWindows, OverlayStore]],
 ) -> None:
     store, base = opened(WINDOWS)
     fill(store)
-    looked = Looked(base)
+    counter = ReadCounter(base)
     found = list(store.read_keys(b"key0042", b"key0043", 0, RETENTION_MS))
     assert len(found) == 8
-    assert looked.pairs == 8
+    assert counter.pairs == 8
     patch.stopall()
     store.close()

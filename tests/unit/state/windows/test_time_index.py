@@ -1,4 +1,4 @@
-"""What a store finds by its index of time is what a look through its segments finds."""
+"""A store with a time index finds the same windows as a scan of its segments."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 from millstream.record import TaskId, TopicPartition
 from millstream.state.storage.overlay import OverlayStore
 from millstream.state.storage.rocksdb import RocksDBStorage, RocksDBStorages
-from millstream.state.windows.segmented_windows import SegmentedWindows
-from millstream.state.windows.segments import segment_length_ms
+from millstream.state.windows.segmented_windows import SegmentedWindows, segment_length_ms
 from millstream.state.windows.time_index import TimeIndexedOverlay, TimeOrderedWindows
 from millstream.state.windows.window_keys import (
     SESSIONS,
@@ -30,7 +29,7 @@ LAYOUTS = pytest.mark.parametrize(
     ids=["windows", "sessions"],
 )
 
-#: Ranges of keys that are read.
+#: Ranges of keys to read.
 _BOUNDS: tuple[tuple[bytes | None, bytes | None], ...] = (
     (None, None),
     (b"", None),
@@ -40,7 +39,8 @@ _BOUNDS: tuple[tuple[bytes | None, bytes | None], ...] = (
 
 
 class Pair:
-    """A store with the index and one without; what they have is only on disk, or also in memory."""
+    """A store with the index and one without. `recent_bytes` decides whether they also keep windows
+    in memory."""
 
     def __init__(self, folder: Path, layout: KeyLayout, recent_bytes: int) -> None:
         self._folder, self._layout, self._recent_bytes = folder, layout, recent_bytes
@@ -85,10 +85,10 @@ def _place(layout: KeyLayout, stored: bytes, by_time: bool) -> tuple[int, bytes]
 
 @LAYOUTS
 @pytest.mark.parametrize("recent_bytes", [0, 4_000])
-def test_finds_what_a_look_through_the_segments_finds(
+def test_the_index_finds_the_same_windows_as_a_segment_scan(
     tmp_path: Path, layout: KeyLayout, stored: Callable[[bytes, int], bytes], recent_bytes: int
 ) -> None:
-    """Through puts and deletions, commits, restorations, restarts and dead segments."""
+    """After puts and deletions, commits, restorations, restarts and expired segments."""
     chance = random.Random(recent_bytes)
     pair, now, found = Pair(tmp_path, layout, recent_bytes), 10_000, 0
     for step in range(50):
@@ -101,29 +101,29 @@ def test_finds_what_a_look_through_the_segments_finds(
             for _ in range(size)
         ]
         values = [chance.choice((b"one", b"two", None)) for _ in keys]
-        what = chance.choice(
+        action = chance.choice(
             ("put", "put", "many", "many", "many", "remove", "commit", "restore", "open")
         )
         for store in pair.both:
-            if what == "many":
+            if action == "many":
                 store.put_many(keys, values, [0] * size)
-            elif what == "put":
+            elif action == "put":
                 store.put(keys[0], values[0], 0)
-            elif what == "remove":
+            elif action == "remove":
                 store.remove(keys[0], 0)
-            elif what in ("commit", "open"):
+            elif action in ("commit", "open"):
                 store.commit((CHANGELOG, step))
             else:
                 store.commit((CHANGELOG, step))
                 store.restore(dict(zip(keys, values, strict=True)), (CHANGELOG, step))
-        if what == "open":
+        if action == "open":
             pair.close()
             pair.open()
         first = now - chance.randint(0, RETENTION_MS)
         last = first + chance.choice((0, 1_000, RETENTION_MS))
-        indexed, plain = (list(store.read_expired_too(first, last)) for store in pair.both)
+        indexed, plain = (list(store.read_including_expired(first, last)) for store in pair.both)
         assert indexed == plain
-        # By time where windows of every key are read, else by segment and key.
+        # By time if windows of all keys are read, otherwise by segment and key.
         for start, end in _BOUNDS:
             by_time = start is None and end is None and layout is WINDOWS
             for reverse in (False, True):
@@ -144,7 +144,7 @@ def test_finds_what_a_look_through_the_segments_finds(
     pair.close()
 
 
-def test_the_index_goes_with_its_segment(tmp_path: Path) -> None:
+def test_the_index_is_dropped_with_its_segment(tmp_path: Path) -> None:
     pair = Pair(tmp_path, WINDOWS, 0)
     for time in range(0, 20 * RETENTION_MS, 10_000):
         pair.indexed.put(window_key(b"k", time), b"v", 0)

@@ -1,7 +1,4 @@
-"""Goal: what is kept by time is found by key and by time, however it was written, and counted.
-
-Real parts: `TimeTable` itself.
-"""
+"""Values are found by key and by time, however they were written, and their sizes are counted."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ from millstream.state.windows.window_keys import WINDOWS, window_key
 BUCKET_MS = 10
 
 
-def test_many_are_written_as_one_by_one() -> None:
-    """Values written together are found, counted and forgotten like those written one by one."""
+def test_batches_are_written_like_single_values() -> None:
+    """They are found, counted and dropped alike."""
     together, one_by_one = TimeTable(WINDOWS, BUCKET_MS), TimeTable(WINDOWS, BUCKET_MS)
     new = {window_key(key, start): b"1" for key in (b"a", b"b") for start in (10, 15)}
     later = {window_key(b"a", 15): b"longer", window_key(b"c", 19): b""}
@@ -21,7 +18,7 @@ def test_many_are_written_as_one_by_one() -> None:
         together.put_many(pairs, together.bucket_of(10))
         for stored, value in pairs.items():
             one_by_one.put(stored, value, WINDOWS.time_of(stored))
-        # Read in between, so that what comes later is kept by key as well.
+        # Read in between, so that later values are also indexed by key.
         assert together.of_key(b"c", 0, 99) == one_by_one.of_key(b"c", 0, 99)
     assert together.values == one_by_one.values == new | later
     first, last = (window_key(b"a", 10), b"1"), (window_key(b"a", 15), b"longer")
@@ -31,13 +28,13 @@ def test_many_are_written_as_one_by_one() -> None:
     assert together.size_bytes == one_by_one.size_bytes > 0
 
 
-def test_nothing_is_left_of_what_is_forgotten() -> None:
-    """A stretch of time goes as a whole, from all ways of finding it, and is counted no more."""
+def test_nothing_remains_of_dropped_buckets() -> None:
+    """A bucket is dropped as a whole: it is no longer found or counted."""
     table = TimeTable(WINDOWS, BUCKET_MS)
     table.put_many({window_key(key, 5): b"old" for key in (b"a", b"b")}, table.bucket_of(5))
     table.put(window_key(b"a", 25), b"new", 25)
     assert len(table.of_key(b"a", 0, 99)) == 2
-    assert table.forget_oldest() == BUCKET_MS
+    assert table.drop_oldest() == BUCKET_MS
     assert table.of_key(b"a", 0, 99) == [(window_key(b"a", 25), b"new")]
     assert table.of_key(b"b", 0, 99) == []
     table.discard(window_key(b"a", 25), 25)
@@ -45,8 +42,8 @@ def test_nothing_is_left_of_what_is_forgotten() -> None:
     assert table.size_bytes == 0
 
 
-def test_what_nobody_asks_for_by_key_is_not_kept_by_key() -> None:
-    """One query does not slow down all writes for good; the next one finds everything again."""
+def test_an_unused_key_index_is_discarded() -> None:
+    """A single query does not slow down writes permanently; the next one builds the index again."""
     stored: list[bytes] = []
     index = KeyIndex(WINDOWS, lambda: stored)
 

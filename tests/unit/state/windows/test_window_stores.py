@@ -1,7 +1,7 @@
-"""Goal: window and session stores answer processors, forget what is old, and survive restarts.
+"""Window and session stores for processors: iteration, retention, and restarts.
 
-What they answer to all kinds of questions is in tests/properties/test_window_state_model.py and in
-the conformance vectors.
+Reads are tested in tests/properties/stores/test_window_state_model.py and by the conformance
+vectors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from millstream.errors import (
 )
 from millstream.record import TopicPartition, ValueAndTimestamp
 from millstream.serdes import LONG, STRING
-from millstream.state.builders.windows import (
+from millstream.state.builders.window_builders import (
     SessionStoreBuilder,
     WindowStoreBuilder,
     changelog_retention,
@@ -47,8 +47,9 @@ def sessions(kind: Any = "rocksdb", retention_ms: int = 100_000) -> SessionStore
 
 
 @pytest.mark.parametrize("kind", ["rocksdb", "in_memory"])
-def test_an_iterator_shows_the_moment_it_was_made(open_task: OpenTask, kind: str) -> None:
-    """What is put or deleted during an iteration shows in the next one; ends close iterators."""
+def test_an_iterator_is_a_snapshot(open_task: OpenTask, kind: str) -> None:
+    """Puts and deletions during an iteration are seen by the next one; leaving the block closes the
+    iterator."""
     store = open_task(windows(kind)).store("s")
     for start in (0, 10, 20):
         store.put("k", start, start)
@@ -64,8 +65,8 @@ def test_an_iterator_shows_the_moment_it_was_made(open_task: OpenTask, kind: str
         store.put("k", 20, 20)
 
 
-def test_a_closed_store_says_so(open_task: OpenTask) -> None:
-    """Every call, and an iterator that is still open."""
+def test_a_closed_store_rejects_all_calls(open_task: OpenTask) -> None:
+    """Open iterators raise as well."""
     for builder in (windows(), sessions()):
         stores = open_task(builder)
         store = stores.store("s")
@@ -82,8 +83,8 @@ def test_a_closed_store_says_so(open_task: OpenTask) -> None:
             next(items)
 
 
-def test_calls_that_make_no_sense_are_refused(open_task: OpenTask) -> None:
-    """No key, a negative start, a value without its timestamp."""
+def test_invalid_arguments_are_rejected(open_task: OpenTask) -> None:
+    """A missing key, a negative start, a value without its timestamp."""
     store = open_task(windows(timestamped=True)).store("s")
     value = ValueAndTimestamp(1, 2)
     with pytest.raises(NullKeyError):
@@ -100,14 +101,15 @@ def test_calls_that_make_no_sense_are_refused(open_task: OpenTask) -> None:
     for call in (lambda key: session_store.put(key, 1), session_store.remove):
         with pytest.raises(NullKeyError, match="needs a session's key, but got None"):
             call(None)
-        with pytest.raises(TypeError, match="keeps sessions, but got 'k'"):
+        with pytest.raises(TypeError, match="stores sessions, but got 'k'"):
             call("k")
 
 
-def test_the_changelog_has_stored_keys_and_plain_values(
+def test_the_changelog_contains_stored_keys_and_plain_values(
     open_task: OpenTask, changelog: Any, context: Any
 ) -> None:
-    """Key, start and number; a value has its own time, a deletion that of the record."""
+    """Keys with start and sequence number. A value is logged with its own timestamp, a deletion
+    with that of the record."""
     context.timestamp = 7
     one = (1).to_bytes(8, "big")
     store = open_task(windows(timestamped=True)).store("s")
@@ -127,7 +129,7 @@ def test_the_changelog_has_stored_keys_and_plain_values(
 def test_a_removed_session_is_logged_as_a_deletion(
     open_task: OpenTask, changelog: Any, context: Any
 ) -> None:
-    """Otherwise, a restoration would bring it back. The deletion has the current timestamp."""
+    """Otherwise a restoration would restore it. The deletion has the current timestamp."""
     context.timestamp = 7
     store = open_task(sessions()).store("s")
     session = Windowed("k", Window(1, 5))
@@ -138,8 +140,10 @@ def test_a_removed_session_is_logged_as_a_deletion(
     assert deletion[1:] == (key, None, 7)
 
 
-def test_a_restart_forgets_neither_time_nor_numbers(open_task: OpenTask, changelog: Any) -> None:
-    """What is too old stays too old, and a new duplicate overwrites none of those on disk."""
+def test_stream_time_and_sequence_numbers_survive_a_restart(
+    open_task: OpenTask, changelog: Any
+) -> None:
+    """Expired records stay expired, and a new duplicate does not overwrite those on disk."""
     builder = windows(retain_duplicates=True)
     stores = open_task(builder)
     stores.store("s").put("k", 1, 0)
@@ -151,8 +155,8 @@ def test_a_restart_forgets_neither_time_nor_numbers(open_task: OpenTask, changel
     assert list(store.fetch("k", 0, MAX_TIME_MS)) == [(100_000, 2), (100_000, 3)]
 
 
-def test_what_memory_has_no_room_for_is_read_from_disk(open_task: OpenTask) -> None:
-    """Written in one batch that takes more than recent windows may."""
+def test_windows_beyond_the_memory_limit_are_read_from_disk(open_task: OpenTask) -> None:
+    """Written in one batch that exceeds the limit of recent windows."""
     table = open_task(windows(), recent_max_bytes=1_000).table("s")
     starts = list(range(0, 40_000, 2_000))
     keys = [window_key(b"k", start) for start in starts]
@@ -162,9 +166,7 @@ def test_what_memory_has_no_room_for_is_read_from_disk(open_task: OpenTask) -> N
 
 
 @pytest.mark.parametrize("kind", ["rocksdb", "in_memory"])
-def test_a_duplicate_overwrites_none_of_those_that_were_restored(
-    open_task: OpenTask, kind: str
-) -> None:
+def test_a_duplicate_does_not_overwrite_restored_ones(open_task: OpenTask, kind: str) -> None:
     stores = open_task(windows(kind, retain_duplicates=True))
     keys = [b"k" + bytes(8) + number.to_bytes(4, "big") for number in (1, 2)]
     values = [number.to_bytes(8, "big") for number in (1, 2)]
@@ -182,7 +184,7 @@ def test_a_duplicate_overwrites_none_of_those_that_were_restored(
         ([0, 120_000], [120_000]),
     ],
 )
-def test_dead_segments_leave_the_disk(
+def test_expired_segments_are_deleted_from_disk(
     open_task: OpenTask,
     tmp_path: Path,
     open_storage: Callable[..., RocksDBStorage],
@@ -190,7 +192,7 @@ def test_dead_segments_leave_the_disk(
     starts: list[int],
     kept: list[int],
 ) -> None:
-    """A write to disk after time has moved on deletes them in RocksDB, those of before included."""
+    """A write deletes expired segments in RocksDB, also those of earlier runs."""
     stores = open_task(windows(retention_ms=60_000))
     store = stores.store("s")
     for offset, start in enumerate(starts):
@@ -211,7 +213,7 @@ def test_dead_segments_leave_the_disk(
 
 @pytest.mark.parametrize("caching", [False, True])
 def test_a_growing_session_is_forwarded_once(open_task: OpenTask, caching: bool) -> None:
-    """In the cache it moves on with each record, and leaves nothing behind to be flushed."""
+    """The cache moves the session with each record and flushes only its last state."""
     builder = sessions().with_caching(caching)
     stores = open_task(builder)
     table = stores.table("s")
@@ -230,8 +232,8 @@ def test_a_growing_session_is_forwarded_once(open_task: OpenTask, caching: bool)
     assert list(stores.store("s").fetch("k")) == [(Windowed("k", Window(0, 990)), 990)]
 
 
-def test_builders_say_what_the_changelog_is_like() -> None:
-    """Kept for the retention and a day more; not compacted where nothing is updated."""
+def test_builders_configure_the_changelog() -> None:
+    """It is kept for the retention plus a day, and not compacted if windows are never updated."""
     supplier = Stores.persistent_window("w", MINUTE, MINUTE)
     builder = Stores.window_builder(supplier, STRING, LONG)
     assert (builder.kind, builder.retention_ms, builder.window_size_ms) == (
@@ -257,8 +259,8 @@ def test_builders_say_what_the_changelog_is_like() -> None:
     assert (session.kind, session.logging, session.persistent) == ("in_memory", False, False)
 
 
-def test_impossible_retentions_are_refused() -> None:
-    """Negative ones, and windows that would be gone before they end."""
+def test_invalid_retentions_are_rejected() -> None:
+    """Negative retentions, and windows that would expire before their end."""
     for make in (
         lambda: Stores.persistent_window("w", MINUTE, 2 * MINUTE),
         lambda: Stores.in_memory_window("w", -MINUTE, MINUTE),

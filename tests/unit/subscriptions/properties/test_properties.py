@@ -9,9 +9,9 @@ import pytest
 
 from millstream.errors import ConfigError
 from millstream.parallel import Properties
-from millstream.subscriptions.properties.declared import Applied, declared
+from millstream.subscriptions.properties.subscription_properties import Applied, declare
 
-#: What Decaton 9.5's `ProcessorProperties` says; -1 and the largest long are its "none".
+#: The defaults of Decaton 9.5's `ProcessorProperties`; "none" is -1 or the largest long there.
 DECATON = {
     "ignore.keys": (),
     "processing.rate.per.partition": -1,
@@ -30,15 +30,15 @@ DECATON = {
 RATES = "shaping_topic_processing_rate_per_partition"
 
 
-class WithFixed(Properties):
-    """Properties of which one cannot change while running."""
+class WithFixedProperty(Properties):
+    """Properties with one that cannot change while running."""
 
-    units: int = declared("units", 4, Applied.AT_START, kind="int", least=1, doc="How many.")
+    units: int = declare("units", 4, Applied.AT_START, kind="int", least=1, doc="How many.")
 
 
 def test_names_and_defaults_are_decatons() -> None:
-    """Hunts a property that was forgotten, or begins with another value than people know."""
-    assert {one.dotted: one.default for one in Properties.table()} == DECATON
+    """Detects a property that is missing or has a different default."""
+    assert {definition.dotted: definition.default for definition in Properties.table()} == DECATON
 
 
 @pytest.mark.parametrize(
@@ -58,18 +58,18 @@ def test_names_and_defaults_are_decatons() -> None:
         ({RATES: {5: 5}}, "must be a dictionary of rates by topic"),
         ({RATES: {"slow": -2}}, r"partition\['slow'\] is -2, but must be from -1"),
         ({"partition_concurency": 8}, "Did you mean 'partition_concurrency'"),
-        ({"partition.concurrency": 8}, "write partition_concurrency="),
-        ({"decaton.partition.concurrency": 8}, "write partition_concurrency="),
+        ({"partition.concurrency": 8}, "Use partition_concurrency="),
+        ({"decaton.partition.concurrency": 8}, "Use partition_concurrency="),
     ],
 )
-def test_wrong_values_and_names_are_refused(values: dict[str, Any], message: str) -> None:
-    """What is wrong is named, with what would be right."""
+def test_invalid_values_and_names_are_rejected(values: dict[str, Any], message: str) -> None:
+    """The error contains the problem and the correct form."""
     with pytest.raises(ConfigError, match=message):
         Properties(**values)
 
 
 def test_bounds_are_allowed() -> None:
-    """The smallest and the largest values are values."""
+    """The smallest and the largest values are valid."""
     lowest = Properties(processing_rate_per_partition=-1, commit_interval_ms=0)
     highest = Properties(processing_rate_per_partition=1_000_000)
     assert lowest.commit_interval_ms == 0
@@ -77,7 +77,7 @@ def test_bounds_are_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "mapping",
     [
         {"partition_concurrency": 8, RATES: {"a.b": 5}},
         {"partition.concurrency": "8", f"{RATES}.a.b": " 5 "},
@@ -93,14 +93,14 @@ def test_bounds_are_allowed() -> None:
         },
     ],
 )
-def test_all_ways_to_write_the_same(given: dict[str, Any]) -> None:
-    """Our names, Decaton's with and without its prefix, tables, strings, and what means nothing."""
+def test_equivalent_notations(mapping: dict[str, Any]) -> None:
+    """Our names, Decaton's with and without its prefix, tables, strings, and irrelevant entries."""
     expected = {"partition_concurrency": 8, RATES: {"a.b": 5}}
-    assert Properties.from_mapping(given).as_given() == expected
+    assert Properties.from_mapping(mapping).as_given() == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("mapping", "message"),
     [
         ({"partition.concurrency": 8, "partition_concurrency": 8}, "given more than once"),
         ({f"{RATES}.a": 5, f"decaton.{RATES}.a": 5}, "given more than once"),
@@ -115,21 +115,23 @@ def test_all_ways_to_write_the_same(given: dict[str, Any]) -> None:
         ({3: 5}, "no property '3'"),
     ],
 )
-def test_what_cannot_be_read_is_told(given: dict[Any, Any], message: str) -> None:
-    """Each mistake is named by what was written."""
+def test_unreadable_properties_are_rejected(mapping: dict[Any, Any], message: str) -> None:
+    """Each error contains the name as it was written."""
     with pytest.raises(ConfigError, match=message):
-        Properties.from_mapping(given)
+        Properties.from_mapping(mapping)
 
 
-def test_everything_wrong_is_told_at_once() -> None:
-    """Nobody mends a file one error at a time."""
-    with pytest.raises(ConfigError, match=r"partition_concurrency .*commit_interval_ms .*") as told:
+def test_all_mistakes_are_reported_together() -> None:
+    """Otherwise a file would have to be corrected one error at a time."""
+    with pytest.raises(
+        ConfigError, match=r"partition_concurrency .*commit_interval_ms .*"
+    ) as raised:
         Properties.from_mapping({"partition_concurrency": 0, "commit_interval_ms": -1, "x": 1})
-    assert "no property 'x'" in told.value.message
+    assert "no property 'x'" in raised.value.message
 
 
-def test_a_change_is_checked_and_leaves_the_rest() -> None:
-    """The copy has both what was given before and what is new."""
+def test_change_is_checked_and_keeps_the_other_values() -> None:
+    """The copy has the previous values and the new ones."""
     before = Properties(partition_concurrency=8, commit_interval_ms=5)
     after = before.changed(commit_interval_ms=6)
     assert after == Properties(partition_concurrency=8, commit_interval_ms=6)
@@ -140,16 +142,16 @@ def test_a_change_is_checked_and_leaves_the_rest() -> None:
         before.changed(commit_interval=1)
 
 
-def test_what_cannot_change_while_running_is_refused() -> None:
-    """Unless it stays the same; whether it was written before or is the default."""
-    for before in (WithFixed(), WithFixed(units=4)):
+def test_fixed_property_cannot_change_while_running() -> None:
+    """Unless its value stays the same, whether it was explicit or the default."""
+    for before in (WithFixedProperty(), WithFixedProperty(units=4)):
         assert before.changed(units=4, commit_interval_ms=1).commit_interval_ms == 1
         with pytest.raises(ConfigError, match=r"units cannot change .* from 4 to 5"):
             before.changed(units=5)
 
 
-def test_properties_are_shipped_and_cannot_be_set() -> None:
-    """They go to workers pickled."""
+def test_properties_can_be_pickled_and_are_read_only() -> None:
+    """They are sent to workers."""
     properties = Properties.from_mapping({"ignore_keys": ["a"], RATES: {"slow": 1}})
     assert pickle.loads(pickle.dumps(properties)) == properties
     with pytest.raises(AttributeError):

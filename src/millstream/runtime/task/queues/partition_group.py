@@ -1,4 +1,4 @@
-"""Which records a task takes next: the batch that Kafka Streams would have taken one by one."""
+"""Choice of the next batch: the records that Kafka Streams would take one by one."""
 
 from __future__ import annotations
 
@@ -11,79 +11,72 @@ from typing import Final, TypeVar
 
 from millstream.errors import StreamsError
 from millstream.java_priority_queue import JavaPriorityQueue
-from millstream.operators.batch import Batch, Order, Origin, merge_batches
+from millstream.operators.record_batch import Batch, Order, Origin, merge_batches
 from millstream.record import Headers, TopicPartition
 from millstream.runtime.task.queues.raw_records import RawPair, raw_pair
-from millstream.runtime.task.queues.record_queue import RecordQueue, Taken
+from millstream.runtime.task.queues.record_queue import RecordQueue, TakenRecords
 from millstream.topology.physical.java_order import partition_order
 
 T = TypeVar("T")
 
-#: Later than any time there is.
+#: Greater than every timestamp.
 _NEVER_MS: Final = 1 << 63
 
-#: For each source node what it read.
+#: Pairs of a source node and the batch that it has read.
 TaskBatch = list[tuple[str, Batch]]
 
 
 class PartitionGroup:
     """The queues of a task's input partitions, read by lowest head timestamp first.
 
-    Among queues with equal head timestamps Java's priority queue decides (see there), and with it
-    the order in which queues got their first records. A batch ends where a queue runs empty,
-    because readiness (`max.task.idle.ms`) must be decided again there.
+    Among queues with equal head timestamps, Java's priority queue decides (see
+    `JavaPriorityQueue`), so the order in which the queues received their first records matters. A
+    batch ends when a queue runs empty, because readiness (`max.task.idle.ms`) must be checked again
+    then.
 
-    Stream time is the highest time of all records taken so far; it never goes back.
-
-    Args:
-        queues: a queue for each input partition.
-        ordered: whether records must carry their place in depth-first order.
+    Stream time is the highest timestamp of all records taken so far. It never decreases. If
+    `ordered`, batches carry the records' positions in depth-first order.
     """
 
     def __init__(self, queues: Mapping[TopicPartition, RecordQueue], ordered: bool) -> None:
-        # Follows Kafka Streams: it asks for empty partitions, and waits for them, in this order.
+        # Follows Kafka Streams, which checks and waits for empty partitions in this order.
         self.queues = {place: queues[place] for place in partition_order(queues)}
         self.stream_time = -1
         self._ordered = ordered
         self._by_time: JavaPriorityQueue[RecordQueue] = JavaPriorityQueue(
             key=attrgetter("head_time")
         )
-        # The queues that have records but are not in `_by_time`, in the order of getting them.
-        self._line: list[RecordQueue] = []
-        # Until when to wait for records of an empty partition.
+        # Queues that have records but are not in `_by_time`, in the order in which they got them.
+        self._ready_queues: list[RecordQueue] = []
+        # Deadlines of the waits for records of empty partitions.
         self._idle_until_ms: dict[TopicPartition, int] = {}
-        self._form_line()
+        self._track_ready_queues()
 
     @property
     def size(self) -> int:
-        """How many records wait in all queues."""
+        """The number of records in all queues."""
         return sum(queue.size for queue in self.queues.values())
 
     def add_queue(self, queue: RecordQueue) -> None:
-        """Read one more input partition."""
+        """Add the queue of one more input partition."""
         queues = {**self.queues, queue.place: queue}
         self.queues = {place: queues[place] for place in partition_order(queues)}
-        self._form_line()
+        self._track_ready_queues()
 
     def is_ready(
         self, at_end: Callable[[TopicPartition], bool], max_idle_ms: int, now_ms: int
     ) -> bool:
-        """Whether the next record may be taken now (`max.task.idle.ms`, KIP-353, KIP-695).
+        """Return whether the next record may be taken now (`max.task.idle.ms`, KIP-353, KIP-695).
 
-        Records are taken by time across the partitions, so one with nothing waiting holds the
+        Records are taken in timestamp order across partitions, so an empty partition holds the
         others back: while the broker has data that is not fetched yet and then, if `max_idle_ms` is
-        positive, for that long. Follows Kafka Streams: the wait for one empty partition begins when
-        that for the one before it is over, and is not repeated until the partition had a record.
+        positive, for that time. Follows Kafka Streams: the wait for one empty partition starts when
+        the wait for the previous one is over, and is not repeated until the partition has had a
+        record. A negative `max_idle_ms` disables waiting.
 
-        Args:
-            at_end: whether the end of a partition on the broker has been reached.
-            max_idle_ms: negative never waits.
-            now_ms: the time.
-
-        Raises:
-            StreamsError: a record cannot be read.
+        Raises StreamsError if a record cannot be deserialized.
         """
-        # What turns out to be unreadable, and is left out, does not count.
+        # Decode first: dropped records do not count as available.
         available = {place: queue.available() for place, queue in self.queues.items()}
         if max_idle_ms < 0:
             return True
@@ -98,70 +91,63 @@ class PartitionGroup:
                 return False
         return True
 
-    def next_batch(self, most: int, until_ms: int | None = None) -> TaskBatch | None:
-        """The next records, at most `most`; None if nothing waits.
+    def next_batch(self, max_records: int, until_ms: int | None = None) -> TaskBatch | None:
+        """Return the next batch, or None if all queues are empty.
 
-        Args:
-            most: how many at most.
-            until_ms: the batch ends with the first record that takes stream time there.
-
-        Raises:
-            StreamsError: the next record cannot be read.
+        It ends with the first record that advances stream time to `until_ms`. Raises StreamsError
+        if the next record cannot be deserialized.
         """
         if until_ms is None:
             until_ms = _NEVER_MS
         if len(self.queues) == 1:
-            return self._cut(next(iter(self.queues.values())), most, until_ms)
-        return self._interleave(most, until_ms)
+            return self._cut(next(iter(self.queues.values())), max_records, until_ms)
+        return self._interleave(max_records, until_ms)
 
     def finish_all(self) -> None:
-        """Everything that the records of all batches so far have caused is done."""
+        """Mark the records of all batches so far as finished, with everything that they caused."""
         for queue in self.queues.values():
             queue.finish_all()
 
     @property
-    def most_pending(self) -> int:
-        """How many records are in flight, or done behind one that is, where it is most."""
+    def largest_pending(self) -> int:
+        """The largest number of records of a partition from the committable to the last offset."""
         return max(queue.pending.size for queue in self.queues.values())
 
     def finish(self, places: Iterable[tuple[TopicPartition, int]]) -> None:
-        """Everything that these records have caused is done, those before them or not.
-
-        Those that were done before are passed over: a cache may have held something back.
-        """
+        """Mark records as finished, in any order; a cache may have held a result back until now."""
         queues = self.queues
         touched: set[TopicPartition] = set()
         for place, offset in places:
-            queues[place].finish(offset)
+            queues[place].pending.finish(offset)
             touched.add(place)
         for place in touched:
-            queues[place].forget_finished()
+            queues[place].discard_finished()
 
     def raw_of(self, place: TopicPartition, offset: int) -> RawPair | None:
-        """Key and value of a record in flight as they were read; None if they are not at hand."""
+        """Return the serialized key and value of a record in flight, if they are available."""
         queue = self.queues.get(place)
         return None if queue is None else queue.raw_of(offset)
 
     def raw_in_flight(self) -> Callable[[TopicPartition, int], RawPair | None]:
-        """The same, to be asked later about the records that are in flight now."""
-        chunks = {place: queue.in_flight for place, queue in self.queues.items()}
+        """Return a `raw_of` for the records that are in flight now, to be called later."""
+        chunks = {place: queue.raw_in_flight() for place, queue in self.queues.items()}
         return lambda place, offset: raw_pair(chunks.get(place, ()), offset)
 
-    def _form_line(self) -> None:
-        """Let the queues tell when they get records; a single one need not."""
+    def _track_ready_queues(self) -> None:
+        """Let queues add themselves to `_ready_queues`, which a single queue need not."""
         if len(self.queues) < 2:
             return
         for queue in self.queues.values():
-            if queue.line is None:
-                queue.line = self._line
+            if queue.ready_queues is None:
+                queue.ready_queues = self._ready_queues
                 if queue.size:
-                    self._line.append(queue)
+                    self._ready_queues.append(queue)
 
-    def _cut(self, queue: RecordQueue, most: int, until_ms: int) -> TaskBatch | None:
+    def _cut(self, queue: RecordQueue, max_records: int, until_ms: int) -> TaskBatch | None:
         available = queue.available()
         if not available:
             return None
-        count = min(available, most)
+        count = min(available, max_records)
         if until_ms < _NEVER_MS:
             count = queue.count_until(until_ms, count)
         taken = queue.take(count)
@@ -173,29 +159,29 @@ class PartitionGroup:
         batch = Batch(taken.keys, taken.values, taken.timestamps, range(size), origin, order)
         return [(queue.source, batch)]
 
-    def _interleave(self, most: int, until_ms: int) -> TaskBatch | None:
-        while self._line:
-            queue = self._line[0]
+    def _interleave(self, max_records: int, until_ms: int) -> TaskBatch | None:
+        while self._ready_queues:
+            queue = self._ready_queues[0]
             if queue.available():
                 self._by_time.offer(queue)
-            self._line.pop(0)
-        # What is taken is only noted here, and copied in one piece a queue: 0.9 us a record where
-        # two topics alternate, 1.6 us with a copy of each record.
+            self._ready_queues.pop(0)
+        # Mark records here, and copy them in one piece per queue afterwards: 0.9 us a record where
+        # two topics alternate, compared to 1.6 us with a copy of each record.
         by_time = self._by_time
-        taken = _Taken()
-        turns = taken.turns
-        while len(by_time) and len(turns) < most:
+        taken = _TakenBatch()
+        row_queues = taken.row_queues
+        while len(by_time) and len(row_queues) < max_records:
             queue = by_time.poll()
             is_last = queue.head_time >= until_ms
-            before, room = until_ms, 1
+            before, max_taken = until_ms, 1
             if len(by_time) < 2 and not is_last:
-                # As long as it is before the only other one, it would come out on top again: 0.2 us
-                # a record.
-                room = most - len(turns)
+                # While this queue is ahead of the only other one, it stays on top: take its records
+                # without the priority queue, at 0.2 us a record.
+                max_taken = max_records - len(row_queues)
                 if len(by_time):
                     before = min(before, by_time.peek().head_time)
-            count, ready = queue.pass_before(before, room)
-            turns += [queue] * count
+            count, ready = queue.mark_before(before, max_taken)
+            row_queues += [queue] * count
             if ready:
                 by_time.offer(queue)
             else:
@@ -204,7 +190,7 @@ class PartitionGroup:
                     break
             if is_last:
                 break
-        if not taken.turns:
+        if not taken.row_queues:
             return None
         taken.add_rest()
         stream_time = self.stream_time
@@ -216,49 +202,44 @@ class PartitionGroup:
             if not queue.available():
                 return False
         except StreamsError:
-            # The queue keeps the error and raises it again when the next batch begins: what was
-            # taken before it is processed first.
-            self._line.append(queue)
+            # The queue keeps the error and raises it again at the start of the next batch: the
+            # records taken before are processed first.
+            self._ready_queues.append(queue)
             return False
         self._by_time.offer(queue)
         return True
 
 
-class _Taken:
-    """The records of a batch that is taken from several partitions.
-
-    Attributes:
-        turns: the queue that each record is from, in the order of taking.
-        parts: what was taken from each queue, in its order.
-    """
+class _TakenBatch:
+    """The records of a batch that is taken from several partitions."""
 
     def __init__(self) -> None:
-        self.turns: list[RecordQueue] = []
-        self.parts: dict[RecordQueue, list[Taken]] = {}
+        #: The queue of each record, in the order of taking.
+        self.row_queues: list[RecordQueue] = []
+        #: The records taken from each queue, in queue order.
+        self.parts: dict[RecordQueue, list[TakenRecords]] = {}
         self._counted: dict[RecordQueue, int] = {}
 
     def add(self, queue: RecordQueue) -> None:
-        """Take what was passed over in a queue."""
-        part = queue.take_passed()
+        """Take the marked records of a queue."""
+        part = queue.take_marked()
         self.parts.setdefault(queue, []).append(part)
         self._counted[queue] = self._counted.get(queue, 0) + len(part.keys)
 
     def add_rest(self) -> None:
-        """Take what was passed over in any queue."""
-        for queue, count in Counter(self.turns).items():
+        """Take the marked records of all queues."""
+        for queue, count in Counter(self.row_queues).items():
             if count > self._counted.get(queue, 0):
                 self.add(queue)
 
     def batches(self, ordered: bool, stream_time: int) -> TaskBatch:
-        """The records of each source, which know their place among all.
+        """Return one batch per source, with each record's position in the whole task batch.
 
-        Args:
-            ordered: whether they must know it.
-            stream_time: the stream time before them.
+        `stream_time` is that before the first record.
         """
-        size = len(self.turns)
+        size = len(self.row_queues)
         rows: dict[RecordQueue, list[int]] = {queue: [] for queue in self.parts}
-        for row, queue in enumerate(self.turns):
+        for row, queue in enumerate(self.row_queues):
             rows[queue].append(row)
         offsets = [0] * size
         headers: list[Headers] = [()] * size
@@ -267,7 +248,7 @@ class _Taken:
             if any(part.headers is not None for part in parts):
                 _scatter(headers, rows[queue], chain.from_iterable(map(_headers, parts)))
         origin = Origin(
-            [queue.place for queue in self.turns],
+            [queue.place for queue in self.row_queues],
             offsets,
             headers if any(headers) else None,
             partial(self._stream_times, rows, stream_time),
@@ -279,7 +260,7 @@ class _Taken:
         return [(source, _in_row_order(batches)) for source, batches in by_source.items()]
 
     def _stream_times(self, rows: dict[RecordQueue, list[int]], before: int) -> list[int]:
-        timestamps = [0] * len(self.turns)
+        timestamps = [0] * len(self.row_queues)
         for queue, parts in self.parts.items():
             _scatter(
                 timestamps, rows[queue], chain.from_iterable(part.timestamps for part in parts)
@@ -288,11 +269,11 @@ class _Taken:
 
 
 def _stream_times(before: int, timestamps: Sequence[int]) -> list[int]:
-    """The highest time up to each record, and before them all."""
+    """Return the stream time at each record, starting from `before`."""
     return list(islice(accumulate(timestamps, max, initial=before), 1, None))
 
 
-def _headers(part: Taken) -> Sequence[Headers]:
+def _headers(part: TakenRecords) -> Sequence[Headers]:
     return [()] * len(part.keys) if part.headers is None else part.headers
 
 
@@ -301,7 +282,7 @@ def _scatter(column: list[T], rows: list[int], values: Iterable[T]) -> None:
         column[row] = value
 
 
-def _batch(parts: list[Taken], rows: list[int], origin: Origin, ordered: bool) -> Batch:
+def _batch(parts: list[TakenRecords], rows: list[int], origin: Origin, ordered: bool) -> Batch:
     keys, values, timestamps = parts[0].keys, parts[0].values, parts[0].timestamps
     for part in parts[1:]:
         keys, values = keys + part.keys, values + part.values
@@ -311,7 +292,7 @@ def _batch(parts: list[Taken], rows: list[int], origin: Origin, ordered: bool) -
 
 
 def _in_row_order(batches: list[Batch]) -> Batch:
-    """The records of several partitions of one source as one batch."""
+    """Merge the batches of several partitions of one source."""
     if len(batches) == 1:
         return batches[0]
     joined = merge_batches(batches)

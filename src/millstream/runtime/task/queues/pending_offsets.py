@@ -1,56 +1,54 @@
-"""Between what was taken from a partition and what may be committed of it."""
+"""Offsets of a partition in flight, and the offset that may be committed."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 
+@dataclass(slots=True)
 class _Run:
-    """Offsets that were taken together, ascending; those before `done` are below the watermark."""
+    """Offsets that were taken together; those before index `done` are below the watermark."""
 
-    __slots__ = ("done", "leader_epoch", "offsets", "timestamps")
-
-    def __init__(
-        self, offsets: Sequence[int], leader_epoch: int | None, timestamps: Sequence[int]
-    ) -> None:
-        self.offsets = offsets
-        self.leader_epoch = leader_epoch
-        self.timestamps = timestamps
-        self.done = 0
+    offsets: Sequence[int]
+    leader_epoch: int | None
+    timestamps: Sequence[int]
+    done: int = 0
 
 
 class PendingOffsets:
-    """A window of the offsets of one partition that are in flight.
+    """A window over the offsets of one partition that are in flight.
 
-    Its watermark is the end of the longest prefix that is finished: what may be committed. Offsets
-    have gaps, where records were compacted, are transaction markers, or are left out by a handler:
-    so a prefix is one of the offsets that were taken, and where nothing is in flight the reader
-    knows better where it goes on.
+    Its watermark is the end of the longest finished prefix: the committable offset. Offsets have
+    gaps (compacted records, transaction markers, records dropped by a handler), so a prefix
+    consists of offsets that were taken. With nothing in flight, the reader determines the next
+    offset.
 
-    Who works on a batch at a time takes a run and calls `finish_all`: 1 us for both, whatever the
-    batch's size. Who works on records beside each other calls `finish`, in any order.
+    Batch processing takes a run and calls `finish_all`: 1 us for both, for a batch of any size.
+    Concurrent processing calls `finish`, in any order.
 
-    Who takes bounds `size`: one record that is never finished stops the partition there.
+    The caller bounds `size`: one record that never finishes stops the partition at that size.
     """
 
-    __slots__ = ("_finished", "_runs", "_size", "latest", "leader_epoch", "time")
+    __slots__ = ("_finished", "_runs", "latest", "leader_epoch", "size", "time")
 
     def __init__(self) -> None:
         #: The leader epoch of the last offset below the watermark; None before the first one.
         self.leader_epoch: int | None = None
-        #: The highest time of a record below the watermark; -1 before the first one.
+        #: The highest timestamp below the watermark; -1 before the first record.
         self.time = -1
-        #: The highest time of a record taken.
+        #: The highest timestamp of all records taken.
         self.latest = -1
         self._runs: deque[_Run] = deque()
         self._finished: set[int] = set()
-        self._size = 0
+        #: The number of offsets from the watermark to the last offset taken.
+        self.size = 0
 
     @property
     def first(self) -> int | None:
-        """The first offset that is not finished: what to commit. None with nothing in flight."""
+        """The first unfinished offset, which is the one to commit; None if nothing is in flight."""
         if not self._runs:
             return None
         run = self._runs[0]
@@ -58,43 +56,35 @@ class PendingOffsets:
 
     @property
     def in_flight(self) -> int:
-        """How many offsets are taken and not finished."""
-        return self._size - len(self._finished)
+        """The number of offsets that are taken and not finished."""
+        return self.size - len(self._finished)
 
-    @property
-    def size(self) -> int:
-        """How many offsets there are from the watermark to the last one taken."""
-        return self._size
-
-    def begin_at(self, time: int) -> None:
-        """This is the highest time of what was finished before."""
+    def start_at(self, time: int) -> None:
+        """Set the highest timestamp of the records that were finished before."""
         self.time = self.latest = time
 
     def take(
         self, offsets: Sequence[int], leader_epoch: int | None, timestamps: Sequence[int]
     ) -> None:
-        """These offsets are in flight from now on.
+        """Add offsets that are in flight from now on: ascending, above those in flight.
 
-        Args:
-            offsets: at least one; ascending, and above all that are in flight. Not copied.
-            leader_epoch: that of their last one; None where it is unknown.
-            timestamps: those of their records. Not copied.
+        The columns are not copied, and not empty. The leader epoch is that of the last offset.
         """
         self.latest = max(self.latest, max(timestamps))
         self._runs.append(_Run(offsets, leader_epoch, timestamps))
-        self._size += len(offsets)
+        self.size += len(offsets)
 
     def finish_all(self) -> None:
-        """All that were taken are finished."""
+        """Finish all offsets."""
         if self._runs:
             self.leader_epoch = self._runs[-1].leader_epoch
             self.time = self.latest
             self._runs.clear()
             self._finished.clear()
-            self._size = 0
+            self.size = 0
 
     def finish(self, offset: int) -> None:
-        """One of them is finished; nothing if it is not in flight any more."""
+        """Finish one offset. Does nothing if the offset is not in flight."""
         if not self._is_in_flight(offset):
             return
         finished = self._finished
@@ -104,7 +94,7 @@ class PendingOffsets:
             if run.offsets[run.done] not in finished:
                 return
             finished.remove(run.offsets[run.done])
-            self._size -= 1
+            self.size -= 1
             self.time = max(self.time, run.timestamps[run.done])
             run.done += 1
             self.leader_epoch = run.leader_epoch
@@ -116,12 +106,8 @@ class PendingOffsets:
             return False
         run = self._runs[0]
         if offset > run.offsets[-1]:
-            place = bisect_left(self._runs, offset, 1, key=_last)
+            place = bisect_left(self._runs, offset, 1, key=lambda each: each.offsets[-1])
             if place == len(self._runs):
                 return False
             run = self._runs[place]
         return run.offsets[bisect_left(run.offsets, offset, run.done)] == offset
-
-
-def _last(run: _Run) -> int:
-    return run.offsets[-1]

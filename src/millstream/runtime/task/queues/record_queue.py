@@ -1,14 +1,15 @@
-"""The records of one input partition that wait for their task."""
+"""A queue of fetched records for one input partition of a task."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from millstream.async_checks import checked_result
 from millstream.errors import (
     BatchSerializationError,
     SerializationError,
@@ -19,76 +20,38 @@ from millstream.errors import (
 from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.processor.timestamps import FailOnInvalidTimestamp, KeepValidTimestamp
 from millstream.record import MAX_TIME_MS, Headers, Record, TaskId, TopicPartition
-from millstream.runtime.task.answers import handlers_failure
+from millstream.runtime.task.error_handling.handler_results import handler_notes
 from millstream.runtime.task.queues.pending_offsets import PendingOffsets
-from millstream.runtime.task.queues.raw_records import RawPair, RawRecords, raw_pair, raw_part
+from millstream.runtime.task.queues.raw_records import (
+    RawPair,
+    RawRecords,
+    raw_pair,
+    raw_part,
+    with_header_timestamps,
+)
+from millstream.runtime.task.task_meters import ConsumedMeter
+from millstream.runtime.task.time_limits import ChunkPace
 from millstream.serdes import Serde
 from millstream.topology.physical.nodes import TimestampExtractor
-from millstream.unawaited import checked_result
 
 logger = logging.getLogger(__name__)
 
 
-class Consumed(Protocol):
-    """Counts what is taken."""
-
-    def took(self, raw: RawRecords, rows: Sequence[int], count: int) -> None: ...
-
-
 class DecodeErrors(Protocol):
-    """Decides about records that cannot be read."""
+    """Decides whether to drop records that cannot be deserialized."""
 
     def undecodable(self, context: ErrorContext, record: SourceRecord, error: Exception) -> bool:
-        """True to leave the record out, False to fail."""
-        ...
+        """Return True to drop the record, False to fail."""
 
     def dropped(self, count: int, why: str) -> None: ...
 
 
-class DecodePace(Protocol):
-    """Bounds how many records are deserialized at once, by the time that it takes."""
-
-    @property
-    def limit(self) -> int:
-        """How many records the next chunk may have."""
-        ...
-
-    def watch(self, count: int) -> AbstractContextManager[None]:
-        """Measure the deserialization of so many records."""
-        ...
-
-    def guarded(self, items: list[Any]) -> list[Any]:
-        """A list to iterate over that ends early when the time is over."""
-        ...
-
-    def done(self, count: int, offset: int) -> None:
-        """A chunk is deserialized.
-
-        Args:
-            count: how many records were deserialized.
-            offset: of the first one.
-        """
-        ...
-
-
 class Chunk:
-    """Records of one poll, decoded: parallel lists, and how many are taken."""
-
-    __slots__ = (
-        "end_offset",
-        "headers",
-        "kept",
-        "keys",
-        "offsets",
-        "raw",
-        "taken",
-        "timestamps",
-        "values",
-    )
+    """Decoded records of one poll as parallel lists, and the number of records taken from them."""
 
     def __init__(self, raw: RawRecords) -> None:
         self.raw = raw
-        #: For each record its index in `raw`.
+        #: The index of each record in `raw`.
         self.kept: Sequence[int] = range(len(raw.offsets))
         self.end_offset = raw.offsets[-1] + 1
         self.keys: list[Any] = raw.keys
@@ -98,18 +61,17 @@ class Chunk:
         self.headers = raw.headers
         self.taken = 0
 
-    def leave_out(self, indices: Sequence[int]) -> None:
+    def drop(self, indices: Sequence[int]) -> None:
         if not indices:
             return
-        gone = set(indices)
-        keep = [i for i in range(len(self.kept)) if i not in gone]
-        self._keep(keep)
+        dropped = set(indices)
+        self._keep([i for i in range(len(self.kept)) if i not in dropped])
 
     def cut(self, size: int) -> None:
         self._keep(range(size))
 
     def end_before(self, index: int) -> None:
-        """Let the chunk end before a record, which belongs to the next chunk then."""
+        """Truncate the chunk before the record at `index`; the next chunk starts with it."""
         behind = self.kept[index]
         self.cut(index)
         self.raw = raw_part(self.raw, 0, behind)
@@ -125,45 +87,24 @@ class Chunk:
             self.headers = [self.headers[i] for i in indices]
 
 
-class Taken:
+class TakenRecords(NamedTuple):
     """Records taken from one queue, as parallel lists."""
 
-    __slots__ = ("headers", "keys", "offsets", "timestamps", "values")
-
-    def __init__(
-        self,
-        keys: list[Any],
-        values: list[Any],
-        timestamps: list[int],
-        offsets: Sequence[int],
-        headers: Sequence[Headers] | None,
-    ) -> None:
-        self.keys = keys
-        self.values = values
-        self.timestamps = timestamps
-        self.offsets = offsets
-        self.headers = headers
+    keys: list[Any]
+    values: list[Any]
+    timestamps: list[int]
+    offsets: Sequence[int]
+    headers: Sequence[Headers] | None
 
 
 class RecordQueue:
-    """First in, first out, for one input partition of one task.
+    """A FIFO queue for one input partition of one task.
 
-    A chunk of records is deserialized when its first record becomes the head, as late as Kafka
-    Streams does it, but all at once. A record that cannot be read and must not be left out stops
-    the queue there: the records before it are processed first, then its error is raised.
+    A chunk of records is deserialized when its first record becomes the head: as late as in Kafka
+    Streams, but all records at once. A record that cannot be deserialized and must not be dropped
+    stops the queue: the records before it are processed first, then its error is raised.
 
-    Args:
-        place: the topic partition.
-        source: the name of the source node, for errors.
-        task_id: the task, for errors.
-        key_serde: reads keys.
-        value_serde: reads values.
-        extractor: gives records their time; None takes Kafka's timestamp, which must not be
-            negative (FailOnInvalidTimestamp).
-        errors: decides about records that cannot be read.
-
-    Attributes:
-        pending: what was taken and is not finished; whoever takes records says when they are.
+    Without an extractor, the record timestamp must not be negative (`FailOnInvalidTimestamp`).
     """
 
     def __init__(
@@ -178,20 +119,21 @@ class RecordQueue:
     ) -> None:
         self.place = place
         self.source = source
-        #: The highest time read from this partition; -1 before the first record.
+        #: The highest timestamp taken from this partition; -1 before the first record.
         self.partition_time = -1
-        #: The time of the next record, if there is one (`available`).
+        #: The timestamp of the next record, if there is one (`available`).
         self.head_time = -1
-        #: How many records wait, those included that will turn out to be unreadable.
+        #: The number of queued records, including those that cannot be deserialized.
         self.size = 0
-        #: Where the queue puts itself when it gets records after having none; None if nobody asks.
-        self.line: list[RecordQueue] | None = None
+        #: The list to which an empty queue adds itself when it gets records; None if not needed.
+        self.ready_queues: list[RecordQueue] | None = None
+        #: The offsets in flight. The caller that takes records must also mark them as finished.
         self.pending = PendingOffsets()
-        #: Told of what is taken; None if nobody counts.
-        self.meter: Consumed | None = None
-        #: Bounds how much is deserialized at once; None deserializes whole polls.
-        self.pace: DecodePace | None = None
-        #: What was committed before this queue began; None if nothing was.
+        #: Counts the records taken; None disables counting.
+        self.meter: ConsumedMeter | None = None
+        #: Limits the records that are deserialized at once; None deserializes whole polls.
+        self.pace: ChunkPace | None = None
+        #: The offset committed before this queue was created; None if there is none.
         self.committed_offset: int | None = None
         self._task_id = task_id
         self._key_serde = key_serde
@@ -201,40 +143,35 @@ class RecordQueue:
         self._keeps_valid = is_default or isinstance(extractor, KeepValidTimestamp)
         self._errors = errors
         self._raw: deque[RawRecords] = deque()
-        # How many records of the first of these were deserialized already.
+        # The number of records of `_raw[0]` that are already deserialized.
         self._raw_start = 0
         self._head: Chunk | None = None
         self._poison: StreamsError | None = None
         self._poison_offset = -1
-        # By offset, for records that are deserialized again: whether to leave them out.
-        self._answers: dict[int, bool] = {}
+        # Whether to drop a record, by offset, for records that are deserialized again.
+        self._decisions: dict[int, bool] = {}
         self._next_offset: int | None = None
         self._last_epoch: int | None = None
-        self._passed = 0
-        # What was decoded, until it is finished: for errors.
+        self._marked = 0
+        # The serialized data of decoded records that are not finished, for error handlers.
         self._in_flight: list[RawRecords] = []
 
     def raw_of(self, offset: int) -> RawPair | None:
-        """Key and value of a record in flight as they were read; None if they are not at hand."""
+        """Return the serialized key and value of a record in flight, if they are available."""
         return raw_pair(self._in_flight, offset)
 
-    @property
-    def in_flight(self) -> tuple[RawRecords, ...]:
-        """What was decoded and is not finished, for those who look later than that."""
-        return tuple(self._in_flight)
+    def raw_in_flight(self) -> list[RawRecords]:
+        """Return the serialized data of decoded records that are not finished, as a new list."""
+        return list(self._in_flight)
 
     def finish_all(self) -> None:
-        """Everything that the records taken so far have caused is done."""
+        """Mark all records taken so far, and everything that they caused, as finished."""
         self.pending.finish_all()
-        # The one at the head may have more to give.
+        # The chunk at the head may contain records that are not taken yet.
         del self._in_flight[: -1 if self._head is not None else None]
 
-    def finish(self, offset: int) -> None:
-        """Everything that a record taken has caused is done; nothing if that is known."""
-        self.pending.finish(offset)
-
-    def forget_finished(self) -> None:
-        """Keep no bytes of what is done, for nobody will ask."""
+    def discard_finished(self) -> None:
+        """Discard the serialized data of finished records."""
         first = self.pending.first
         if first is None:
             first = self._in_flight[-1].offsets[-1] + 1 if self._in_flight else 0
@@ -244,65 +181,64 @@ class RecordQueue:
         self._in_flight = kept
 
     def add(self, raw: RawRecords) -> None:
-        """Queue the records of a poll; there is at least one."""
-        if not self.size and self.line is not None:
-            self.line.append(self)
+        """Add the records of a poll; there must be at least one."""
+        if not self.size and self.ready_queues is not None:
+            self.ready_queues.append(self)
         self._raw.append(raw)
         self.size += len(raw.offsets)
 
     def available(self) -> int:
-        """How many records can be taken at once without decoding more.
+        """Return how many records can be taken without deserializing more.
 
-        Raises:
-            SerializationError, StreamsError: the head cannot be read and must not be left out.
+        Raises StreamsError if the head cannot be deserialized and must not be dropped.
         """
         head = self._readable_head()
         return 0 if head is None else len(head.offsets) - head.taken
 
-    def pass_before(self, time_ms: int, most: int) -> tuple[int, bool]:
-        """Pass over the next record, and those behind it that come before `time_ms`, at most
-        `most`; `take_passed` will give them. There must be one.
+    def mark_before(self, time_ms: int, max_records: int) -> tuple[int, bool]:
+        """Mark the next record, and the following ones before `time_ms`, for `take_marked`.
 
-        Returns:
-            How many were passed over, and whether another one is ready behind them; if not,
-            `take_passed` before anything else.
+        The queue must not be empty. Returns the number of records marked, at most `max_records`,
+        and whether another decoded record follows. If none does, call `take_marked` next.
         """
         head = self._head
         assert head is not None
-        times, start = head.timestamps, head.taken + self._passed
-        behind = min(len(times), start + most)
+        times, start = head.timestamps, head.taken + self._marked
+        behind = min(len(times), start + max_records)
         index = start + 1
         while index < behind and times[index] < time_ms:
             index += 1
-        self._passed += index - start
+        self._marked += index - start
         if index == len(times):
             return index - start, False
         self.head_time = times[index]
         return index - start, True
 
-    def count_until(self, until_ms: int, most: int) -> int:
-        """How many of the next `most` records there are up to the first that is so late."""
+    def count_until(self, until_ms: int, max_records: int) -> int:
+        """Count records through the first one at or after `until_ms`, at most `max_records`."""
         head = self._head
         assert head is not None
-        times = islice(head.timestamps, head.taken, head.taken + most)
-        return next((n for n, time in enumerate(times, 1) if time >= until_ms), most)
+        times = islice(head.timestamps, head.taken, head.taken + max_records)
+        return next((n for n, time in enumerate(times, 1) if time >= until_ms), max_records)
 
-    def take_passed(self) -> Taken:
-        """The records passed over since the last call; at least one."""
-        count, self._passed = self._passed, 0
+    def take_marked(self) -> TakenRecords:
+        """Take the marked records; at least one must be marked."""
+        count, self._marked = self._marked, 0
         return self.take(count)
 
-    def take(self, count: int) -> Taken:
-        """The next `count` records, at most `available()`."""
+    def take(self, count: int) -> TakenRecords:
+        """Take the next `count` records, at most `available()`."""
         head = self._head
         assert head is not None
         start, end = head.taken, head.taken + count
         self.size -= count
         head.taken = end
         if start == 0 and end == len(head.offsets):
-            taken = Taken(head.keys, head.values, head.timestamps, head.offsets, head.headers)
+            taken = TakenRecords(
+                head.keys, head.values, head.timestamps, head.offsets, head.headers
+            )
         else:
-            taken = Taken(
+            taken = TakenRecords(
                 head.keys[start:end],
                 head.values[start:end],
                 head.timestamps[start:end],
@@ -310,7 +246,7 @@ class RecordQueue:
                 None if head.headers is None else head.headers[start:end],
             )
         if self.meter is not None:
-            self.meter.took(head.raw, head.kept[start:end], count)
+            self.meter.record(head.raw, head.kept[start:end], count)
         self.pending.take(taken.offsets, head.raw.leader_epoch, taken.timestamps)
         if end == len(head.offsets):
             self._finish(head)
@@ -320,10 +256,10 @@ class RecordQueue:
         return taken
 
     def next_offset(self) -> int | None:
-        """The offset from which to go on after a restart; None if nothing was queued yet.
+        """Return the offset to resume from after a restart; None if nothing was queued yet.
 
-        That is the first one's that is in flight, or, with none in flight, the next record's that
-        waits, or, with none waiting, one past the last.
+        This is the first offset in flight; otherwise, the offset of the next queued record;
+        otherwise, the offset after the last record.
         """
         first = self.pending.first
         if first is not None:
@@ -336,11 +272,11 @@ class RecordQueue:
             return self._raw[0].offsets[self._raw_start]
         return self._next_offset
 
-    def pass_over(self, offset: int) -> bool:
-        """Nothing readable is left before an offset: behind the last record there are markers of
-        transactions, or gaps; whether that is news.
+    def skip_to(self, offset: int) -> bool:
+        """Skip transaction markers and gaps before `offset`.
 
-        Without it, a topic that is read to its end would seem to have a lag for ever.
+        Returns whether the committable offset has changed. Without this, a topic that was read to
+        its end would show a lag forever.
         """
         known = self.committed_offset if self._next_offset is None else self._next_offset
         if self.size or self.pending.in_flight or known is None or offset <= known:
@@ -349,10 +285,11 @@ class RecordQueue:
         return True
 
     def leader_epoch(self) -> int | None:
-        """The leader epoch to commit beside `next_offset`; None when unknown.
+        """Return the leader epoch to commit with `next_offset`; None if unknown.
 
-        That of the last record finished, or of one that was polled together with it: a later epoch
-        only means that a truncation within the poll goes unseen, an earlier one would feign some.
+        The epoch is that of the last finished record, or of a record in the same poll. An epoch
+        that is too high only hides a truncation within the poll; one that is too low would report a
+        truncation that did not happen.
         """
         if self.pending.in_flight:
             return self.pending.leader_epoch
@@ -383,50 +320,50 @@ class RecordQueue:
         return self._head
 
     def _next_chunk(self) -> Chunk:
-        """Deserialize the records that come next, as many as may be deserialized at once."""
+        """Deserialize the next records, as many as the limit allows."""
         raw, start, pace = self._raw[0], self._raw_start, self.pace
         size = len(raw.offsets) - start
         limit = size if pace is None else min(size, pace.limit)
         chunk = Chunk(raw_part(raw, start, start + limit))
         offset = chunk.offsets[0]
         with nullcontext() if pace is None else pace.watch(limit):
-            self._decode(chunk)
+            chunk.keys = self._decode_column(chunk, "key", self._key_serde, chunk.keys)
+            chunk.values = self._decode_column(chunk, "value", self._value_serde, chunk.values)
             self._extract_timestamps(chunk)
-        # Only now: an error that is no Exception, such as SystemExit, leaves the records here.
+        # Dequeue only now, so that the records stay queued after an error that is not an Exception,
+        # such as SystemExit.
         taken = len(chunk.raw.offsets)
         if taken == size:
             self._raw.popleft()
             self._raw_start = 0
         else:
             self._raw_start = start + taken
-        if self._answers:
+        if self._decisions:
             end = chunk.end_offset
-            self._answers = {at: answer for at, answer in self._answers.items() if at >= end}
+            self._decisions = {
+                at: may_drop for at, may_drop in self._decisions.items() if at >= end
+            }
         if pace is not None:
             pace.done(taken, offset)
         return chunk
 
-    def _guarded(self, items: list[Any]) -> list[Any]:
-        """A list to iterate over that ends early if it takes too long, though not at once."""
-        return items if self.pace is None or len(items) < 2 else self.pace.guarded(items)
+    def _interruptible(self, items: list[Any]) -> list[Any]:
+        """Return a list whose iteration stops early if it takes too long."""
+        return items if self.pace is None or len(items) < 2 else self.pace.interruptible(items)
 
     def _interrupt(self, chunk: Chunk, index: int) -> None:
-        """Deserialization has taken too long: the records from `index` on have their turn later.
+        """End the chunk before `index`, because deserialization took too long.
 
-        A record among them that cannot be read is found again then; its answer is known.
+        If a later record could not be deserialized, it fails again in the next chunk; the decision
+        whether to drop it is stored.
         """
         chunk.end_before(index)
         self._poison = None
 
-    def _decode(self, chunk: Chunk) -> None:
-        serde = self._key_serde
-        chunk.keys = self._decode_column(chunk, "key", serde, chunk.keys)
-        chunk.values = self._decode_column(chunk, "value", self._value_serde, chunk.values)
-
     def _decode_column(
         self, chunk: Chunk, what: str, serde: Serde[Any], raw: list[bytes | None]
     ) -> list[Any]:
-        """The decoded column; records that cannot be read are taken out of the chunk."""
+        """Deserialize a column, and remove records that cannot be deserialized from the chunk."""
         try:
             decoded = self._deserialized(serde, raw)
             if len(decoded) < len(raw):
@@ -440,7 +377,7 @@ class RecordQueue:
         while True:
             index = start + failure.index
             decoded += failure.done
-            if not self._leave_out(chunk, index, what, failure):
+            if not self._should_drop(chunk, index, what, failure):
                 chunk.cut(index)
                 break
             bad.append(index)
@@ -454,21 +391,21 @@ class RecordQueue:
                 break
             except BatchSerializationError as error:
                 failure = error
-        chunk.leave_out(bad)
-        gone = set(bad)
-        return [item for index, item in enumerate(decoded) if index not in gone]
+        chunk.drop(bad)
+        dropped = set(bad)
+        return [item for index, item in enumerate(decoded) if index not in dropped]
 
     def _deserialized(self, serde: Serde[Any], raw: list[bytes | None]) -> list[Any]:
-        """The decoded elements: of some only, but at least one, where it takes too long."""
+        """Deserialize all elements, or only the first ones, at least one, if it takes too long."""
         topic = self.place.topic
         if type(serde).deserialize_many is not Serde.deserialize_many:
-            # One of Millstream's: these are fast, and some count the elements beforehand.
+            # Built-in serdes are fast, and some need the number of elements in advance.
             return serde.deserialize_many(topic, raw)
-        return serde.deserialize_many(topic, self._guarded(raw)) or serde.deserialize_many(
+        return serde.deserialize_many(topic, self._interruptible(raw)) or serde.deserialize_many(
             topic, raw[:1]
         )
 
-    def _leave_out(self, chunk: Chunk, index: int, what: str, error: SerializationError) -> bool:
+    def _should_drop(self, chunk: Chunk, index: int, what: str, error: SerializationError) -> bool:
         offset = chunk.offsets[index]
         headers = () if chunk.headers is None else chunk.headers[index]
         record = SourceRecord(
@@ -481,18 +418,18 @@ class RecordQueue:
             chunk.raw.values[chunk.kept[index]],
         )
         context = ErrorContext.of(record, self.source, self._task_id)
-        answer = self._answers.get(offset)
-        if answer is None:
-            answer = self._answers[offset] = self._errors.undecodable(context, record, error)
-        if answer:
+        may_drop = self._decisions.get(offset)
+        if may_drop is None:
+            may_drop = self._decisions[offset] = self._errors.undecodable(context, record, error)
+        if may_drop:
             return True
         self._stop_at(
             offset,
             SerializationError(
-                f"The {what} of a record could not be deserialized. {error.message} Name the serde "
-                f"that fits the topic's bytes where it is read ({what}=...), or set "
-                "deserialization_exception_handler=LogAndContinueExceptionHandler() to leave such "
-                f"records out.{handlers_failure(error)}",
+                f"The {what} of a record could not be deserialized. {error.message} Pass the serde "
+                f"that matches the topic's data where the topic is read ({what}=...), or set "
+                "deserialization_exception_handler=LogAndContinueExceptionHandler() to skip such "
+                f"records.{handler_notes(error)}",
                 **self._where(offset),
             ),
             error.__cause__ or error,
@@ -510,18 +447,18 @@ class RecordQueue:
         highest = self.partition_time
         timestamps: list[int] = []
         skipped: list[int] = []
-        keys = self._guarded(chunk.keys) or chunk.keys[:1]
+        keys = self._interruptible(chunk.keys) or chunk.keys[:1]
         for index, key in enumerate(keys):
             headers = () if chunk.headers is None else chunk.headers[index]
             record = _extractable(key, chunk.values[index], chunk.timestamps[index], headers)
             try:
                 timestamp = self._extractor(record, highest)
                 if type(timestamp) is not int or timestamp > MAX_TIME_MS:
-                    _refuse_time(timestamp)
+                    _reject_timestamp(timestamp)
                 is_valid = timestamp >= 0
             except Exception as error:
                 offset = chunk.offsets[index]
-                failure = StreamsError(_told_by_extractor(error), **self._where(offset))
+                failure = StreamsError(_extractor_message(error), **self._where(offset))
                 self._stop_at(offset, failure, error)
                 chunk.timestamps = timestamps + chunk.timestamps[index:]
                 chunk.cut(index)
@@ -536,8 +473,8 @@ class RecordQueue:
                 self._interrupt(chunk, len(timestamps))
             chunk.timestamps = timestamps
         if skipped:
-            self._errors.dropped(len(skipped), "their timestamp extractor gave a negative time")
-            chunk.leave_out(skipped)
+            self._errors.dropped(len(skipped), "the timestamp extractor returned a negative time")
+            chunk.drop(skipped)
 
     def _stop_at_invalid_timestamp(self, chunk: Chunk) -> None:
         index = next(i for i, timestamp in enumerate(chunk.timestamps) if timestamp < 0)
@@ -545,9 +482,9 @@ class RecordQueue:
         self._stop_at(
             offset,
             StreamsError(
-                f"A record has the timestamp {chunk.timestamps[index]}, which is not a time; its "
-                "producer is probably older than Kafka 0.10. Give the source a timestamp_extractor "
-                "that finds the time elsewhere, or returns a negative number to leave it out.",
+                f"A record has the invalid timestamp {chunk.timestamps[index]}. Its producer is "
+                "probably older than Kafka 0.10. Give the source a timestamp_extractor that takes "
+                "the time from elsewhere, or returns a negative number to skip the record.",
                 **self._where(offset),
             ),
         )
@@ -570,28 +507,35 @@ class RecordQueue:
         }
 
 
-def _told_by_extractor(error: Exception) -> str:
+class HeaderTimestampQueue(RecordQueue):
+    """A queue that takes a record's timestamp from its last header and removes that header."""
+
+    def add(self, raw: RawRecords) -> None:
+        super().add(with_header_timestamps(raw))
+
+
+def _extractor_message(error: Exception) -> str:
     if type(error) is StreamsError:
-        # A ready-made one, which says what to do.
+        # The messages of built-in extractors already contain the remedy.
         return error.message
     return (
-        f"The timestamp extractor failed: {summary_of(error)}. Let it return a time in "
-        "whole milliseconds since the epoch, or a negative number to leave the record out."
+        f"The timestamp extractor failed: {summary_of(error)}. It must return a time in whole "
+        "milliseconds since the epoch, or a negative number to skip the record."
     )
 
 
-def _refuse_time(timestamp: Any) -> None:
+def _reject_timestamp(timestamp: Any) -> None:
     checked_result(timestamp)
     if type(timestamp) is int:
-        raise ValueError(f"it gave {timestamp}, which is later than 2^63 - 1")
+        raise ValueError(f"it returned {timestamp}, which is greater than 2^63 - 1")
     raise TypeError(
-        f"it gave {repr_of(timestamp)}, which is of type {type(timestamp).__name__} and no int"
+        f"it returned {repr_of(timestamp)} of type {type(timestamp).__name__}, not an int"
     )
 
 
 def _extractable(key: Any, value: Any, timestamp: int, headers: Headers) -> Record[Any, Any]:
     record = Record(key, value, max(timestamp, 0), headers)
     if timestamp < 0:
-        # The one place where a record may have no valid time: the extractor is to find one.
+        # A record may have an invalid timestamp only here: the extractor replaces it.
         object.__setattr__(record, "timestamp", timestamp)
     return record

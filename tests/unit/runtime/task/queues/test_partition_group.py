@@ -1,4 +1,4 @@
-"""Which records come next: lowest time first, ties as in Java, batches that end in time."""
+"""The order of records: lowest timestamp first, ties as in Java, limited batches."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any
 import pytest
 
 from millstream.errors import SerializationError
-from millstream.operators.batch import Batch
+from millstream.operators.record_batch import Batch
 from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.task.queues.partition_group import PartitionGroup, TaskBatch
 from millstream.runtime.task.queues.record_queue import RecordQueue
 from millstream.serdes import LONG, STRING
-from millstream.testing.driver_topics import Captured, RawColumns
+from millstream.testing.driver_topics import CapturedRecord, RawColumns
 
 TASK = TaskId(0, 0)
 GOOD, BAD = bytes(8), b"not a long"
 
 
-def place(name: str) -> TopicPartition:
+def partition_of(name: str) -> TopicPartition:
     return TopicPartition(name, 0)
 
 
 class Errors:
-    def __init__(self, go_on: bool) -> None:
-        self._go_on = go_on
+    def __init__(self, skip_unreadable: bool) -> None:
+        self._skip_unreadable = skip_unreadable
 
     def undecodable(self, context: ErrorContext, record: SourceRecord, error: Exception) -> bool:
-        return self._go_on
+        return self._skip_unreadable
 
     def dropped(self, count: int, why: str) -> None:
         pass
@@ -37,31 +37,31 @@ class Errors:
 class Group:
     """A partition group; each partition is a source of its own name."""
 
-    def __init__(self, *names: str, ordered: bool = False, go_on: bool = False) -> None:
-        self._go_on = go_on
-        queues = {place(name): self.queue(name) for name in names}
+    def __init__(self, *names: str, ordered: bool = False, skip_unreadable: bool = False) -> None:
+        self._skip_unreadable = skip_unreadable
+        queues = {partition_of(name): self.queue(name) for name in names}
         self.group = PartitionGroup(queues, ordered)
         self._offsets = dict.fromkeys(names, 0)
 
     def queue(self, name: str) -> RecordQueue:
-        errors = Errors(self._go_on)
-        return RecordQueue(place(name), name, TASK, STRING, LONG, None, errors)
+        errors = Errors(self._skip_unreadable)
+        return RecordQueue(partition_of(name), name, TASK, STRING, LONG, None, errors)
 
     def add(self, name: str, *timestamps: int, value: bytes = GOOD) -> None:
-        """Queue records, each as a poll of its own."""
+        """Queue records, each as a separate poll."""
         for timestamp in timestamps:
             offset = self._offsets.setdefault(name, 0)
             self._offsets[name] = offset + 1
-            record = Captured(name, b"k", value, timestamp, ())
-            self.group.queues[place(name)].add(RawColumns.of(record, offset))
+            record = CapturedRecord(name, b"k", value, timestamp, ())
+            self.group.queues[partition_of(name)].add(RawColumns.of(record, offset))
 
-    def next(self, most: int = 100) -> list[tuple[str, int]]:
-        """Topic and time of the records of the next batch, in the order of taking."""
-        return taken(self.group.next_batch(most))
+    def next(self, limit: int = 100) -> list[tuple[str, int]]:
+        """Return topic and timestamp of the records of the next batch, in order."""
+        return taken(self.group.next_batch(limit))
 
-    def all(self, most: int) -> list[tuple[str, int]]:
+    def all(self, limit: int) -> list[tuple[str, int]]:
         records: list[tuple[str, int]] = []
-        while batch := self.next(most):
+        while batch := self.next(limit):
             records += batch
         return records
 
@@ -76,13 +76,13 @@ def taken(batches: TaskBatch | None) -> list[tuple[str, int]]:
     return [rows[row] for row in sorted(rows)]
 
 
-@pytest.mark.parametrize("most", [1, 2, 100])
-def test_lowest_time_first(most: int) -> None:
-    """Only the heads are compared: a late record waits behind those queued before it."""
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_record_with_the_lowest_timestamp_comes_first(limit: int) -> None:
+    """Only the heads are compared: a late record waits behind the earlier records of its queue."""
     group = Group("a", "b")
     group.add("a", 5, 1, 7)
     group.add("b", 3, 6)
-    assert group.all(most) == [("b", 3), ("a", 5), ("a", 1), ("b", 6), ("a", 7)]
+    assert group.all(limit) == [("b", 3), ("a", 5), ("a", 1), ("b", 6), ("a", 7)]
     assert group.group.stream_time == 7
 
 
@@ -98,7 +98,7 @@ def test_stream_time_never_goes_back() -> None:
         assert group.group.stream_time == 5
 
 
-def test_among_equal_times_the_queue_that_got_records_first_comes_first() -> None:
+def test_queue_with_the_earlier_records_wins_ties() -> None:
     group = Group("a", "b", "c")
     for name in ("c", "a", "b"):
         group.add(name, 4)
@@ -108,8 +108,8 @@ def test_among_equal_times_the_queue_that_got_records_first_comes_first() -> Non
     assert group.all(1) == [("b", 9), ("c", 9)]
 
 
-def test_a_queue_that_never_ran_empty_keeps_its_place() -> None:
-    """Records added to a queue that has some do not let it step forward."""
+def test_queue_that_never_ran_empty_keeps_its_position() -> None:
+    """Records added to a nonempty queue do not move it forward."""
     group = Group("a", "b")
     group.add("a", 4, 4)
     group.add("b", 4)
@@ -117,8 +117,8 @@ def test_a_queue_that_never_ran_empty_keeps_its_place() -> None:
     assert group.all(1) == [("a", 4), ("b", 4), ("a", 4), ("a", 4)]
 
 
-def test_a_batch_ends_where_a_queue_runs_empty() -> None:
-    """Whether to wait for that partition is decided again there."""
+def test_batch_ends_when_a_queue_runs_empty() -> None:
+    """The group then decides again whether to wait for that partition."""
     group = Group("a", "b")
     group.add("a", 1, 2, 9)
     group.add("b", 3)
@@ -128,9 +128,9 @@ def test_a_batch_ends_where_a_queue_runs_empty() -> None:
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b")])
-def test_a_batch_has_at_most_so_many_records(names: tuple[str, ...]) -> None:
+def test_batch_size_is_limited(names: tuple[str, ...]) -> None:
     group = Group(*names)
-    group.group.queues[place("a")].add(
+    group.group.queues[partition_of("a")].add(
         RawColumns([b"k"] * 5, [GOOD] * 5, [1, 2, 3, 4, 5], [0, 1, 2, 3, 4], None)
     )
     assert [len(group.next(2)) for _ in range(3)] == [2, 2, 1]
@@ -139,10 +139,10 @@ def test_a_batch_has_at_most_so_many_records(names: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b")])
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_batch_knows_where_its_records_come_from(names: tuple[str, ...], ordered: bool) -> None:
+def test_batch_contains_the_origin_of_its_records(names: tuple[str, ...], ordered: bool) -> None:
     group = Group(*names, ordered=ordered)
     columns = RawColumns([b"k", None], [GOOD, None], [1, 2], [7, 8], [(("h", b"1"),), ()])
-    group.group.queues[place("a")].add(columns)
+    group.group.queues[partition_of("a")].add(columns)
     ((source, batch),) = group.group.next_batch(9) or []
     assert (source, batch.keys, batch.values) == ("a", ["k", None], [0, None])
     assert [tuple(batch.headers_of(i)) for i in range(2)] == [(("h", b"1"),), ()]
@@ -150,7 +150,7 @@ def test_a_batch_knows_where_its_records_come_from(names: tuple[str, ...], order
     assert batch.order == ([(0,), (1,)] if ordered else None)
 
 
-def test_the_order_counts_over_all_partitions() -> None:
+def test_order_of_records_covers_all_partitions() -> None:
     group = Group("a", "b", ordered=True)
     group.add("a", 1, 3)
     group.add("b", 2)
@@ -159,8 +159,8 @@ def test_the_order_counts_over_all_partitions() -> None:
     assert batches["b"].order == [(1,)]
 
 
-def test_an_unreadable_record_lets_the_batch_before_it_through() -> None:
-    """The error comes when the next batch would begin, and comes again."""
+def test_records_before_an_unreadable_one_form_a_batch() -> None:
+    """The error is raised at the start of the next batch, each time."""
     group = Group("a", "b")
     group.add("a", 1)
     group.add("a", 2, value=BAD)
@@ -172,8 +172,8 @@ def test_an_unreadable_record_lets_the_batch_before_it_through() -> None:
         assert raised.value.offset == 1
 
 
-def test_unreadable_records_left_out_are_no_records() -> None:
-    group = Group("a", "b", go_on=True)
+def test_skipped_unreadable_records_do_not_count() -> None:
+    group = Group("a", "b", skip_unreadable=True)
     group.add("a", 1, value=BAD)
     group.add("b", 3)
     assert group.next() == [("b", 3)]
@@ -182,8 +182,8 @@ def test_unreadable_records_left_out_are_no_records() -> None:
     assert group.next() == [("a", 4)]
 
 
-def test_a_partition_may_be_added_later() -> None:
-    """A topic that matches a pattern: what waited before still comes in its order."""
+def test_partition_can_be_added_later() -> None:
+    """For a topic that matches a pattern: queued records keep their order."""
     group = Group("a")
     group.add("a", 5, 6)
     group.group.add_queue(group.queue("b"))
@@ -191,8 +191,8 @@ def test_a_partition_may_be_added_later() -> None:
     assert group.all(1) == [("a", 5), ("b", 5), ("a", 6)]
 
 
-class Idle:
-    """`max.task.idle.ms` over three partitions, at times of the test's choice."""
+class IdlingGroup:
+    """A partition group with `max.task.idle.ms`, at times that the test chooses."""
 
     def __init__(self, max_idle_ms: int, *names: str) -> None:
         self.group = Group(*names)
@@ -200,35 +200,35 @@ class Idle:
         self._max_idle_ms = max_idle_ms
 
     def ready(self, now_ms: int) -> bool:
-        def at_end(of: Any) -> bool:
-            return of.topic in self.at_end
+        def at_end(partition: Any) -> bool:
+            return partition.topic in self.at_end
 
         return self.group.group.is_ready(at_end, self._max_idle_ms, now_ms)
 
 
-def test_with_records_everywhere_nothing_waits() -> None:
-    idle = Idle(100, "a", "b")
+def test_group_with_records_in_all_partitions_is_ready() -> None:
+    idle = IdlingGroup(100, "a", "b")
     idle.group.add("a", 1)
     idle.group.add("b", 1)
     assert idle.ready(0)
 
 
-def test_data_on_the_broker_is_waited_for() -> None:
-    """With 0, the default, only for that; with -1 not even for that."""
-    idle = Idle(0, "a", "b")
+def test_group_waits_for_data_on_the_broker() -> None:
+    """With 0, the default, only for that; with -1 not at all."""
+    idle = IdlingGroup(0, "a", "b")
     idle.group.add("a", 1)
     idle.at_end = {"a"}
     assert not idle.ready(0)
     assert not idle.ready(10_000)
     idle.at_end.add("b")
     assert idle.ready(10_000)
-    never = Idle(-1, "a", "b")
+    never = IdlingGroup(-1, "a", "b")
     never.at_end = set()
     assert never.ready(0)
 
 
-def test_the_wait_begins_at_the_end_of_the_partition_and_is_not_repeated() -> None:
-    idle = Idle(100, "a", "b")
+def test_wait_starts_at_the_end_of_the_partition_and_is_not_repeated() -> None:
+    idle = IdlingGroup(100, "a", "b")
     idle.group.add("a", 1)
     assert not idle.ready(0)
     assert not idle.ready(99)
@@ -242,8 +242,8 @@ def test_the_wait_begins_at_the_end_of_the_partition_and_is_not_repeated() -> No
     assert idle.ready(203)
 
 
-def test_a_lag_that_shows_up_begins_the_wait_anew() -> None:
-    idle = Idle(100, "a", "b")
+def test_new_lag_restarts_the_wait() -> None:
+    idle = IdlingGroup(100, "a", "b")
     idle.group.add("a", 1)
     assert not idle.ready(0)
     idle.at_end.discard("b")
@@ -253,9 +253,9 @@ def test_a_lag_that_shows_up_begins_the_wait_anew() -> None:
     assert idle.ready(200)
 
 
-def test_empty_partitions_are_waited_for_one_after_the_other() -> None:
-    """Follows Kafka Streams."""
-    idle = Idle(100, "a", "b", "c")
+def test_group_waits_for_empty_partitions_one_after_the_other() -> None:
+    """Like Kafka Streams."""
+    idle = IdlingGroup(100, "a", "b", "c")
     idle.group.add("c", 1)
     assert not idle.ready(0)
     assert not idle.ready(100)
@@ -263,10 +263,10 @@ def test_empty_partitions_are_waited_for_one_after_the_other() -> None:
     assert idle.ready(200)
 
 
-def test_an_unreadable_record_is_none_to_wait_for() -> None:
-    """A partition with nothing but what is left out counts as empty."""
-    idle = Idle(100, "a", "b")
-    idle.group = Group("a", "b", go_on=True)
+def test_partition_with_an_unreadable_record_is_not_ready() -> None:
+    """A partition with only skipped records counts as empty."""
+    idle = IdlingGroup(100, "a", "b")
+    idle.group = Group("a", "b", skip_unreadable=True)
     idle.group.add("a", 1)
     idle.group.add("b", 1, value=BAD)
     assert not idle.ready(0)

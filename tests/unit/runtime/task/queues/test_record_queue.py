@@ -1,10 +1,10 @@
-"""The records of one partition: decoding, timestamps, and what cannot be read."""
+"""The record queue of a partition: decoding, timestamps and unreadable records."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -12,6 +12,7 @@ from millstream.errors import SerializationError, StreamsError
 from millstream.processor.handlers import ErrorContext, SourceRecord
 from millstream.record import Headers, TaskId, TopicPartition
 from millstream.runtime.task.queues.record_queue import RecordQueue
+from millstream.runtime.task.time_limits import ChunkPace
 from millstream.serdes import LONG, STRING, Serde
 from millstream.topology.physical.nodes import TimestampExtractor
 
@@ -22,7 +23,7 @@ ONE, TWO, BAD = (1).to_bytes(8, "big"), (2).to_bytes(8, "big"), b"not a long"
 
 
 class Raw(NamedTuple):
-    """Records as a poll gives them."""
+    """Records as returned by a poll."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -45,16 +46,16 @@ def raw(*values: bytes | None, start: int = 10, keys: list[Any] | None = None, *
 
 
 class Errors:
-    """Leaves unreadable records out, or not."""
+    """Skips unreadable records or fails."""
 
-    def __init__(self, go_on: bool) -> None:
-        self.go_on = go_on
-        self.asked: list[tuple[ErrorContext, SourceRecord]] = []
+    def __init__(self, skip_unreadable: bool) -> None:
+        self.skip_unreadable = skip_unreadable
+        self.handled: list[tuple[ErrorContext, SourceRecord]] = []
         self.drops = 0
 
     def undecodable(self, context: ErrorContext, record: SourceRecord, error: Exception) -> bool:
-        self.asked.append((context, record))
-        return self.go_on
+        self.handled.append((context, record))
+        return self.skip_unreadable
 
     def dropped(self, count: int, why: str) -> None:
         self.drops += count
@@ -62,87 +63,88 @@ class Errors:
 
 def queue_of(
     *polls: Raw,
-    go_on: bool = False,
+    skip_unreadable: bool = False,
     extractor: TimestampExtractor | None = None,
     key: Serde[Any] = STRING,
     value: Serde[Any] = LONG,
 ) -> tuple[RecordQueue, Errors]:
-    errors = Errors(go_on)
+    errors = Errors(skip_unreadable)
     queue = RecordQueue(PLACE, "source", TASK, key, value, extractor, errors)
     for poll in polls:
         queue.add(poll)
     return queue, errors
 
 
-def drain(queue: RecordQueue, most: int = 100) -> list[tuple[Any, Any, int, int]]:
-    """Everything that can be taken: key, value, timestamp, offset."""
+def drain(queue: RecordQueue, limit: int = 100) -> list[tuple[Any, Any, int, int]]:
+    """Take all available records: key, value, timestamp, offset."""
     taken: list[tuple[Any, Any, int, int]] = []
     while count := queue.available():
-        part = queue.take(min(count, most))
+        part = queue.take(min(count, limit))
         taken += zip(part.keys, part.values, part.timestamps, part.offsets, strict=True)
         queue.pending.finish_all()
     return taken
 
 
-def one(queue: RecordQueue) -> tuple[Any, ...]:
-    """The next record: key, value, timestamp, offset, headers."""
+def take_one(queue: RecordQueue) -> tuple[Any, ...]:
+    """Take the next record: key, value, timestamp, offset, headers."""
     taken = queue.take(1)
     queue.pending.finish_all()
     headers = () if taken.headers is None else taken.headers[0]
     return (taken.keys[0], taken.values[0], taken.timestamps[0], taken.offsets[0], headers)
 
 
-def test_passing_over_records_takes_them_in_one_piece() -> None:
-    """Until one is taken nothing has happened to the queue but for the head's time."""
+def test_passed_records_are_taken_together() -> None:
+    """Until they are taken, only the timestamp of the head changes."""
     queue, _ = queue_of(raw(ONE, TWO, None, timestamps=[5, 3, 4]), raw(TWO, start=20))
     queue.available()
-    assert queue.pass_before(100, 1) == (1, True)
+    assert queue.mark_before(100, 1) == (1, True)
     assert queue.head_time == 3
-    assert queue.pass_before(100, 1) == (1, True)
-    assert queue.take_passed().values == [1, 2]
+    assert queue.mark_before(100, 1) == (1, True)
+    assert queue.take_marked().values == [1, 2]
     assert queue.next_offset() == 10
     queue.pending.finish_all()
     assert (queue.size, queue.next_offset(), queue.partition_time) == (2, 12, 5)
-    assert queue.pass_before(100, 1) == (1, False)
-    assert queue.take_passed().values == [None]
+    assert queue.mark_before(100, 1) == (1, False)
+    assert queue.take_marked().values == [None]
     assert (queue.available(), queue.head_time) == (1, 100)
 
 
-def test_records_before_a_time_are_passed_over_together() -> None:
-    """The next one in any case, and those behind it up to the first that is so late."""
+def test_records_before_a_time_are_passed_together() -> None:
+    """The next record in any case, and the following ones up to the first that is not before the
+    time."""
     queue, _ = queue_of(raw(*[ONE] * 6, timestamps=[9, 3, 4, 7, 5, 6]), raw(TWO, start=20))
     queue.available()
-    assert queue.pass_before(7, 2) == (2, True)
+    assert queue.mark_before(7, 2) == (2, True)
     assert queue.head_time == 4
-    assert queue.pass_before(7, 100) == (1, True)
+    assert queue.mark_before(7, 100) == (1, True)
     assert queue.head_time == 7
-    assert queue.pass_before(7, 100) == (3, False)
-    assert queue.take_passed().timestamps == [9, 3, 4, 7, 5, 6]
+    assert queue.mark_before(7, 100) == (3, False)
+    assert queue.take_marked().timestamps == [9, 3, 4, 7, 5, 6]
     assert queue.available() == 1
 
 
-def test_first_in_first_out() -> None:
+def test_records_are_taken_in_order() -> None:
     queue, _ = queue_of(raw(ONE, None), raw(TWO, start=20, headers=[H]))
     assert queue.size == 3
     assert queue.next_offset() == 10
     assert queue.available() == 2
     assert queue.head_time == 100
-    assert one(queue) == ("k", 1, 100, 10, ())
+    assert take_one(queue) == ("k", 1, 100, 10, ())
     assert (queue.size, queue.next_offset(), queue.partition_time) == (2, 11, 100)
     assert queue.head_time == 101
-    assert one(queue) == ("k", None, 101, 11, ())
+    assert take_one(queue) == ("k", None, 101, 11, ())
     assert queue.next_offset() == 20
     assert queue.available() == 1
     assert queue.head_time == 100
-    assert one(queue) == ("k", 2, 100, 20, H)
+    assert take_one(queue) == ("k", 2, 100, 20, H)
     assert (queue.size, queue.available(), queue.next_offset()) == (0, 0, 21)
     assert queue.partition_time == 101
 
 
-@pytest.mark.parametrize("most", [1, 2, 100])
-def test_taking_some_at_a_time_gives_the_same(most: int) -> None:
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_batch_size_does_not_affect_the_records(limit: int) -> None:
     queue, _ = queue_of(raw(ONE, TWO, None), raw(TWO, ONE, start=20))
-    taken = drain(queue, most)
+    taken = drain(queue, limit)
     assert [(value, offset) for _, value, _, offset in taken] == [
         (1, 10),
         (2, 11),
@@ -153,16 +155,16 @@ def test_taking_some_at_a_time_gives_the_same(most: int) -> None:
     assert queue.next_offset() == 22
 
 
-def test_a_gap_in_the_offsets_is_not_committed_over() -> None:
-    """Compacted and transactional topics have gaps: the next record's offset counts."""
+def test_gaps_in_the_offsets_are_committed_up_to_the_next_record() -> None:
+    """Compacted and transactional topics have gaps: the offset of the next record is committed."""
     queue, _ = queue_of(raw(ONE, TWO, offsets=[10, 15]))
     queue.available()
-    one(queue)
+    take_one(queue)
     assert queue.next_offset() == 15
 
 
 def test_records_before_an_unreadable_one_come_first() -> None:
-    """FAIL: the queue stops there, raises each time it is asked, and commits up to there."""
+    """FAIL: the queue stops there, raises at each call, and commits the offsets before."""
     queue, errors = queue_of(raw(ONE, BAD, TWO), raw(TWO, start=20))
     assert queue.available() == 1
     assert queue.next_offset() == 10
@@ -176,40 +178,44 @@ def test_records_before_an_unreadable_one_come_first() -> None:
     assert (error.topic, error.partition, error.offset) == ("in", 2, 11)
     assert (error.node, error.task_id) == ("source", TASK)
     assert "value" in error.message
-    assert len(errors.asked) == 1
+    assert len(errors.handled) == 1
     assert queue.size > 0
     assert queue.next_offset() == 11
 
 
-def test_an_unreadable_record_is_shown_to_the_handler_as_it_was_read() -> None:
-    queue, errors = queue_of(raw(ONE, BAD, headers=[(), H], keys=[b"a", b"b"]), go_on=True)
+def test_handler_receives_the_unreadable_record_as_read() -> None:
+    queue, errors = queue_of(
+        raw(ONE, BAD, headers=[(), H], keys=[b"a", b"b"]), skip_unreadable=True
+    )
     drain(queue)
-    context, record = errors.asked[0]
+    context, record = errors.handled[0]
     assert record == SourceRecord("in", 2, 11, 101, H, b"b", BAD)
     assert context == ErrorContext("in", 2, 11, 101, H, "source", TASK, b"b", BAD)
 
 
-def test_unreadable_records_may_be_left_out() -> None:
-    """CONTINUE: keys or values; what is committed lies behind them all the same."""
+def test_unreadable_records_can_be_skipped() -> None:
+    """CONTINUE, for keys and values. The committed offset includes them."""
     keys = [BAD, ONE, BAD, TWO, ONE]
-    queue, errors = queue_of(raw(ONE, BAD, BAD, TWO, BAD, keys=keys), go_on=True, key=LONG)
+    queue, errors = queue_of(
+        raw(ONE, BAD, BAD, TWO, BAD, keys=keys), skip_unreadable=True, key=LONG
+    )
     assert queue.size == 5
     assert drain(queue) == [(2, 2, 103, 13)]
-    assert [record.offset for _, record in errors.asked] == [10, 12, 11, 14]
+    assert [record.offset for _, record in errors.handled] == [10, 12, 11, 14]
     assert (queue.size, queue.next_offset()) == (0, 15)
 
 
-def test_a_poll_of_nothing_readable_is_passed_over() -> None:
-    queue, _ = queue_of(raw(BAD, BAD), raw(BAD, start=20), raw(ONE, start=30), go_on=True)
+def test_poll_without_readable_records_is_skipped() -> None:
+    queue, _ = queue_of(raw(BAD, BAD), raw(BAD, start=20), raw(ONE, start=30), skip_unreadable=True)
     assert queue.available() == 1
     assert queue.next_offset() == 30
-    queue, _ = queue_of(raw(BAD, BAD), go_on=True)
+    queue, _ = queue_of(raw(BAD, BAD), skip_unreadable=True)
     assert queue.available() == 0
     assert (queue.size, queue.next_offset()) == (0, 12)
 
 
-def test_the_earlier_of_two_unreadable_fields_stops_the_queue() -> None:
-    """A later record's key is not looked at before an earlier record's value."""
+def test_earlier_of_two_unreadable_fields_stops_the_queue() -> None:
+    """The key of a later record is not decoded before the value of an earlier record."""
     queue, _ = queue_of(raw(ONE, BAD, TWO, keys=[ONE, TWO, BAD]), key=LONG)
     assert drain_until_error(queue) == ([1], 11)
     queue, _ = queue_of(raw(ONE, TWO, BAD, keys=[ONE, BAD, TWO]), key=LONG)
@@ -217,7 +223,7 @@ def test_the_earlier_of_two_unreadable_fields_stops_the_queue() -> None:
 
 
 def drain_until_error(queue: RecordQueue) -> tuple[list[Any], int | None]:
-    """The values before the error, and the offset that the error names."""
+    """Return the values before the error and the offset of the error."""
     values: list[Any] = []
     try:
         while count := queue.available():
@@ -228,13 +234,13 @@ def drain_until_error(queue: RecordQueue) -> tuple[list[Any], int | None]:
 
 
 def test_a_negative_timestamp_fails() -> None:
-    """Without an extractor: Kafka's FailOnInvalidTimestamp."""
+    """Without an extractor, like Kafka's FailOnInvalidTimestamp."""
     queue, _ = queue_of(raw(ONE, TWO, timestamps=[5, -1]))
     assert drain_until_error(queue) == ([1], 11)
 
 
-def test_an_extractor_sees_the_decoded_record_and_the_partition_s_time() -> None:
-    """The partition's time is the highest so far, -1 at first, and goes on with the next poll."""
+def test_extractor_receives_the_decoded_record_and_the_partition_time() -> None:
+    """The partition time is the highest timestamp so far, initially -1, across polls."""
     seen: list[tuple[Any, Any, int, Any, int]] = []
 
     def extract(record: Any, partition_time: int) -> int:
@@ -250,8 +256,8 @@ def test_an_extractor_sees_the_decoded_record_and_the_partition_s_time() -> None
     assert queue.partition_time == 20
 
 
-def test_an_extractor_drops_by_a_negative_time() -> None:
-    """LogAndSkipOnInvalidTimestamp: it does not count for the partition's time either."""
+def test_extractor_drops_records_with_a_negative_timestamp() -> None:
+    """Like LogAndSkipOnInvalidTimestamp. The partition time stays the same."""
     times: list[int] = []
 
     def extract(record: Any, partition_time: int) -> int:
@@ -266,8 +272,8 @@ def test_an_extractor_drops_by_a_negative_time() -> None:
 
 
 @pytest.mark.parametrize("answer", [ValueError("no"), None, "later", 1.5, True])
-def test_an_extractor_that_fails_is_fatal(answer: Any) -> None:
-    """Whatever the handlers say; the records before go first."""
+def test_failing_extractor_is_fatal(answer: Any) -> None:
+    """Regardless of the handlers. Earlier records are processed first."""
 
     def extract(record: Any, partition_time: int) -> Any:
         if record.value == 2:
@@ -276,56 +282,57 @@ def test_an_extractor_that_fails_is_fatal(answer: Any) -> None:
             return answer
         return 1
 
-    queue, errors = queue_of(raw(ONE, TWO, ONE), extractor=extract, go_on=True)
+    queue, errors = queue_of(raw(ONE, TWO, ONE), extractor=extract, skip_unreadable=True)
     assert drain_until_error(queue) == ([1], 11)
-    assert errors.asked == []
+    assert errors.handled == []
     with pytest.raises(StreamsError, match="timestamp extractor failed") as raised:
         queue.available()
     assert isinstance(raised.value.__cause__, ValueError | TypeError)
     if not isinstance(answer, Exception):
-        assert f"it gave {answer!r}, which is of type {type(answer).__name__}" in str(raised.value)
+        assert f"it returned {answer!r} of type {type(answer).__name__}" in str(raised.value)
     place = f"task {TASK}, node source, topic {PLACE.topic}, partition {PLACE.partition}, offset 11"
     assert raised.value.place() == place
 
 
-def test_decoding_waits_until_a_poll_s_records_come_up() -> None:
-    """As Kafka Streams, which reads a record when it becomes the head."""
-    queue, errors = queue_of(raw(ONE), raw(BAD, start=20), go_on=True)
+def test_records_are_decoded_when_their_poll_comes_up() -> None:
+    """Like Kafka Streams, which decodes a record when it becomes the head."""
+    queue, errors = queue_of(raw(ONE), raw(BAD, start=20), skip_unreadable=True)
     assert queue.available() == 1
-    assert errors.asked == []
-    one(queue)
+    assert errors.handled == []
+    take_one(queue)
     assert queue.available() == 0
-    assert len(errors.asked) == 1
+    assert len(errors.handled) == 1
     queue.add(raw(TWO, start=11))
     assert drain(queue) == [("k", 2, 100, 11)]
 
 
-def test_a_queue_steps_into_line_when_it_gets_its_first_records() -> None:
+def test_queue_joins_the_line_with_its_first_records() -> None:
     queue, _ = queue_of()
-    queue.line = []
+    queue.ready_queues = []
     queue.add(raw(ONE))
     queue.add(raw(TWO, start=20))
-    assert queue.line == [queue]
+    assert queue.ready_queues == [queue]
     drain(queue)
     queue.add(raw(TWO, start=21))
-    assert queue.line == [queue, queue]
+    assert queue.ready_queues == [queue, queue]
 
 
-def test_the_leader_epoch_is_that_of_the_poll_of_the_last_record_taken() -> None:
-    """Aim: with an earlier epoch the group would believe in a truncation that never was."""
+def test_leader_epoch_belongs_to_the_last_record_taken() -> None:
+    """With an earlier epoch, the group would detect a truncation that did not happen."""
     queue, _ = queue_of(raw(ONE, TWO, leader_epoch=3), raw(ONE, TWO, start=12, leader_epoch=4))
     assert queue.leader_epoch() is None
     for expected in (3, 3, 4, 4):
         assert queue.available()
-        one(queue)
+        take_one(queue)
         assert queue.leader_epoch() == expected
     queue.add(raw(ONE, start=14, leader_epoch=5))
     assert queue.available()
     assert (queue.next_offset(), queue.leader_epoch()) == (14, 4)
 
 
-def test_what_is_in_flight_is_not_committed_over() -> None:
-    """The offset and its leader epoch are those of what is finished, whatever was taken since."""
+def test_records_in_flight_are_not_committed() -> None:
+    """The offset and its leader epoch are those of the finished records, whichever were taken
+    later."""
     queue, _ = queue_of(raw(ONE, TWO, leader_epoch=3), raw(ONE, TWO, start=15, leader_epoch=4))
     for _ in range(2):
         assert queue.available()
@@ -341,7 +348,7 @@ def test_what_is_in_flight_is_not_committed_over() -> None:
 
 
 class StopsAt:
-    """A pace whose time is over before one element of one list."""
+    """A pace that interrupts a list before one of its elements."""
 
     limit = 100
 
@@ -351,7 +358,7 @@ class StopsAt:
     def watch(self, count: int) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def guarded(self, items: list[Any]) -> list[Any]:
+    def interruptible(self, items: list[Any]) -> list[Any]:
         index, self.index = self.index, None
         return items[:index]
 
@@ -359,18 +366,20 @@ class StopsAt:
         pass
 
 
-@pytest.mark.parametrize("go_on", [True, False])
-def test_a_handler_is_asked_once_though_a_record_is_deserialized_twice(go_on: bool) -> None:
+@pytest.mark.parametrize("skip_unreadable", [True, False])
+def test_handler_is_called_once_though_a_record_is_deserialized_twice(
+    skip_unreadable: bool,
+) -> None:
     """Record 3 is unreadable; the extractor takes too long and is stopped before record 2."""
     queue, errors = queue_of(
         raw(ONE, ONE, ONE, BAD, ONE, start=0),
-        go_on=go_on,
+        skip_unreadable=skip_unreadable,
         extractor=lambda record, partition_time: record.timestamp,
     )
-    queue.pace = StopsAt(2)
-    if go_on:
+    queue.pace = cast(ChunkPace, StopsAt(2))
+    if skip_unreadable:
         assert [taken[3] for taken in drain(queue)] == [0, 1, 2, 4]
     else:
         with pytest.raises(SerializationError):
             drain(queue)
-    assert [record.offset for _, record in errors.asked] == [3]
+    assert [record.offset for _, record in errors.handled] == [3]

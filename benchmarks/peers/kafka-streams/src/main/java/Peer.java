@@ -15,10 +15,9 @@ import workloads.Workload;
  * A workload of the benchmark on Kafka Streams, one stream thread.
  *
  * <p>Arguments: the workload (stream_table is the class workloads.StreamTable), input topic, output
- * topic, records expected, marks file, then Kafka Streams settings as key=value. Runs until it gets
- * SIGTERM, then closes, which commits. Writes the marks that the harness times: running, first
- * (record decoded), last (of what was expected), and for each restored partition "restoring p" and
- * "restored p records".
+ * topic, number of records, marks file, then Kafka Streams settings as key=value. Runs until SIGTERM,
+ * then closes, which commits. Writes the marks for the harness: running, first (record decoded), last
+ * (expected record decoded), and for each restored partition "restoring p" and "restored p records".
  */
 public final class Peer {
     public static void main(String[] args) throws Exception {
@@ -61,7 +60,7 @@ public final class Peer {
         return (Workload) Class.forName(type.toString()).getDeclaredConstructor().newInstance();
     }
 
-    /** Marks when each partition of a changelog begins and ends to be restored. */
+    /** Marks the start and end of the restoration of each partition. */
     record Restored(Marks marks) implements StateRestoreListener {
         @Override
         public void onRestoreStart(TopicPartition place, String store, long start, long end) {

@@ -8,7 +8,7 @@ import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 
-/** Counts the records of each key. The values are not looked at, so they stay bytes. */
+/** Counts the records of each key. The values are not decoded. */
 public final class Count implements Workload {
     @Override
     public Topology topology(Job job) {

@@ -1,6 +1,6 @@
 package workloads;
 
-/** What is on the input topic. */
+/** A record of the input topic. */
 public final class Event {
     public long id;
     public String user;

@@ -11,18 +11,18 @@ import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.TableJoined;
 import org.apache.kafka.streams.state.KeyValueStore;
 
-/** Joins a table of orders with a table of users, by the user that the order names. */
+/** Joins a table of orders with a table of users, by the user in the order. */
 public final class ForeignKey implements Workload {
     @Override
     public Topology topology(Job job) {
         StreamsBuilder builder = new StreamsBuilder();
-        // With a cache, users would be told once more when it is flushed, and rows joined again.
+        // A cache would forward users again when it is flushed, and join rows again.
         KTable<String, User> users = builder.table(
-            job.beside("users"),
+            job.otherTopic("users"),
             Consumed.with(Serdes.String(), Json.of(User.class)),
             Materialized.<String, User, KeyValueStore<Bytes, byte[]>>as("users").withCachingDisabled());
         KTable<String, Event> orders =
-            builder.table(job.input, Consumed.with(Serdes.String(), job.reading(Json.of(Event.class))));
+            builder.table(job.input, Consumed.with(Serdes.String(), job.marking(Json.of(Event.class))));
         orders
             .join(
                 users,

@@ -11,7 +11,7 @@ import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
 
-/** Sums the cents of each key in windows of a minute that begin each 20 seconds. */
+/** Sums the cents of each key in windows of a minute that begin every 20 seconds. */
 public final class Hopping implements Workload {
     @Override
     public Topology topology(Job job) {

@@ -4,13 +4,13 @@ import org.apache.kafka.common.serialization.Deserializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 
-/** The topics of a run, and the marks of its first record and of the last one. */
+/** The topics of a run, and the marks of its first and last record. */
 public final class Job {
     public final String input;
     public final String output;
     private final long expected;
     private final Marks marks;
-    // One stream thread counts, so plain fields are enough.
+    // Only one stream thread counts, so plain fields are sufficient.
     private boolean hasBegun;
     private long done;
 
@@ -21,12 +21,12 @@ public final class Job {
         this.marks = marks;
     }
 
-    /** Another topic of the input. */
-    public String beside(String name) {
+    /** The name of another input topic. */
+    public String otherTopic(String name) {
         return input + "-" + name;
     }
 
-    /** Counts one more; marks the end when all that is expected was there. */
+    /** Counts a record, and marks the end when the expected count is reached. */
     public void add() {
         add(1);
     }
@@ -45,8 +45,8 @@ public final class Job {
         }
     }
 
-    /** The same serde, which also tells that a first record is decoded. */
-    public <T> Serde<T> reading(Serde<T> serde) {
+    /** A wrapped serde that marks the first decoded record. */
+    public <T> Serde<T> marking(Serde<T> serde) {
         Deserializer<T> inner = serde.deserializer();
         return Serdes.serdeFrom(serde.serializer(), (topic, data) -> {
             T value = inner.deserialize(topic, data);
@@ -55,7 +55,7 @@ public final class Job {
         });
     }
 
-    /** The same serde, which also counts what is decoded. */
+    /** A wrapped serde that also counts decoded records. */
     public <T> Serde<T> counting(Serde<T> serde) {
         Deserializer<T> inner = serde.deserializer();
         return Serdes.serdeFrom(serde.serializer(), (topic, data) -> {
@@ -66,7 +66,7 @@ public final class Job {
         });
     }
 
-    /** The same of one topic only, as a store may decode with the same serde. */
+    /** Only counts one topic, as a store may use the same serde. */
     public <T> Serde<T> counting(Serde<T> serde, String of) {
         Deserializer<T> inner = serde.deserializer();
         return Serdes.serdeFrom(serde.serializer(), (topic, data) -> {

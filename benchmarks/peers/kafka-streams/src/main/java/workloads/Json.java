@@ -8,7 +8,7 @@ import java.io.UncheckedIOException;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 
-/** JSON of a class with public fields, Jackson's quickest way with a class. */
+/** JSON for a class with public fields, the fastest way with classes in Jackson. */
 final class Json {
     private Json() {}
 

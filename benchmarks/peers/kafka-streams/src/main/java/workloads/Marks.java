@@ -6,7 +6,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 
-/** Moments of this run, one JSON object a line, by the clock that the harness uses too. */
+/** Times of events in this run, one JSON object per line, by the same clock as in the harness. */
 public final class Marks {
     private final Path file;
 

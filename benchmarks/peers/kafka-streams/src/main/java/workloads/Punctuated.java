@@ -15,14 +15,14 @@ import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
-/** A processor that adds amounts up, and with each minute of stream time tells and forgets the sums. */
+/** A processor that sums amounts, and forwards and deletes the sums with each minute of stream time. */
 public final class Punctuated implements Workload {
     @Override
     public Topology topology(Job job) {
         StreamsBuilder builder = new StreamsBuilder();
         builder.addStateStore(Stores.keyValueStoreBuilder(
             Stores.persistentKeyValueStore("sums"), Serdes.String(), Serdes.Long()));
-        builder.stream(job.input, Consumed.with(Serdes.String(), job.reading(Json.of(Event.class))))
+        builder.stream(job.input, Consumed.with(Serdes.String(), job.marking(Json.of(Event.class))))
             .process(() -> new Minutes(job), "sums")
             .to(job.output, Produced.with(Serdes.String(), Serdes.Long()));
         return builder.build();

@@ -8,12 +8,12 @@ import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 
-/** Counts the records of each user that the values name: by way of a repartition topic. */
+/** Counts the records of each user in the values, through a repartition topic. */
 public final class Rekeyed implements Workload {
     @Override
     public Topology topology(Job job) {
         StreamsBuilder builder = new StreamsBuilder();
-        builder.stream(job.input, Consumed.with(Serdes.String(), job.reading(Json.of(Event.class))))
+        builder.stream(job.input, Consumed.with(Serdes.String(), job.marking(Json.of(Event.class))))
             .groupBy(
                 (user, event) -> event.user,
                 Grouped.with("counts", Serdes.String(), job.counting(Json.of(Event.class))))

@@ -11,7 +11,7 @@ import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
 
-/** Sums the cents of each key and session, which 5 seconds without a record end. */
+/** Sums the cents of each key and session; a session ends after 5 seconds without a record. */
 public final class Sessions implements Workload {
     @Override
     public Topology topology(Job job) {

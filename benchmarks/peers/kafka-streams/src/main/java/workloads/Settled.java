@@ -1,6 +1,6 @@
 package workloads;
 
-/** What an order and a payment come to together. */
+/** A joined order and payment. */
 public final class Settled {
     public long order;
     public long payment;

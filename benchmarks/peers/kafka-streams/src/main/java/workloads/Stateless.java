@@ -31,7 +31,7 @@ public class Stateless implements Workload {
         return bill;
     }
 
-    /** What goes to the output topic: the event and its price with tax. */
+    /** A record of the output topic: the event and its price with tax. */
     @JsonPropertyOrder({"id", "user", "amount", "kind", "cents"})
     public static final class Bill {
         public long id;

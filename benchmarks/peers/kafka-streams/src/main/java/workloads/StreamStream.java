@@ -19,7 +19,7 @@ public final class StreamStream implements Workload {
         Serde<Event> counting = job.counting(Json.of(Event.class));
         KStream<String, Event> orders = builder.stream(job.input, Consumed.with(Serdes.String(), counting));
         KStream<String, Event> payments =
-            builder.stream(job.beside("payments"), Consumed.with(Serdes.String(), counting));
+            builder.stream(job.otherTopic("payments"), Consumed.with(Serdes.String(), counting));
         orders
             .join(
                 payments,

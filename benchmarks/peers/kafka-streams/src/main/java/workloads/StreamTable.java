@@ -14,7 +14,7 @@ public final class StreamTable implements Workload {
     public Topology topology(Job job) {
         StreamsBuilder builder = new StreamsBuilder();
         KTable<String, User> users =
-            builder.table(job.beside("users"), Consumed.with(Serdes.String(), Json.of(User.class)));
+            builder.table(job.otherTopic("users"), Consumed.with(Serdes.String(), Json.of(User.class)));
         builder.stream(job.input, Consumed.with(Serdes.String(), job.counting(Json.of(Event.class))))
             .join(users, Located::of, Joined.with(Serdes.String(), Json.of(Event.class), Json.of(User.class)))
             .to(job.output, Produced.with(Serdes.String(), Json.of(Located.class)));

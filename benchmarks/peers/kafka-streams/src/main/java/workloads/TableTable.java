@@ -16,7 +16,7 @@ public final class TableTable implements Workload {
     public Topology topology(Job job) {
         StreamsBuilder builder = new StreamsBuilder();
         table(builder, job, job.input, "table-0")
-            .join(table(builder, job, job.beside("payments"), "table-1"), Settled::of)
+            .join(table(builder, job, job.otherTopic("payments"), "table-1"), Settled::of)
             .toStream()
             .to(job.output, Produced.with(Serdes.String(), Json.of(Settled.class)));
         return builder.build();

@@ -5,7 +5,7 @@ public final class User {
     public String user;
     public String town;
 
-    /** How many of so many records are rows of that table. */
+    /** The number of rows in the table for this number of records. */
     static long of(long records) {
         return Math.min(10_000, records / 10);
     }

@@ -9,14 +9,14 @@ import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 
-/** Counts the words of lines: by way of a repartition topic. */
+/** Counts the words of lines, through a repartition topic. */
 public final class Wordcount implements Workload {
     private static final int WORDS_OF_A_LINE = 8;
 
     @Override
     public Topology topology(Job job) {
         StreamsBuilder builder = new StreamsBuilder();
-        builder.stream(job.input, Consumed.with(Serdes.String(), job.reading(Serdes.String())))
+        builder.stream(job.input, Consumed.with(Serdes.String(), job.marking(Serdes.String())))
             .flatMapValues(line -> Arrays.asList(line.split(" ")))
             .groupBy(
                 (user, word) -> word,

@@ -1,1 +1,0 @@
-"""Stream threads that come and go with the load."""

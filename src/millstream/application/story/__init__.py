@@ -1,1 +1,0 @@
-"""What an application remembers of itself, for those who look at it while it runs."""

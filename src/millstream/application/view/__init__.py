@@ -1,1 +1,0 @@
-"""What the console shows, as one document of plain data."""

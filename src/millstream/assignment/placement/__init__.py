@@ -1,0 +1,1 @@
+"""The task assignors of Kafka Streams."""

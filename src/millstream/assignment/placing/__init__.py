@@ -1,1 +1,0 @@
-"""Which process gets which tasks: the assignors of Kafka Streams."""

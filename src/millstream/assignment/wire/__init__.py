@@ -1,1 +1,0 @@
-"""The bytes in which members and their leader talk, those of Kafka Streams."""

@@ -1,0 +1,162 @@
+"""The cluster that a command connects to, and the credentials.
+
+They are taken from the options, a properties file in Kafka's format, and the program, in this
+order.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from millstream.clock import SystemClock
+from millstream.config.streams_config import StreamsConfig
+from millstream.errors import ConfigError
+from millstream.kafka.settings.librdkafka_settings import librdkafka_settings
+
+
+class ClusterOptions(NamedTuple):
+    bootstrap_servers: str | None
+    config_file: str | None
+    application_id: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.bootstrap_servers is None and self.config_file is None
+
+
+def cluster_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the options for an application and its cluster, which get to the parameter `cluster`."""
+
+    @click.option(
+        "--application-id",
+        metavar="ID",
+        help="The application id; by default that of the program's settings.",
+    )
+    @click.option(
+        "--bootstrap-servers",
+        # The name in Kafka's own tools.
+        "--bootstrap-server",
+        "bootstrap_servers",
+        metavar="HOST:PORT,…",
+        help="Bootstrap servers; by default those of the program's settings.",
+    )
+    @click.option(
+        "--config-file",
+        type=click.Path(exists=True, dir_okay=False),
+        help="A properties file as for Kafka's own tools, for the login and TLS.",
+    )
+    @functools.wraps(function)
+    def command(
+        bootstrap_servers: str | None,
+        config_file: str | None,
+        application_id: str | None,
+        **others: Any,
+    ) -> int:
+        cluster = ClusterOptions(bootstrap_servers, config_file, application_id)
+        return function(cluster=cluster, **others)
+
+    return command
+
+
+def settings_from(
+    options: ClusterOptions, config: StreamsConfig | None, default_application_id: str | None = None
+) -> StreamsConfig:
+    """Return the settings for connecting to an application's cluster.
+
+    Raises ConfigError if the cluster or the application is not given, or a setting is wrong.
+    """
+    properties = {} if options.config_file is None else read_properties(Path(options.config_file))
+    servers = options.bootstrap_servers or properties.get("bootstrap.servers")
+    application_id = options.application_id or properties.get("application.id")
+    if config is not None:
+        servers = servers or config.bootstrap_servers
+        application_id = application_id or config.application_id
+    application_id = application_id or default_application_id
+    if not servers:
+        raise ConfigError(
+            "No cluster is given. Pass --bootstrap-servers, or --config-file with "
+            "bootstrap.servers, or define a StreamsConfig called config in the program, outside "
+            "of its main part."
+        )
+    if not application_id:
+        raise ConfigError(
+            "No application is given. Pass --application-id, or define a StreamsConfig called "
+            "config in the program, outside of its main part."
+        )
+    if config is not None and not properties:
+        return config.replace(bootstrap_servers=servers, application_id=application_id)
+    named = {"bootstrap.servers": servers, "application.id": application_id}
+    file_config = StreamsConfig.from_properties({**properties, **named})
+    if config is None:
+        return file_config
+    # All connection settings come from the file: a mixture with the program's would not work.
+    kept = config.given - {each.name for each in StreamsConfig.settings() if each.is_connection}
+    return StreamsConfig(
+        **{name: getattr(config, name) for name in kept}
+        | {name: getattr(file_config, name) for name in file_config.given}
+    )
+
+
+def read_properties(file: Path) -> dict[str, str]:
+    """Read a Java properties file: key=value lines, comments, and `\\` before a line's end.
+
+    Raises ConfigError if the file cannot be read, or a line has no value.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}.") from error
+    properties: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        places = [place for place in (line.find("="), line.find(":")) if place > 0]
+        if not places:
+            raise ConfigError(
+                f"{file}, line {number}: {line!r} is not a setting. Write key=value, as in "
+                "security.protocol=SSL."
+            )
+        key, value = line[: min(places)], line[min(places) + 1 :]
+        properties[key.strip()] = value.strip()
+    return properties
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    began, whole = 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not whole:
+            began = number
+            if line.lstrip()[:1] in ("", "#", "!"):
+                continue
+        whole += line.lstrip() if whole else line.strip()
+        if whole.endswith("\\") and not whole.endswith("\\\\"):
+            whole = whole[:-1]
+            continue
+        yield began, whole.rstrip()
+        whole = ""
+    if whole:
+        yield began, whole
+
+
+A = TypeVar("A")
+
+
+@contextmanager
+def connected_admin(kind: Callable[..., A], config: StreamsConfig) -> Iterator[A]:
+    """Yield an admin client that has reached a broker, and close it at the end.
+
+    Raises BrokerUnavailableError if no broker responded; AccessDeniedError if the brokers refuse
+    the login.
+    """
+    settings = librdkafka_settings(config, "admin", f"{config.application_id}-command-line")
+    # The command reports errors itself.
+    admin: Any = kind({**settings, "log_level": 0}, clock=SystemClock())
+    try:
+        admin.check_reachable()
+        yield admin
+    finally:
+        admin.close()

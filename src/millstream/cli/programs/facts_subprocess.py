@@ -1,0 +1,59 @@
+"""Programs that are loaded in their own process.
+
+Two versions of a program have modules of the same names, which one process could not load both; and
+a program that is edited meanwhile must not be cached.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from millstream.cli.programs.topologies import load_program
+from millstream.errors import StreamsError
+from millstream.tools.topology_facts import TopologyFacts, facts_of
+
+#: Not `-m`, which warns about modules that are imported already.
+_WRITE_FACTS: Final = (
+    "from millstream.cli.programs.facts_subprocess import write_facts; write_facts()"
+)
+
+
+class FactsResult(msgspec.Struct, frozen=True):
+    """The facts, or an error message."""
+
+    facts: TopologyFacts | None = None
+    error: str | None = None
+
+
+def facts_in_subprocess(program: str) -> TopologyFacts:
+    """Return the facts of a program. Its output while it is loaded goes to stderr."""
+    with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
+        file = Path(folder, "facts.json")
+        command = [sys.executable, "-c", _WRITE_FACTS, program, str(file)]
+        completed = subprocess.run(command, stdout=sys.__stderr__, check=False)
+        if not file.exists():
+            raise StreamsError(
+                f"{program} could not be loaded: the process that loaded it ended with exit code "
+                f"{completed.returncode}."
+            )
+        result = msgspec.json.decode(file.read_bytes(), type=FactsResult)
+    if result.facts is None:
+        raise StreamsError(str(result.error))
+    return result.facts
+
+
+def write_facts() -> None:
+    """Load the program in the first argument, and write its facts to the file in the second."""
+    program, file = sys.argv[1:]
+    try:
+        found = load_program(program)
+        result = FactsResult(facts_of(found.topology, found.config))
+    except StreamsError as error:
+        result = FactsResult(error=str(error))
+    Path(file).write_bytes(msgspec.json.encode(result))

@@ -1,0 +1,138 @@
+"""Converts records to rows of lake tables, and defines the columns.
+
+The lake table of a stream has the columns `key`, `value`, `timestamp`, `headers`, and the origin of
+the record: `_topic`, `_partition` and `_offset` of the input record that it was derived from. The
+lake table of a KTable has `key`, `value`, `timestamp`. Partition columns follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from millstream.dataframes.row_conversion import HEADERS_TYPE
+from millstream.errors import SparkError
+from millstream.operators.origin_header import ORIGIN_HEADER
+from millstream.topology.options.lake import LakeTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+#: Spark's local property with the query's id, which is constant for a checkpoint.
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeBatch:
+    """Identifies rows that are written atomically.
+
+    A retried batch has the same rows and the same number. The number and the query's id, which
+    changes with a new checkpoint, determine whether the table already contains the batch.
+    """
+
+    table: LakeTable
+    #: The name of the writing stage, unique among the writers of the table.
+    stage: str
+    query_id: str
+    number: int
+
+
+def batch_of(rows: DataFrame, number: int, table: LakeTable, stage: str) -> LakeBatch:
+    """Identify the batch of a `foreachBatch` call, outside of which a `SparkError` is raised."""
+    session: SparkSession = rows.sparkSession
+    query_id = session.sparkContext.getLocalProperty(_QUERY_ID)
+    if not query_id:
+        raise SparkError("Spark provides no query id for a batch.")
+    return LakeBatch(table, stage, query_id, number)
+
+
+def lake_rows(table: LakeTable) -> Callable[[DataFrame], DataFrame]:
+    """Return the stage function that converts records to rows of a table."""
+
+    def rows(frame: DataFrame) -> DataFrame:
+        if table.upserts:
+            return change_rows(frame)
+        converted = stream_rows(frame, table)
+        # For the other formats, each batch is bounded when it is written.
+        return limit_files(converted, table) if table.format == "parquet" else converted
+
+    return rows
+
+
+def stream_rows(frame: DataFrame, table: LakeTable) -> DataFrame:
+    """Convert a stream's records (key, value, timestamp, headers, partition, offset) to rows."""
+    from pyspark.sql import functions
+
+    origin = functions.expr(
+        f"split(CAST(try_element_at(filter(headers, h -> h.key = '{ORIGIN_HEADER}'), -1).value "
+        "AS string), ' ')"
+    )
+    headers = f"filter(headers, h -> h.key <> '{ORIGIN_HEADER}')"
+    rows = frame.select(
+        _storable_column(frame, "key"),
+        _storable_column(frame, "value"),
+        functions.col("timestamp").cast("timestamp").alias("timestamp"),
+        functions.expr(f"CAST(if(size({headers}) > 0, {headers}, null) AS {HEADERS_TYPE})").alias(
+            "headers"
+        ),
+        origin.getItem(2).alias("_topic"),
+        origin.getItem(0).cast("int").alias("_partition"),
+        origin.getItem(1).cast("bigint").alias("_offset"),
+    )
+    return _with_partitions(rows, table)
+
+
+def change_rows(frame: DataFrame) -> DataFrame:
+    """Convert a table's changes to rows, with the input offset for finding the last change."""
+    from pyspark.sql import functions
+
+    return frame.select(
+        _storable_column(frame, "key"),
+        _storable_column(frame, "value"),
+        functions.col("timestamp").cast("timestamp").alias("timestamp"),
+        functions.col("offset").alias("_order"),
+    )
+
+
+def last_changes(changes: DataFrame, table: LakeTable) -> DataFrame:
+    """Return the last change of each key, with `_deleted` for tombstones.
+
+    All changes of a key are in one input partition, so they are ordered by offset.
+    """
+    from pyspark.sql import functions
+
+    last = functions.max_by(functions.struct("value", "timestamp"), functions.col("_order"))
+    grouped = changes.groupBy("key").agg(last.alias("last"))
+    rows = grouped.select("key", "last.value", "last.timestamp")
+    placed = _with_partitions(rows, table)
+    return placed.withColumn("_deleted", functions.col("value").isNull())
+
+
+def limit_files(rows: DataFrame, table: LakeTable) -> DataFrame:
+    """Repartition rows so that a batch writes at most `files_per_batch` files."""
+    names = [column.name for column in table.partition_by]
+    if names and table.files_per_batch == 1:
+        # All rows of one table partition are in one task.
+        return rows.repartition(max(1, rows.sparkSession.sparkContext.defaultParallelism), *names)
+    return rows.coalesce(table.files_per_batch)
+
+
+def _with_partitions(rows: DataFrame, table: LakeTable) -> DataFrame:
+    from pyspark.sql import functions
+
+    for column in table.partition_by:
+        if column.name != column.expression:
+            rows = rows.withColumn(column.name, functions.expr(column.expression))
+    return rows
+
+
+def _storable_column(frame: DataFrame, name: str) -> Any:
+    """Return a column that files support: a void column becomes binary."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import NullType
+
+    column = functions.col(name)
+    void = isinstance(frame.schema[name].dataType, NullType)
+    return (column.cast("binary") if void else column).alias(name)

@@ -1,0 +1,343 @@
+"""Delivery reports of sent records: the first failure, and the last acknowledged offsets."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from confluent_kafka import KafkaError, Message
+
+from millstream.errors import ProductionError, StreamsError
+from millstream.kafka.clients.producer_errors import NOT_HANDLED, Changelog, delivery_error
+from millstream.record import TopicPartition
+
+#: Called by librdkafka for each reported record.
+DeliveryCallback = Callable[[KafkaError | None, Message], None]
+
+#: Resends records of a send, by their indices in it.
+SendAgain = Callable[[Sequence[int]], None]
+
+#: The broker rejected another record of the same batch, and the whole batch with it (KIP-467).
+#: librdkafka reports it only for a batch with several rejected records: otherwise all records of
+#: the batch have the error of the rejected one.
+_REJECTED_WITH_ANOTHER: Final = KafkaError._INVALID_DIFFERENT_RECORD
+
+_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+
+
+class RejectionHandler(Protocol):
+    """Handles the rejected records of one send."""
+
+    def failed(
+        self, index: int, error: ProductionError, *, transaction_lost: bool
+    ) -> StreamsError | None:
+        """Handle a rejected record of the send. Returns an error to raise; None to skip the record.
+
+        The error is `retriable` if a retry may help. With `transaction_lost` the transaction must
+        be aborted: the record cannot be skipped, and nothing can be sent.
+        """
+        ...
+
+
+class _RejectedRecord(NamedTuple):
+    """A rejected record with a handler."""
+
+    handler: RejectionHandler
+    row: int  # the index in the send
+    error: ProductionError
+    code: int
+    has_key: bool
+    timestamp: int
+    #: Whether it was sent in a batch of its own, so that the error is about this record.
+    is_alone: bool
+    send_again: SendAgain
+
+
+class _Classification(NamedTuple):
+    rejected: list[_RejectedRecord]
+    #: Failed because of another record of their batch.
+    innocent: list[_RejectedRecord]
+    #: Pairs of records, one of which is the rejected one; the likelier one first.
+    suspects: list[_RejectedRecord]
+
+
+def _classify(failed: Iterable[_RejectedRecord]) -> _Classification:
+    """Identify the records that the broker rejected among those of their batches.
+
+    A batch may contain records of several sends, but of one partition only.
+    """
+    partitions: dict[tuple[str | None, int | None], list[_RejectedRecord]] = {}
+    verdicts = _Classification([], [], [])
+    for each in failed:
+        if each.is_alone:
+            verdicts.rejected.append(each)
+        else:
+            partitions.setdefault((each.error.topic, each.error.partition), []).append(each)
+    for records in partitions.values():
+        suspects = _suspects(
+            [each for each in records if each.code == KafkaError.INVALID_TIMESTAMP]
+        )
+        invalid = [each for each in records if each.code == KafkaError.INVALID_RECORD]
+        # The broker requires a key if the topic is compacted.
+        lacks_key = not all(each.has_key for each in invalid)
+        for each in records:
+            if each in suspects:
+                continue
+            is_innocent = (
+                each.code == _REJECTED_WITH_ANOTHER
+                or (each.code == KafkaError.INVALID_RECORD and lacks_key and each.has_key)
+                or (each.code == KafkaError.INVALID_TIMESTAMP and bool(suspects))
+            )
+            (verdicts.innocent if is_innocent else verdicts.rejected).append(each)
+        verdicts.suspects.extend(suspects)
+    return verdicts
+
+
+def _suspects(records: Sequence[_RejectedRecord]) -> list[_RejectedRecord]:
+    """Return the earliest and the latest of records with a timestamp error, the likelier first.
+
+    Empty for a single record, which is the rejected one.
+    """
+    if len(records) < 2:
+        return []
+    ordered = sorted(records, key=lambda each: each.timestamp)
+    at_start = ordered[1].timestamp - ordered[0].timestamp
+    at_end = ordered[-1].timestamp - ordered[-2].timestamp
+    ends = [ordered[0], ordered[-1]]
+    return ends if at_start >= at_end else ends[::-1]
+
+
+class DeliveryTracker:
+    """Collects delivery reports on the caller's thread, within `poll`, `flush`, commits or later.
+
+    A failure is kept until it is reset: as long as the input of the lost record could be committed,
+    every commit must fail. `drain` waits until all sent records are written or have failed.
+    """
+
+    def __init__(
+        self,
+        *,
+        transactional: bool = False,
+        reprocess_on_timeout: bool = False,
+        user: str = "",
+        drain: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._drain = drain
+        self._transactional = transactional
+        self._reprocess_on_timeout = transactional or reprocess_on_timeout
+        self._user = user
+        #: Failed records with a handler that was not called yet.
+        self._undecided: deque[_RejectedRecord] = deque()
+        self._sends_alone = False
+        self._failure: StreamsError | None = None
+        #: Whether the failure was caused by another record of the same batch.
+        self._is_of_another = False
+        #: The number of failed records since the last reset.
+        self.failed = 0
+        self._is_reported = False
+        self._last_acked: dict[TopicPartition, Message] = {}
+        self._acked: dict[TopicPartition, int] = {}
+        #: The stores of changelog topics.
+        self.changelogs: dict[str, Changelog] = {}
+
+    def error_for(
+        self, error: KafkaError, topic: str | None, partition: int | None
+    ) -> StreamsError:
+        changelog = None if topic is None else self.changelogs.get(topic)
+        return delivery_error(
+            error,
+            topic,
+            partition,
+            changelog,
+            reprocess_on_timeout=self._reprocess_on_timeout,
+            user=self._user,
+        )
+
+    def record_failure(self, error: KafkaError, topic: str | None, partition: int | None) -> None:
+        """Record the failure of a record without a handler."""
+        if error.code() in _PURGED:
+            # Dropped on purpose: an aborted transaction, or a close that does not wait.
+            return
+        self.failed += 1
+        # The error of the rejected record explains more than those of its batch.
+        if self._failure is None or self._is_of_another:
+            self._failure = self.error_for(error, topic, partition)
+            self._is_of_another = error.code() == _REJECTED_WITH_ANOTHER
+
+    def count_failures(self, count: int) -> None:
+        """Count further failures after a recorded one."""
+        self.failed += count
+
+    def record_acknowledged(self, partition: TopicPartition, offset: int) -> None:
+        self._acked[partition] = offset
+
+    def failures_only(self, error: KafkaError | None, message: Message) -> None:
+        """Delivery callback for records with relevant failures only."""
+        if error is not None:
+            self._note(error, message)
+
+    def acknowledgements(self, partition: TopicPartition) -> DeliveryCallback:
+        """Create a delivery callback that tracks the last acknowledged offset of a partition."""
+        last_acked = self._last_acked
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                last_acked[partition] = message
+            else:
+                self._note(error, message)
+
+        return on_delivery
+
+    def callbacks_with_handler(
+        self, handler: RejectionHandler, indices: Sequence[int], send_again: SendAgain
+    ) -> list[DeliveryCallback]:
+        """Create a delivery callback for each record of a send with a handler.
+
+        `send_again` resends records that the broker only rejected because of another one in their
+        batch.
+        """
+        return [partial(self._on_delivery, handler, index, send_again) for index in indices]
+
+    def _on_delivery(
+        self,
+        handler: RejectionHandler,
+        index: int,
+        send_again: SendAgain,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        if error is None or error.code() in _PURGED:
+            return
+        failure = delivery_error(error, message.topic(), message.partition(), user=self._user)
+        if isinstance(failure, ProductionError) and error.code() not in NOT_HANDLED:
+            has_key, timestamp = message.key() is not None, message.timestamp()[1]
+            self._undecided.append(
+                _RejectedRecord(
+                    handler,
+                    index,
+                    failure,
+                    error.code(),
+                    has_key,
+                    timestamp,
+                    self._sends_alone,
+                    send_again,
+                )
+            )
+        else:
+            self._note(error, message)
+
+    @property
+    def undecided(self) -> int:
+        """The number of failed records with pending handler calls."""
+        return len(self._undecided)
+
+    def decide(self) -> None:
+        """Call the handlers of rejected records, outside of librdkafka's callbacks, because they
+        may send.
+
+        Handlers are called for the records that the broker rejected. The other records of their
+        batches are sent again in order, but behind records that were sent meanwhile; raises
+        StreamsError if that fails. In a transaction all records are sent again, because it cannot
+        be committed.
+        """
+        failed = list(self._undecided)
+        self._decide(failed)
+        # Removed only now: after an error such as SystemExit in a handler, they are still pending.
+        for _ in failed:
+            self._undecided.popleft()
+
+    def _decide(self, failed: Sequence[_RejectedRecord]) -> None:
+        if self.failed:
+            # As in Kafka Streams, the handler is not called, because nothing will be committed.
+            self.failed += len(failed)
+            return
+        rejected, innocent, suspects = _classify(failed)
+        if self._transactional:
+            # The transaction is lost, so suspects cannot be sent alone: assume the likelier ones.
+            rejected = rejected + suspects[::2]
+        for number, each in enumerate(rejected):
+            failure = each.handler.failed(
+                each.row, each.error, transaction_lost=self._transactional
+            )
+            if failure is not None:
+                self.fail(failure)
+                self.failed += len(failed) - number - 1
+                return
+        if not self._transactional:
+            self._send_again(innocent, suspects)
+
+    def _send_again(
+        self, innocent: Sequence[_RejectedRecord], suspects: Sequence[_RejectedRecord]
+    ) -> None:
+        again: dict[SendAgain, list[int]] = {}
+        for each in innocent:
+            again.setdefault(each.send_again, []).append(each.row)
+        try:
+            for send_again, rows in again.items():
+                send_again(rows)
+            if suspects:
+                self._drain()
+            for each in suspects:
+                self._send_alone(each)
+        except StreamsError as error:
+            # Otherwise the input offsets of the unsent records could be committed.
+            self.fail(error)
+            raise
+
+    def _send_alone(self, suspect: _RejectedRecord) -> None:
+        """Send a record in a batch of its own, so that the response is about this record."""
+        self._sends_alone = True
+        try:
+            suspect.send_again([suspect.row])
+            self._drain()
+        finally:
+            self._sends_alone = False
+
+    def acked_offsets(self) -> dict[TopicPartition, int]:
+        """Return the last acknowledged offset of each partition, as far as known."""
+        for partition, message in self._last_acked.items():
+            offset = message.offset()
+            # None after a lost response: the record exists, but only an earlier offset is certain.
+            if offset is not None:
+                self._acked[partition] = offset
+        self._last_acked.clear()
+        return dict(self._acked)
+
+    def fail(self, failure: StreamsError) -> None:
+        """Record a failure that was not reported for a record."""
+        self.failed = max(1, self.failed)
+        if self._failure is None or self._is_of_another:
+            self._failure = failure
+            self._is_of_another = False
+
+    def first_failure(self) -> StreamsError | None:
+        """Return a copy of the first failure, if any, so that each raise has its own traceback."""
+        if self._failure is None:
+            return None
+        self._is_reported = True
+        failure = copy.copy(self._failure)
+        if self.failed > 1:
+            failure.message += f" {self.failed - 1} more records failed as well."
+        return failure
+
+    def unreported_failure(self) -> StreamsError | None:
+        """Return the first failure if it was not reported yet."""
+        return None if self._is_reported else self.first_failure()
+
+    def reset(self) -> None:
+        self.clear_failures()
+        self._last_acked.clear()
+        self._acked.clear()
+
+    def clear_failures(self) -> None:
+        self._undecided.clear()
+        self._failure = None
+        self._is_of_another = False
+        self.failed = 0
+        self._is_reported = False
+
+    def _note(self, error: KafkaError, message: Message) -> None:
+        self.record_failure(error, message.topic(), message.partition())

@@ -1,0 +1,354 @@
+"""The producer of transactions: records together with their input offsets."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as ClientPartition
+
+from millstream.clock import Clock, Deadline
+from millstream.errors import IllegalStateError, StreamsError, TaskMigratedError
+from millstream.kafka.clients.group_metadata import GroupMetadata
+from millstream.kafka.clients.producer_clients import BatchLimits
+from millstream.kafka.clients.producer_errors import RAISED, reported_error, transaction_error
+from millstream.kafka.clients.record_producer import RecordProducer
+from millstream.kafka.user_permissions import AccessContext, user_of
+from millstream.record import UNKNOWN, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+_MAX_BLOCK_MS: Final = 60_000
+_ABORT_TIMEOUT_MS: Final = 1_000
+#: How often a flush checks for failed records.
+_LOOK_MS: Final = 100
+#: How long to wait for the report of the record that failed a transaction. There is no report if
+#: the coordinator rejected the transaction.
+_REPORT_MS: Final = 1_000
+_REPORT_POLL_S: Final = 0.01
+
+#: The time after which another request is sent, which makes the client reconnect to its brokers.
+_NUDGE_AFTER_MS: Final = 300
+_NUDGE_TIMEOUT_MS: Final = 300
+
+
+class CommittedOffset(Protocol):
+    """A committed position, such as the member's `CommitOffset`."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def metadata(self) -> str: ...
+    @property
+    def leader_epoch(self) -> int | None: ...
+
+
+class TransactionalRecordProducer(RecordProducer):
+    """Writes records in transactions. The first record, or the first offsets, begin one.
+
+    Requires `init_transactions` before anything is sent. Of two producers with the same
+    `transactional_id` the older one is fenced.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        transactional_id: str,
+        clock: Clock | None = None,
+        *,
+        limits: BatchLimits | None = None,
+        max_block_ms: int = _MAX_BLOCK_MS,
+        task_timeout_ms: int = 0,
+        speedups: bool | None = None,
+    ) -> None:
+        super().__init__(
+            settings,
+            transactional_id,
+            clock,
+            limits=limits,
+            max_block_ms=max_block_ms,
+            task_timeout_ms=task_timeout_ms,
+            speedups=speedups,
+        )
+        self._access = AccessContext(user_of(settings), "Write", transactional_id)
+        self.in_transaction = False
+        #: Whether the producer is initialized, so that records can be sent.
+        self.is_ready = False
+        self._must_renew = False
+        self._apart: BackgroundCall | None = None
+
+    def init_transactions(self, timeout_ms: int) -> None:
+        """Take over the transactional id: fences the previous owner and aborts its transaction.
+
+        May be called again after BrokerUnavailableError.
+        """
+        self._transact("Initializing transactions", Producer.init_transactions, timeout_ms)
+        self.is_ready = True
+
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        member: GroupMetadata,
+        timeout_ms: int,
+    ) -> None:
+        """Add the group's new offsets to the transaction, fenced by the member's generation
+        (KIP-447).
+
+        Raises:
+            TaskMigratedError: this member is no longer in the group, or another producer took over.
+            RebalanceInProgressError: the group is rebalancing; the transaction has to be aborted.
+            BrokerUnavailableError: no response in time; may be called again.
+        """
+        self._raise_failure()
+        self._before_records()
+        positions = [
+            ClientPartition(
+                *partition,
+                position.offset,
+                metadata=position.metadata,
+                leader_epoch=UNKNOWN if position.leader_epoch is None else position.leader_epoch,
+            )
+            for partition, position in offsets.items()
+        ]
+
+        def send(client: Producer, timeout_s: float) -> None:
+            if self._apart is None:
+                self._apart = BackgroundCall(client, self._clock)
+            self._apart.run(
+                (dict(offsets), member),
+                lambda: client.send_offsets_to_transaction(positions, member.encoded(), timeout_s),
+                timeout_ms,
+            )
+
+        self._transact("Sending offsets to the transaction", send, timeout_ms)
+
+    def commit_transaction(self, timeout_ms: int) -> None:
+        """Commit, after every record of the transaction is acknowledged. Does nothing without a
+        transaction.
+
+        Raises:
+            ProductionError: a record was not written; the transaction has to be aborted.
+            TaskMigratedError: another producer took over, or the broker aborted the transaction
+                (transaction.timeout.ms).
+            BrokerUnavailableError: no response in time. The outcome is unknown; calling again
+                continues.
+        """
+        if not self.in_transaction:
+            return
+        deadline = Deadline(self._clock, timeout_ms)
+        self.flush(timeout_ms)
+        timeout_ms = deadline.remaining_ms(timeout_ms)
+        self._transact("Committing the transaction", Producer.commit_transaction, timeout_ms)
+        self.in_transaction = False
+        self._apart = None
+
+    def _before_records(self) -> None:
+        if self.in_transaction:
+            return
+        self._transact("Beginning a transaction", lambda client, _: client.begin_transaction(), 0)
+        self.in_transaction = True
+
+    def _transact(
+        self, action: str, call: Callable[[Producer, float], object], timeout_ms: int
+    ) -> None:
+        client = self._clients.all()[0]
+        try:
+            call(client, timeout_ms / 1_000)
+        except RAISED as error:
+            self._writer.collect_failures()
+            reported = reported_error(error)
+            # librdkafka repeats a fatal error for every later call of the client.
+            self._must_renew |= reported.fatal()
+            failure = self._translated(reported, action)
+            if not isinstance(failure, TaskMigratedError):
+                # The error of the failed record explains more than that of the step.
+                failure = self._deliveries.first_failure() or failure
+            raise failure from error
+
+    def _translated(self, error: KafkaError, action: str) -> StreamsError:
+        return transaction_error(
+            error, action, self._clients.connection_hint(), self._access, self._max_bytes
+        )
+
+    def why_lost(self) -> KafkaError | None:
+        """Return why the transaction must be aborted, which most calls do not report."""
+        if not self.in_transaction:
+            return None
+        try:
+            # Fails in an open transaction, with the reason for which it must be aborted.
+            self._clients.all()[0].begin_transaction()
+        except RAISED as raised:
+            error = reported_error(raised)
+            return error if error.txn_requires_abort() or error.fatal() else None
+        raise IllegalStateError("A transaction was open, but librdkafka has none.")
+
+    def purge(self, timeout_ms: int = _ABORT_TIMEOUT_MS) -> None:
+        """Abort the transaction, and drop its records and failures as `RecordProducer.purge` does.
+
+        If the abort is not possible, the producer has to be initialized again, which also ends the
+        transaction. That is the case:
+
+        - after a rejected record: librdkafka continues with the next sequence number, and the
+          broker rejects all further records of that partition because of the gap;
+        - if another producer took over, the client had another fatal error, or no broker responds
+          in time;
+        - shortly after records were sent: librdkafka may then end a partition's transaction that
+          the broker does not know yet, which it rejects (confluentinc/librdkafka issue 4849);
+        - while the coordinator has not responded to `send_offsets`.
+
+        A late response to `send_offsets` belongs to this transaction and is dropped with it: the
+        offsets have to be sent again in the next one.
+        """
+        self._writer.collect_failures()
+        if self._apart is not None and self._apart.is_pending:
+            self._must_renew = True
+        elif self.in_transaction:
+            if self.why_lost() is not None or self._deliveries.failed:
+                self._must_renew = True
+            else:
+                self._abort(timeout_ms)
+        self._apart = None
+        if self._must_renew:
+            self._clients.renew()
+            self.in_transaction = self.is_ready = self._must_renew = False
+        self._writer.reset()
+        self._deliveries.reset()
+
+    def _abort(self, timeout_ms: int) -> None:
+        client = self._clients.all()[0]
+        try:
+            client.abort_transaction(timeout_ms / 1_000)
+        except RAISED as error:
+            _log.info(
+                "A new producer replaces the old one, which cannot abort: %s",
+                reported_error(error).str(),
+            )
+            self._must_renew = True
+        else:
+            self.in_transaction = False
+
+    def _flush_clients(self, timeout_ms: int) -> int:
+        deadline = Deadline(self._clock, timeout_ms)
+        while True:
+            left = super()._flush_clients(deadline.remaining_ms(_LOOK_MS))
+            if not left:
+                return 0
+            # librdkafka may keep the rest until its timeout, although it sends none of it.
+            failure = self._earlier_failure()
+            if failure is not None:
+                raise failure
+            if deadline.passed:
+                return left
+
+    def _earlier_failure(self) -> StreamsError | None:
+        """Return the failure for which the transaction must be aborted: that of a record, if any.
+
+        librdkafka fails the transaction first and reports the record only after that.
+        """
+        why = self.why_lost()
+        if why is None:
+            return self._deliveries.first_failure()
+        deadline = Deadline(self._clock, _REPORT_MS)
+        while not (self._deliveries.failed or deadline.passed):
+            self._serve(self._clients.all()[0], _REPORT_POLL_S)
+        return self._deliveries.first_failure() or self._translated(why, "Sending records")
+
+    def _largest_batch(self, topic: str) -> int | None:
+        """Apply the topic's limit to all batches, because a single client writes them."""
+        limit = super()._largest_batch(topic)
+        if limit is not None and limit < self._clients.batch_bytes:
+            self._clients.limit_batches(limit)
+            self._must_renew = True
+            failure = TaskMigratedError(
+                f"The topic accepts batches of at most {limit} bytes: the records of the "
+                "transaction are sent again in smaller batches.",
+                topic=topic,
+            )
+            self._deliveries.fail(failure)
+            raise failure
+        return limit
+
+
+class BackgroundCall:
+    """Makes the calls of one transaction on a thread, one at a time, and waits for them in steps.
+
+    `rd_kafka_send_offsets_to_transaction` ignores its timeout (librdkafka 5456, open with 2.16):
+    after the connection to the group coordinator broke, it waits until the state of any broker
+    changes.
+
+    A result belongs to its request and its transaction: it is never returned for another request,
+    nor after `forget`.
+    """
+
+    def __init__(self, client: Producer, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._pending: _Pending | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a call is pending; the client accepts no other call then, not even an abort."""
+        return self._pending is not None and not self._pending.future.done()
+
+    def forget(self) -> None:
+        """Drop the result of a pending call, whose transaction has ended."""
+        self._pending = None
+
+    def run(self, request: object, call: Callable[[], object], timeout_ms: int) -> None:
+        """Make a call, or resume waiting for an equal request. Takes 80 us more than the call
+        itself.
+
+        A call for another request waits until the pending one has returned. Raises the
+        KafkaException of the call or of the previous one, or `_TIMED_OUT`; the call continues after
+        the timeout.
+        """
+        deadline = Deadline(self._clock, timeout_ms)
+        if self._pending is not None and self._pending.request != request:
+            self._wait(self._pending, deadline)
+        if self._pending is None:
+            self._pending = _Pending(request, _start(call))
+        self._wait(self._pending, deadline)
+
+    def _wait(self, pending: _Pending, deadline: Deadline) -> None:
+        while not _is_done(pending.future, deadline.remaining_ms(_NUDGE_AFTER_MS)):
+            if deadline.passed:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no response yet"))
+            # If this request fails, no broker is available for the pending call either.
+            with contextlib.suppress(KafkaException):
+                self._client.list_topics(timeout=deadline.remaining_ms(_NUDGE_TIMEOUT_MS) / 1_000)
+        self._pending = None
+        pending.future.result()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    request: object
+    future: Future[None]
+
+
+def _start(call: Callable[[], object]) -> Future[None]:
+    future: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    # A daemon thread, which does not block the end of the process.
+    threading.Thread(target=run, name="send-offsets", daemon=True).start()
+    return future
+
+
+def _is_done(future: Future[None], within_ms: int) -> bool:
+    with contextlib.suppress(TimeoutError, Exception):
+        future.exception(within_ms / 1_000)
+    return future.done()

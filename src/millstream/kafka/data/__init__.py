@@ -1,1 +1,0 @@
-"""The clients that carry records, over librdkafka: consumers and producers."""

@@ -1,1 +1,0 @@
-"""Membership in the consumer group, over kafka-python: joining, staying, committing, leaving."""

@@ -1,0 +1,126 @@
+"""Concurrent calls of user code, the interfaces of their runners, and their completion."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from millstream.clock import Waker
+from millstream.operators.record_batch import Batch
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Call:
+    """One call of user code for one record. About 150 bytes in addition to the record."""
+
+    batch: Batch
+    #: The index of the record in the batch.
+    index: int
+    #: Calls of one unit run one after the other, in the order in which they were started; None for
+    #: a call that waits for no other.
+    unit: Any
+    #: Data of the operator.
+    context: Any = None
+    result: Any = field(default=None, init=False)
+    error: BaseException | None = field(default=None, init=False)
+    done: bool = field(default=False, init=False)
+
+
+class CallRunner(Protocol):
+    """Runs calls outside of the loop."""
+
+    def start(self, calls: Sequence[Call]) -> None:
+        """Run calls as soon as there is capacity, those of a unit in this order."""
+
+    def take_completed(self) -> list[Call]:
+        """Remove and return the completed calls, in order of completion."""
+
+    @property
+    def has_completed(self) -> bool:
+        """Whether there are completed calls to take."""
+
+    def halt(self) -> None:
+        """Start no more calls. Running calls still complete; queued calls are dropped."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether calls were started that `take_completed` has not returned yet."""
+
+    def close(self, *, cancel: bool = True) -> None:
+        """Start no more calls. Does not wait; later completions are not reported."""
+
+
+class CallRunners(Protocol):
+    """Creates the call runners of a task. Simulations provide their own."""
+
+    def make_coroutine_runner(
+        self,
+        function: Callable[..., Any],
+        arguments: Callable[[Call], tuple[Any, ...]],
+        max_concurrent: int,
+        timeout_ms: int | None,
+    ) -> CallRunner:
+        """Create a runner that awaits an `async def` function on the event loop of the process. It
+        cancels calls after `timeout_ms`."""
+
+    def make_thread_runner(
+        self,
+        function: Callable[..., Any],
+        arguments: Callable[[Call], tuple[Any, ...]],
+        max_concurrent: int,
+    ) -> CallRunner:
+        """Create a runner that calls a plain function on threads."""
+
+    def notify(self) -> None:
+        """Wake the loop to look for completions. Callable from any thread."""
+
+    def clear(self) -> None:
+        """Clear the signal. Called before the loop looks for completions."""
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Wait for a call of this task. Returns whether one completed since the last `clear`."""
+
+
+class CompletionSignal:
+    """An event that any thread sets when a call has completed, and that wakes the loop. `wake` ends
+    a wait of the loop."""
+
+    def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
+        self._wake = wake
+        # Also set by the finalizer of a discarded completion, which may run at any moment and on
+        # any thread, including one that is about to clear the signal.
+        self._waker = Waker()
+
+    def notify(self) -> None:
+        """Report a completed call. 0.1 us if the signal is already set."""
+        if not self._waker.is_set:
+            self._waker.wake()
+            self._wake()
+
+    def clear(self) -> None:
+        self._waker.clear()
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Wait for a call. Returns whether one has completed since the last `clear`."""
+        return self._waker.wait(timeout_ms)
+
+
+class CompletedCalls:
+    """A thread-safe queue of the completed calls of one runner."""
+
+    def __init__(self, signal: CompletionSignal) -> None:
+        self._signal = signal
+        self._calls: deque[Call] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def add(self, call: Call) -> None:
+        self._calls.append(call)
+        self._signal.notify()
+
+    def take(self) -> list[Call]:
+        calls = self._calls
+        return [calls.popleft() for _ in range(len(calls))]

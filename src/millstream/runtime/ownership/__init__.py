@@ -1,1 +1,0 @@
-"""Which work is whose: active, standby, restoring, given up."""

@@ -1,0 +1,109 @@
+"""The interface of the application that the server uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from millstream.query.streams_metadata import KeyQueryMetadata, LagInfo, StreamsMetadata
+from millstream.query.views import QueryableStoreType, S
+from millstream.state.queries.codec import StoreCodec
+from millstream.state.queries.requests.query_results import StateQueryRequest, StateQueryResult
+
+
+@dataclass(frozen=True)
+class Health:
+    """The liveness and readiness of an instance.
+
+    Args:
+        live: whether the instance works; if not, it should be restarted.
+        ready: whether all of its tasks are being processed.
+        why: the reason if it is not live or ready, for authorized clients only; otherwise empty.
+    """
+
+    live: bool
+    ready: bool
+    state: str
+    why: str = ""
+
+
+class ServerBackend(Protocol):
+    """An application instance that returns plain documents, which can be encoded as JSON.
+
+    Methods are called concurrently on the server's threads. `StreamsError`s are returned to the
+    client.
+    """
+
+    def health(self) -> Health:
+        """Return the liveness and readiness. Must not block."""
+
+    def console_state(self) -> Mapping[str, Any]: ...
+
+    def threads(self) -> Sequence[Mapping[str, Any]]: ...
+
+    def topology(self) -> Mapping[str, Any]: ...
+
+    def properties(self) -> Mapping[str, Any] | None:
+        """Return the properties of the subscription; None if this is not a subscription."""
+
+    def change_properties(self, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Change properties and return all; None if this is not a subscription.
+
+        Raises:
+            ConfigError: a property is unknown or invalid.
+        """
+
+    def stores(self) -> Sequence[Mapping[str, Any]]: ...
+
+    def codec_of(self, store: str) -> StoreCodec | None:
+        """Return the codec of a store; None if the store does not support queries.
+
+        Raises:
+            UnknownStateStoreError: there is no such store.
+        """
+
+    def is_global(self, store: str) -> bool: ...
+
+    def partitions_of(self, store: str) -> Sequence[int] | None:
+        """Return the partitions of a store; None if it has none.
+
+        Raises:
+            StateStoreNotAvailableError: the number of partitions is unknown.
+        """
+
+    def locate_key(self, store: str, key: Any) -> KeyQueryMetadata | None:
+        """Locate a key with Kafka's default partitioner; None if there is no such store."""
+
+    def instances(self) -> Sequence[StreamsMetadata]: ...
+
+    def lags(self) -> Mapping[str, Mapping[int, LagInfo]]: ...
+
+    def answer_peer(self, document: bytes) -> bytes:
+        """Respond to a store query of another instance.
+
+        Raises:
+            ValueError: the document is not a request of another instance.
+        """
+
+    def metrics_text(self) -> str:
+        """Return the metrics in Prometheus' text format."""
+
+    def query(self, request: StateQueryRequest) -> StateQueryResult: ...
+
+    def store(
+        self,
+        name: str,
+        kind: QueryableStoreType[S],
+        partition: int | None,
+        *,
+        stale: bool,
+        begin: bytes | None = None,
+    ) -> S:
+        """See `KafkaStreams.store`; iterators over windows or sessions start at a stored key."""
+
+
+def known_location(backend: ServerBackend, store: str, key: Any) -> KeyQueryMetadata | None:
+    """Locate a key; None if its location is unknown, and for global stores."""
+    place = backend.locate_key(store, key)
+    return None if place is None or place.partition < 0 else place

@@ -1,0 +1,70 @@
+"""The implementation of record caches: Python or C.
+
+Python entries and C functions are not compatible, so a cache uses one implementation throughout.
+The loops that modify its entries use the same implementation (`operators/aggregates/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Final, NamedTuple
+
+from millstream.native import compiled, extension
+from millstream.state.caches.cache_entries import (
+    CachedEntry,
+    Columns,
+    EvictionOrder,
+    PureCachedEntry,
+    PureEvictionOrder,
+    pure_columns_of,
+    pure_in_order,
+    pure_new_entries,
+    pure_remove_entries,
+    pure_settle_entries,
+)
+
+_Table = MutableMapping[bytes, CachedEntry]
+
+
+class CacheImplementation(NamedTuple):
+    """The entry type, the eviction order and the functions named `pure_...`, in Python or C."""
+
+    is_compiled: bool
+    make_entry: Callable[[bytes, bytes | None, int, int], CachedEntry]
+    make_table: Callable[[], _Table]
+    make_order: Callable[[], EvictionOrder]
+    new_entries: Callable[[list[bytes], int, int], list[CachedEntry]]
+    columns_of: Callable[[list[CachedEntry]], Columns]
+    settle_entries: Callable[[list[CachedEntry], list[bytes], int], int]
+    in_order: Callable[[list[CachedEntry]], list[CachedEntry]]
+    remove_entries: Callable[[_Table, list[CachedEntry]], tuple[int, list[CachedEntry]]]
+
+
+_PURE: Final = CacheImplementation(
+    is_compiled=False,
+    make_entry=PureCachedEntry,
+    make_table=dict,
+    make_order=PureEvictionOrder,
+    new_entries=pure_new_entries,
+    columns_of=pure_columns_of,
+    settle_entries=pure_settle_entries,
+    in_order=pure_in_order,
+    remove_entries=pure_remove_entries,
+)
+
+
+def cache_implementation(speedups: bool | None) -> CacheImplementation:
+    """Return Python if `speedups` is False, otherwise the extension if it is available."""
+    if speedups is False or isinstance(extension(), str):
+        return _PURE
+    return CacheImplementation(
+        is_compiled=True,
+        make_entry=compiled(PureCachedEntry, "CachedEntry"),
+        make_table=compiled(dict, "EntryTable"),
+        make_order=compiled(PureEvictionOrder, "EvictionOrder"),
+        new_entries=compiled(pure_new_entries, "new_entries"),
+        columns_of=compiled(pure_columns_of, "columns_of"),
+        settle_entries=compiled(pure_settle_entries, "settle_entries"),
+        in_order=compiled(pure_in_order, "in_order"),
+        remove_entries=compiled(pure_remove_entries, "remove_entries"),
+    )

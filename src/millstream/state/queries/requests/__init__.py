@@ -1,0 +1,1 @@
+"""Queries and their results: plain data that all packages may import."""

@@ -1,0 +1,62 @@
+"""Extraction of tasks from the records of a partition, and the handling of unreadable records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.kafka.clients.record_columns import RecordColumns
+from millstream.operators.record_batch import Batch
+from millstream.record import TopicPartition
+from millstream.subscriptions.properties.subscription_properties import Properties
+from millstream.subscriptions.rate_limited_log import RateLimitedLog
+from millstream.subscriptions.subscription_metrics import PartitionMetrics
+from millstream.subscriptions.subscription_plan import SubscriptionPart
+from millstream.subscriptions.tasks.task_extraction import DecatonTask
+
+TaskList = Sequence[DecatonTask[Any] | None]
+
+
+@dataclass(frozen=True, eq=False)
+class TaskBatchReader:
+    """Extracts tasks from the records of a partition."""
+
+    part: SubscriptionPart
+    place: TopicPartition
+    metrics: PartitionMetrics
+    log: RateLimitedLog
+    #: Handles a failed record: skips it or raises.
+    failed: Callable[[Batch, int, Exception], None]
+
+    def read(
+        self, batch: Batch, properties: Properties
+    ) -> tuple[TaskList, Sequence[tuple[int, Exception]]]:
+        """Return the tasks, with None for unreadable records; and the indices and errors of the
+        records to write to the dead-letter topic.
+
+        Raises:
+            ProcessingError: a record is unreadable and `on_error` is "fail".
+        """
+        plan, origin = self.part.plan, batch.origin
+        headers = batch.all_headers()
+        offsets = [origin.offsets[row] for row in batch.rows]
+        columns = RecordColumns(
+            batch.keys, batch.values, batch.timestamps, offsets, list(headers or ()) or None, None
+        )
+        reader = plan.reader
+        reader.legacy_parse_fallback = properties.legacy_parse_fallback_enabled
+        extracted = reader.read(self.place, columns, retried=self.part.role == "retry")
+        buried: list[tuple[int, Exception]] = []
+        for index, error in extracted.failures.items():
+            self.metrics.count("tasks.discarded")
+            if plan.on_error == "fail":
+                self.failed(batch, index, error)
+            elif plan.on_error == "retry" and self.part.dead_letters is not None:
+                # A retry would fail in the same way.
+                buried.append((index, error))
+            else:
+                self.log.warning(
+                    f"a record at offset {offsets[index]} of {self.place} contains no task", error
+                )
+        return extracted.tasks, buried

@@ -1,4 +1,0 @@
-"""Beginning an application anew: offsets, internal topics and local state of before go.
-
-Source of the semantics: Kafka's `StreamsResetter`.
-"""
