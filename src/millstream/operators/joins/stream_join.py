@@ -83,7 +83,27 @@ class JoinTimeTracker:
 _TIME_TRACKERS: Final[WeakKeyDictionary[OuterJoinStore, JoinTimeTracker]] = WeakKeyDictionary()
 
 
-class StreamStreamJoinOperator(Operator):
+class _RecordJoinOperator(Operator):
+    """Joins each record of a batch with stored records."""
+
+    #: The store with the partners.
+    other_table: WindowTable
+
+    def process(self, batch: Batch, output: Output) -> None:
+        results = ResultRecords(batch)
+        for index, key_bytes in enumerate(encoded_keys(self.other_table, batch)):
+            self.join(results, index, key_bytes)
+        results.emit(output)
+
+    def join(
+        self, results: ResultRecords, index: int, key_bytes: Any, found: FoundPartners | None = None
+    ) -> None:
+        """Add the results of a record, and of unjoined records with windows that it closes.
+        `key_bytes` is an entry of `encoded_keys`. Without `found`, the partners are looked up."""
+        raise NotImplementedError
+
+
+class StreamStreamJoinOperator(_RecordJoinOperator):
     """Joins the records of one side with the stored records of the other side."""
 
     def __init__(self, side: JoinSide, joiner: StreamJoiner) -> None:
@@ -97,7 +117,6 @@ class StreamStreamJoinOperator(Operator):
         self._before, self._after = (before, after) if side.left else (after, before)
         #: How much earlier and later than a record its partners may be, in milliseconds.
         self.time_ranges = ((self._before, self._after),)
-        self.other_table: WindowTable
         self._unjoined: OuterJoinStore | None = None
         self._time: JoinTimeTracker
         self._interval_ms = 0
@@ -112,12 +131,6 @@ class StreamStreamJoinOperator(Operator):
         self._time = _TIME_TRACKERS.setdefault(unjoined, JoinTimeTracker())
         self._interval_ms = emit_interval_ms(context.config, OUTER_JOIN_INTERVAL)
 
-    def process(self, batch: Batch, output: Output) -> None:
-        results = ResultRecords(batch)
-        for index, key_bytes in enumerate(encoded_keys(self.other_table, batch)):
-            self.join(results, index, key_bytes)
-        results.emit(output)
-
     def close(self) -> None:
         if self._unjoined is not None:
             _TIME_TRACKERS.pop(self._unjoined, None)
@@ -125,8 +138,6 @@ class StreamStreamJoinOperator(Operator):
     def join(
         self, results: ResultRecords, index: int, key_bytes: Any, found: FoundPartners | None = None
     ) -> None:
-        """Add the results of a record, and of unjoined records with windows that it closes.
-        `key_bytes` is an entry of `encoded_keys`. Without `found`, the partners are looked up."""
         batch = results.batch
         value, timestamp = batch.values[index], batch.timestamps[index]
         time = self._time
@@ -238,7 +249,7 @@ def encoded_keys(table: WindowTable, batch: Batch) -> Sequence[Any]:
         if not has_none(keys):
             return table.encode_keys(keys)
     except BatchSerializationError:
-        pass
+        pass  # One of the keys; each is serialized on its own below.
     return [None if key is None else _encoded(table.encode_keys, key) for key in keys]
 
 
@@ -257,7 +268,7 @@ def _encoded(encode_many: Callable[[Sequence[Any]], Sequence[Any]], value: Any) 
         return error
 
 
-class StreamSelfJoinOperator(Operator):
+class StreamSelfJoinOperator(_RecordJoinOperator):
     """Joins the records of a stream with those of the same stream, which are in one store.
 
     The results and their order are those of a join of two equal streams. Follows Kafka Streams'
@@ -276,22 +287,14 @@ class StreamSelfJoinOperator(Operator):
         self._retention_ms = retention_ms
         self._join = joiner.oriented(left=True)
         self._stream_time = UNKNOWN
-        self.other_table: WindowTable
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
         self.other_table = context.store(self.own_store)
 
-    def process(self, batch: Batch, output: Output) -> None:
-        results = ResultRecords(batch)
-        for index, key_bytes in enumerate(encoded_keys(self.other_table, batch)):
-            self.join(results, index, key_bytes)
-        results.emit(output)
-
     def join(
         self, results: ResultRecords, index: int, key_bytes: Any, found: FoundPartners | None = None
     ) -> None:
-        """See `StreamStreamJoinOperator.join`."""
         batch = results.batch
         value = batch.values[index]
         if key_bytes is None or value is None:

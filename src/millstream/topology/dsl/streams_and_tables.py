@@ -1666,7 +1666,7 @@ class TimeWindowedKStream(Hinted, Generic[K, V]):
         # As in Kafka Streams, a store without a name takes only one number for sliding windows.
         is_sliding = isinstance(self._windows, SlidingWindows)
         choice = materialized(store) if is_sliding else count_materialized(self._grouping, store)
-        return self._aggregated(_AGGREGATE, choice, name, WindowCount, LONG)
+        return _windowed_aggregate(self, _AGGREGATE, choice, name, WindowCount, LONG)
 
     def reduce(
         self,
@@ -1690,7 +1690,7 @@ class TimeWindowedKStream(Hinted, Generic[K, V]):
         check_function("reduce", "reducer", reducer, "aggregate", "value")
         operation = partial(WindowReduce, reducer=reducer)
         value_serde = self._grouping.part.value_serde
-        return self._aggregated(_REDUCE, materialized(store), name, operation, value_serde)
+        return _windowed_aggregate(self, _REDUCE, materialized(store), name, operation, value_serde)
 
     def aggregate(
         self,
@@ -1722,21 +1722,7 @@ class TimeWindowedKStream(Hinted, Generic[K, V]):
         check_function("aggregate", "initializer", initializer)
         check_function("aggregate", "aggregator", aggregator, "key", "value", "aggregate")
         operation = partial(WindowAggregate, initializer=initializer, aggregator=aggregator)
-        return self._aggregated(_AGGREGATE, materialized(store), name, operation, None)
-
-    def _aggregated(
-        self,
-        prefix: str,
-        choice: Materialized[Any, Any],
-        name: str | None,
-        operation: Callable[..., WindowedAggregation],
-        value_serde: Serde[Any] | None,
-    ) -> KTable[Windowed[K], Any]:
-        windows = self._windows
-        table = windowed_table(
-            self._grouping, prefix, choice, name, windows, operation, value_serde, self._emit_final
-        )
-        return KTable(table)
+        return _windowed_aggregate(self, _AGGREGATE, materialized(store), name, operation, None)
 
 
 class SessionWindowedKStream(Hinted, Generic[K, V]):
@@ -1787,7 +1773,7 @@ class SessionWindowedKStream(Hinted, Generic[K, V]):
             >>> lengths = visits.count(store="clicks-per-visit")
         """
         choice = count_materialized(self._grouping, store)
-        return self._aggregated(_AGGREGATE, choice, name, SessionCount, LONG)
+        return _windowed_aggregate(self, _AGGREGATE, choice, name, SessionCount, LONG)
 
     def reduce(
         self,
@@ -1812,7 +1798,7 @@ class SessionWindowedKStream(Hinted, Generic[K, V]):
         check_function("reduce", "reducer", reducer, "aggregate", "value")
         operation = partial(SessionReduce, reducer=reducer)
         value_serde = self._grouping.part.value_serde
-        return self._aggregated(_REDUCE, materialized(store), name, operation, value_serde)
+        return _windowed_aggregate(self, _REDUCE, materialized(store), name, operation, value_serde)
 
     def aggregate(
         self,
@@ -1851,21 +1837,22 @@ class SessionWindowedKStream(Hinted, Generic[K, V]):
         operation = partial(
             SessionAggregate, initializer=initializer, aggregator=aggregator, merger=session_merger
         )
-        return self._aggregated(_AGGREGATE, materialized(store), name, operation, None)
+        return _windowed_aggregate(self, _AGGREGATE, materialized(store), name, operation, None)
 
-    def _aggregated(
-        self,
-        prefix: str,
-        choice: Materialized[Any, Any],
-        name: str | None,
-        operation: Callable[..., SessionAggregation],
-        value_serde: Serde[Any] | None,
-    ) -> KTable[Windowed[K], Any]:
-        windows = self._windows
-        table = windowed_table(
-            self._grouping, prefix, choice, name, windows, operation, value_serde, self._emit_final
-        )
-        return KTable(table)
+
+def _windowed_aggregate(
+    stream: TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V],
+    prefix: str,
+    choice: Materialized[Any, Any],
+    name: str | None,
+    operation: Callable[..., WindowedAggregation | SessionAggregation],
+    value_serde: Serde[Any] | None,
+) -> KTable[Windowed[K], Any]:
+    grouping, windows, emit_final = stream._grouping, stream._windows, stream._emit_final
+    table = windowed_table(
+        grouping, prefix, choice, name, windows, operation, value_serde, emit_final
+    )
+    return KTable(table)
 
 
 class CogroupedKStream(Hinted, Generic[K, A]):
