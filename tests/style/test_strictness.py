@@ -48,6 +48,16 @@ def test_a_skip_needs_a_listed_and_true_reason(monkeypatch: pytest.MonkeyPatch) 
     assert outcomes == ["skipped", "failed", "failed"]
 
 
+def test_each_listed_reason_is_used_by_a_skip() -> None:
+    """Detects a reason that was reworded in only one of the two places."""
+    root = TESTS.parent
+    listing = Path(strictness.__file__)
+    sources = [path for name in ("tests", "benchmarks") for path in (root / name).rglob("*.py")]
+    text = "".join(path.read_text() for path in sources if path not in (listing, Path(__file__)))
+    unused = [reason for reason in strictness.LACKING if reason not in text]
+    assert unused == [strictness.ABSENT]  # The listing itself skips with this reason.
+
+
 def test_an_expected_failure_is_not_a_skip() -> None:
     """pytest reports expected failures as skipped."""
     report = skipped("expected")

@@ -55,7 +55,7 @@ def promtool() -> str | None:
 #: here.
 LACKING: Mapping[str, Callable[[], bool]] = {
     "There is no javac": lambda: not has_compiler(),
-    "Decaton's jars are not there": lambda: not os.environ.get("MILLSTREAM_DECATON_JARS"),
+    "Decaton's jars are missing": lambda: not os.environ.get("MILLSTREAM_DECATON_JARS"),
     "There is no Chromium with its driver": lambda: not has_browser(),
     "Hosts cannot be created": lambda: unavailable_reason() is not None,
     "There can be no user namespaces": lambda: sys.platform != "linux" or os.geteuid() != 0,
