@@ -1,16 +1,16 @@
-# `make` lists the targets. Each one first brings .venv up to date, which takes no time when it is.
+# `make` lists the targets. Each target first updates .venv, which takes no time if it is up to date.
 
 PY := .venv/bin/python
-# More arguments for the tool that a target runs, as in: make test ARGS="-k window -x"
+# Additional arguments for the tool that a target runs, as in: make test ARGS="-k window -x"
 ARGS ?=
-# Four at a time, since those with brokers wait more than they compute; file by file in their order:
-# those come first, and the short ones after them keep all busy to the end.
+# Four workers, because tests with brokers wait more than they compute. Files are distributed in their
+# order: those with brokers come first, and the short ones after them keep all workers busy to the end.
 SHARED := -n 4 --dist loadfile --no-loadscope-reorder
-# What `make coverage` runs; ARGS="tests" for everything.
+# The tests that `make coverage` and `make pure` run; ARGS="tests" for all tests.
 COVERED := tests/unit tests/properties tests/conformance
 
-# Tests start hundreds of processes. Where the environment forbids to keep bytecode, each of them
-# would compile the package anew, for half a second of a processor.
+# Tests start hundreds of processes. If the environment disabled bytecode files, each process would
+# compile the package again, which takes half a second of CPU time.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
@@ -22,10 +22,10 @@ help: ## list the targets
 venv: ## create or update .venv with the locked packages
 	@sh .ci/setup
 
-demo: venv ## count words on an embedded Kafka broker, in a minute
+demo: venv ## count words on an embedded Kafka broker (takes a minute)
 	@$(PY) examples/word-count/word_count.py --demo $(ARGS)
 
-demo-async: venv ## ask a web service about every record, one and a hundred at a time
+demo-async: venv ## call a web service for every record, one and a hundred at a time
 	@$(PY) examples/async-enrichment/async_enrichment.py --demo $(ARGS)
 
 test: venv .venv/spark-classes.jsa ## run the tests
@@ -34,21 +34,21 @@ test: venv .venv/spark-classes.jsa ## run the tests
 .venv/spark-classes.jsa: requirements.lock tests/support/machine/spark_classes.py
 	@PYTHONPATH=tests $(PY) -m support.machine.spark_classes $@
 
-slow: venv ## run the tests that take longer than `make test` can spare, soak aside
+slow: venv ## run the tests that take too long for `make test`, except those of `make soak`
 	$(PY) -m pytest -m slow tests/integration tests/unit tests/chaos/test_storm.py::test_a_rolling_restart_of_three_brokers_loses_nothing $(ARGS)
 
-fuzz: venv ## compare random topologies with the real Kafka Streams, which it fetches (needs a JDK)
+fuzz: venv ## compare random topologies with the real Kafka Streams, which is downloaded (requires a JDK)
 	MILLSTREAM_EXAMPLES=2000 $(PY) -m pytest tests/properties/test_batch_engine.py tests/conformance/test_batches.py tests/conformance/test_caches.py
 	MILLSTREAM_STEPS=10000 $(PY) -m pytest tests/properties/test_*state_model.py
 	PYTHONPATH=tests $(PY) -m conformance.fuzz $(ARGS)
 
-pure: venv ## run the tests that need no broker without the C extension, ARGS="tests" for all
+pure: venv ## run the tests that need no broker, without the C extension; ARGS="tests" for all
 	PYTHONPATH=tests $(PY) -m support.without_speedups -m "not slow" $(or $(ARGS),$(COVERED))
 
-lowest: venv ## test on the lowest kafka-python and Spark, which it fetches
+lowest: venv ## test with the oldest supported kafka-python and Spark, which are downloaded
 	$(PY) -m pytest -m slow tests/integration/kafka/test_kafka_python_versions.py tests/integration/spark/test_oldest_spark.py $(ARGS)
 
-coverage: venv ## measure what the tests that need no broker reach, and list what is below 80 %
+coverage: venv ## measure the coverage of the tests that need no broker, and list files below 80 %
 	rm -f .coverage .coverage.*
 	.venv/bin/coverage run -m pytest -m "not slow" $(SHARED) $(or $(ARGS),$(COVERED))
 	.venv/bin/coverage combine --quiet
@@ -61,41 +61,41 @@ lint: venv ## check style
 types: venv ## check types
 	.venv/bin/mypy --strict $(ARGS)
 
-format: venv ## put the code into its format
+format: venv ## format the code
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-bench: venv ## measure speed beside Kafka Streams and Decaton, ARGS="--only PART" for a part (needs a JDK)
+bench: venv ## compare the speed with Kafka Streams and Decaton; ARGS="--only PART" for a part (requires a JDK)
 	$(PY) benchmarks/bench.py $(ARGS)
 
-soak: venv ## run under load for long, with instances that come and go
+soak: venv ## run under load for a long time, while instances start and stop
 	$(PY) -m pytest -m slow tests/chaos tests/integration/runtime/test_standby.py $(ARGS)
 
-chaos: venv ## kill, pause and cut things while records must not be lost, ARGS="--seed N --minutes M"
+chaos: venv ## kill, pause and disconnect processes, and check that no records are lost; ARGS="--seed N --minutes M"
 	PYTHONPATH=tests $(PY) -m chaos $(ARGS)
 
-cluster: venv ## kill hosts of a Spark cluster, cut its links, fill its disks (needs root; 20 minutes)
+cluster: venv ## kill hosts of a Spark cluster, cut its links, fill its disks (requires root; takes 20 minutes)
 	PYTHONPATH=tests $(PY) -m support.cluster.world $(PY) -m pytest -m slow tests/cluster $(ARGS)
 
-simulate: venv ## run 1,000 histories of a simulated cluster, ARGS="--seed N" for the story of one
+simulate: venv ## run 1,000 simulations of a cluster; ARGS="--seed N" for the events of one
 	PYTHONPATH=tests $(PY) -m simulation $(ARGS)
 
-mutants: venv ## inject faults one by one and report which test detects each, ARGS="--only TEXT"
+mutants: venv ## inject faults one by one, and report which test detects each; ARGS="--only TEXT"
 	PYTHONPATH=tests $(PY) -m mutants.run $(ARGS)
 
-site: venv ## build the documentation's site into build/site; fails at a warning
+site: venv ## build the documentation site in build/site; warnings are errors
 	$(PY) docs/site/build.py build/site
 
-release-check: venv site ## make what is released in dist/, install it where there is nothing, follow the tutorial
+release-check: venv site ## build the release in dist/, install it in an empty environment, follow the tutorial
 	$(PY) -m pytest -m slow tests/release tests/first_minutes tests/docs $(ARGS)
 
-ci: ## style, types and tests, as before a release
+ci: ## check style, types, the site and the tests, as before a release
 	@.ci/run
 
-lock: ## write requirements.lock anew (needs uv); ARGS=--upgrade for newer versions
+lock: ## regenerate requirements.lock (requires uv); ARGS=--upgrade for newer versions
 	@sh .ci/lock $(ARGS)
 
-clean: ## remove what was built, .venv included
+clean: ## remove everything that was built, including .venv
 	rm -rf speedups/build speedups/src/*.egg-info speedups/src/millstream_speedups/*.so
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* spark-warehouse metastore_db
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""The command line of a Python program under test; `programs.py` writes it."""
+"""The command line of a Python program under test, as built by `programs.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The job, its topics, and settings with the names of Kafka Streams."""
+    """The job, its topics, and settings by their Kafka Streams names."""
 
     job: str
     input_topic: str
@@ -20,13 +20,13 @@ class Arguments:
 
 
 def parse(description: str | None) -> Arguments:
-    """Parse the command line; invalid arguments end the program with a usage message."""
+    """Parse the command line. Invalid arguments end the program with a usage message."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("job", help="a workload")
     parser.add_argument("input_topic")
     parser.add_argument("output_topic")
     parser.add_argument("records", type=int, help="number of records in the input topic")
-    parser.add_argument("marks", help="file for the times of events of this run")
+    parser.add_argument("marks", help="file for the times of this run's events")
     parser.add_argument("settings", nargs="*", metavar="key=value")
     parser.add_argument("--profile", help="write a profile of the stream thread to this file")
     options = parser.parse_args()

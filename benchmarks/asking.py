@@ -1,7 +1,7 @@
 """Queries of random keys at a steady rate, from within a program under test.
 
-Each query has a due time, and its latency is measured from then, so that queries delayed by a slow
-one are included. There are enough threads for that.
+Each query has a due time, from which its latency is measured, so that latencies include the delays
+caused by slow queries. There are enough threads to send each query when it is due.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import marks
-from load import USERS
+from harness.load import USERS
 
 from millstream import KafkaStreams, QueryableStoreTypes, StreamsError
 
-#: Settings that a program takes for queries, in addition to those of the application.
+#: Settings of a program for queries, in addition to those of the application.
 RATE = "bench.queries.per.second"
 FILE = "bench.queries.file"
 OVER_HTTP = "bench.queries.over.http"
@@ -30,8 +30,8 @@ SILENT = "bench.queries.silent"
 _THREADS = 32
 #: How often a waiting thread checks for the end.
 _CHECK_S = 0.1
-#: Queries due so soon after the first record do not count: they wait for that record.
-_COLD_MS = 1_000
+#: Queries due this soon after the first record do not count, because they wait for that record.
+_EXCLUDED_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class QueryResults:
     """The results of the queries during a run.
 
     Args:
-        latencies_ms: of all queries, sorted.
-        found: number of queries with a result.
-        failed: number of failed queries, by error type.
+        latencies_ms: the latencies of all queries, sorted.
+        found: the number of queries with a result.
+        failed: the number of failed queries by error type.
         messages: the first message of each error type, with its time after the first record.
     """
 
@@ -52,7 +52,7 @@ class QueryResults:
 
     @classmethod
     def all_of(cls, every: Iterable[QueryResults]) -> QueryResults:
-        """Combine several runs."""
+        """Combine the results of several runs."""
         runs = list(every)
         failed: Counter[str] = Counter()
         messages: dict[str, str] = {}
@@ -63,7 +63,7 @@ class QueryResults:
         return cls(latencies_ms, sum(run.found for run in runs), failed, messages)
 
     def at(self, quantile: float) -> float:
-        """The latency in milliseconds at a quantile."""
+        """Return the latency in milliseconds at a quantile."""
         return self.latencies_ms[
             min(len(self.latencies_ms) - 1, int(quantile * len(self.latencies_ms)))
         ]
@@ -73,15 +73,13 @@ class QueryLoad:
     """Queries a store of counts for random users.
 
     Args:
-        streams: the application.
-        store: the name of the store.
         rate: queries per second.
         marks_file: the marks of this run. `queried` is added when all queries due until the last
-            record have been made; only then the application may be closed.
-        file: for the results of the queries that were due from a second after the first record to
-            the last record.
+            record have been made; the application must not be closed before.
+        file: the file for the results of the queries that were due between one second after the
+            first record and the last record.
         over_http: use HTTP requests to the application's server instead of a view.
-        silent: do everything except querying, to separate the cost of queries from that of the
+        silent: do everything except querying, to separate the cost of queries from the cost of the
             waiting threads.
     """
 
@@ -116,12 +114,12 @@ class QueryLoad:
         self._watcher = threading.Thread(target=self._watch, daemon=True)
 
     def start(self) -> None:
-        """Start the threads, once the application runs."""
+        """Start the threads."""
         for thread in [*self._threads, self._watcher]:
             thread.start()
 
     def close(self) -> None:
-        """Stop querying, even if queries are due."""
+        """Stop querying, even if further queries are due."""
         self._ended.set()
         self._watcher.join(60)
 
@@ -137,7 +135,7 @@ class QueryLoad:
             marks.put(str(self._marks_file), "queried")
 
     def _write(self, times: Mapping[str, int]) -> None:
-        since_ms = times["first"] + min(_COLD_MS, (times["last"] - times["first"]) // 4)
+        since_ms = times["first"] + min(_EXCLUDED_MS, (times["last"] - times["first"]) // 4)
         within = sorted(a for a in self._answers if since_ms <= a[0] <= times["last"])
         messages: dict[str, str] = {}
         for due_ms, _, result in within:
@@ -171,7 +169,7 @@ class QueryLoad:
             due += self._pause_s
 
     def _query_once(self, look_up: Callable[[str], bool]) -> str:
-        """The result of a query; for an error, its type."""
+        """Make a query, and return its result or the type of its error."""
         try:
             found = look_up(f"user-{random.randrange(USERS)}")
         except (StreamsError, OSError, http.client.HTTPException) as error:
@@ -181,7 +179,7 @@ class QueryLoad:
         return "found" if found else "missing"
 
     def _make_look_up(self) -> Callable[[str], bool]:
-        """A function that returns whether a user exists, once the store can be read."""
+        """Wait until the store can be read; return a function that checks whether a user exists."""
         while True:
             try:
                 view = self._streams.store(self._store, QueryableStoreTypes.key_value())

@@ -1,8 +1,9 @@
 """The jobs as plain loops over confluent-kafka: the limit of Python without an engine.
 
-There are no tasks, stores or restorations: counts are in a dict and lost with the process. Outputs
-are flushed before offsets are committed, every commit interval, so it is at-least-once until it
-stops. It is an upper bound for comparison, not an alternative.
+There are no tasks, stores or restorations: counts are in a dict, and are lost with the process. At
+every commit interval, outputs are flushed before offsets are committed, so processing is
+at-least-once until the process stops. The results are an upper bound for comparison; the loops are
+not an alternative to an engine.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Work = Callable[[list[Message]], None]
 
 
 class Loop:
-    """Consume a batch, process it, and commit every interval, until stopped."""
+    """A loop that consumes and processes batches, and commits every interval, until stopped."""
 
     def __init__(self, arguments: Arguments) -> None:
         settings = arguments.settings
@@ -113,7 +114,7 @@ class Loop:
 
 
 def stateless(loop: Loop) -> None:
-    """Keep the events above the threshold and add a field."""
+    """Keep the events above the threshold, and add a field."""
     loads, dumps, send = orjson.loads, orjson.dumps, loop.send
 
     def work(batch: list[Message]) -> None:

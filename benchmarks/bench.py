@@ -2,12 +2,11 @@
 
     python benchmarks/bench.py                     # everything
     python benchmarks/bench.py --only restore      # one part
-    python benchmarks/bench.py --smoke             # small runs that only check that everything
-        works
+    python benchmarks/bench.py --smoke             # small runs, to check that everything works
 
 The parts are throughput, guarantees, latency, restore, failover, queries, async, snapshots,
-dataframes, stores, metrics, scale and scaling. Each prints its numbers during the run, and medians
-at the end. README.md in this folder explains them.
+dataframes, stores, metrics, scale and scaling. Each part prints its numbers during the run, and
+medians at the end. README.md in this folder explains them.
 """
 
 from __future__ import annotations
@@ -24,28 +23,25 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import environment
-import metrics
-import scale
-import scaling
-import stores
-from broker import Cluster, cluster
 from contestants import install
-from dataframes import DataFrameRounds
-from failover import FailoverRounds
-from latency import Latency
-from load import USERS
-from measure import RunFailedError
+from harness import environment
+from harness.broker import Cluster, cluster
+from harness.load import USERS
+from harness.measure import RunFailedError
+from parts import metrics, scale, scaling, stores
+from parts.dataframes import DataFrameRounds
+from parts.failover import FailoverRounds
+from parts.latency import Latency
+from parts.queries import QueryRounds
+from parts.restore import RestoreRounds
+from parts.snapshots import Snapshots
+from parts.throughput import Throughput, guarantees, plain
+from parts.waiting import AsyncRounds
 from programs import JOBS, PROGRAMS, SETTINGS, build_peer
-from queries import QueryRounds
-from restore import RestoreRounds
-from snapshots import Snapshots
-from throughput import Throughput, guarantees, plain
-from waiting import AsyncRounds
 
 RESULTS = Path(__file__).parent / "results"
 
-#: The parts, in the order in which they run. Those without a shared broker come first.
+#: The parts, in the order in which they run. Parts without a shared broker come first.
 PARTS = (
     *("stores", "metrics", "scale", "scaling", "restore", "failover"),
     *("queries", "throughput", "guarantees", "latency", "async", "snapshots", "dataframes"),
@@ -54,7 +50,7 @@ _WITHOUT_BROKER = {
     "stores": stores.run,
     "metrics": metrics.run,
     "scale": scale.run,
-    # Starts its own broker for some lines, so that the others are measured without one.
+    # Starts its own broker for some lines, so that the other lines are measured without a broker.
     "scaling": scaling.run,
 }
 #: The parts that also measure Kafka Streams.
@@ -69,7 +65,7 @@ def parse() -> argparse.Namespace:
         type=_names(PARTS),
         default=list(PARTS),
         metavar="PART,…",
-        help=f"of {', '.join(PARTS)} (default: all)",
+        help=f"parts to run, from {', '.join(PARTS)} (default: all)",
     )
     parser.add_argument(
         "--records", type=int, help="number of records (default: depends on the part)"
@@ -77,12 +73,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--rounds", type=int, help="number of rounds (default: depends on the part)"
     )
-    parser.add_argument("--partitions", type=int, default=4, help="of the topics of throughput")
+    parser.add_argument("--partitions", type=int, default=4, help="partitions of the topics")
     parser.add_argument(
         "--jobs",
         type=_names(JOBS),
         metavar="JOB,…",
-        help=f"workloads, of {', '.join(JOBS)} (default: all, of guarantees three)",
+        help=f"workloads, from {', '.join(JOBS)} (default: all; for guarantees, three)",
     )
     parser.add_argument(
         "--keys", type=int, default=USERS, help=f"users in the load (default: {USERS:,})"
@@ -91,10 +87,10 @@ def parse() -> argparse.Namespace:
         "--programs",
         type=_names(PROGRAMS),
         metavar="PROGRAM,…",
-        help=f"of {', '.join(PROGRAMS)} (default: ours,java, of scaling ours)",
+        help=f"from {', '.join(PROGRAMS)} (default: ours,java; for scaling, ours)",
     )
     parser.add_argument(
-        "--baseline", action="store_true", help="throughput of plain Python loops as well"
+        "--baseline", action="store_true", help="also measure the throughput of plain Python loops"
     )
     parser.add_argument(
         "--smoke", action="store_true", help="few records, one round: check that everything works"
@@ -104,7 +100,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--bootstrap-servers", help="an existing broker (default: start one)")
     _add_options_of_parts(parser)
     options = parser.parse_args()
-    #: The programs of the part that only measures Millstream by default.
+    #: The programs of the part scaling, which only measures Millstream by default.
     options.scaling_programs = options.programs or ["ours"]
     options.programs = options.programs or ["ours", "java"]
     if options.smoke:
@@ -115,55 +111,55 @@ def parse() -> argparse.Namespace:
 
 
 def _add_options_of_parts(parser: argparse.ArgumentParser) -> None:
-    """Add the options of single parts."""
+    """Add the options for individual parts."""
     parser.add_argument(
         "--commit-intervals",
         type=_numbers,
         default=[100, 1_000],
         metavar="MS,…",
-        help="of the part guarantees (default: 100,1000)",
+        help="commit intervals of the part guarantees (default: 100,1000)",
     )
     parser.add_argument(
         "--rates",
         type=_numbers,
         default=[1_000, 10_000],
         metavar="RATE,…",
-        help="records per second of the part latency (default: 1000,10000)",
+        help="records per second in the part latency (default: 1000,10000)",
     )
-    parser.add_argument("--peak", type=int, help="records per second; latency at half of it, too")
+    parser.add_argument("--peak", type=int, help="also measure latency at half of this rate")
     parser.add_argument(
-        "--warm-up", type=int, default=30, help="seconds left out of latency (default: 30)"
+        "--warm-up", type=int, default=30, help="seconds of warm-up in latency (default: 30)"
     )
     parser.add_argument(
-        "--seconds", type=int, default=60, help="seconds of latency measurements (default: 60)"
+        "--seconds", type=int, default=60, help="measured seconds in latency (default: 60)"
     )
     parser.add_argument(
         "--lines",
         type=_names(scaling.LINES),
         default=list(scaling.LINES),
         metavar="LINE,…",
-        help=f"of the part scaling, of {', '.join(scaling.LINES)} (default: all)",
+        help=f"lines of the part scaling, from {', '.join(scaling.LINES)} (default: all)",
     )
     parser.add_argument(
         "--key-counts",
         type=_numbers,
         metavar="KEYS,…",
-        help="of the part scaling (default: 10000,100000,1000000)",
+        help="numbers of keys in the part scaling (default: 10000,100000,1000000)",
     )
     parser.add_argument(
         "--counts",
         type=_numbers,
         metavar="COUNT,…",
-        help="of tasks and partitions of the part scaling (default: 1,10,50,200)",
+        help="numbers of tasks and partitions in the part scaling (default: 1,10,50,200)",
     )
     parser.add_argument(
-        "--restore-partitions", type=int, default=1, help="of the changelog (default: 1)"
+        "--restore-partitions", type=int, default=1, help="partitions of the changelog (default: 1)"
     )
     parser.add_argument(
         "--order",
         choices=["random", "ascending"],
         default="random",
-        help="of the keys in the changelog that is restored (default: random)",
+        help="order of the keys in the changelog that is restored (default: random)",
     )
 
 
@@ -183,7 +179,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def run(part: str, options: argparse.Namespace, broker: Cluster, folder: Path) -> dict[str, Any]:
-    """Run a part that needs a broker; returns the results to save."""
+    """Run a part that requires a broker; return the results to save."""
     if part == "restore":
         return RestoreRounds(options, broker, folder).run()
     if part == "failover":
@@ -222,7 +218,7 @@ def save(part: str, options: argparse.Namespace, load: float, measured: dict[str
 
 
 def _terminated(_signal: int, _frame: FrameType | None) -> None:
-    # Raise an exception, so that running programs do not outlive the bench.
+    # Raise an exception, so that running programs do not outlive the benchmark.
     raise SystemExit(128 + signal.SIGTERM)
 
 
@@ -237,7 +233,7 @@ def main() -> None:
         build_peer()
     for program in options.programs:
         install(program)
-    # Other load on the processors distorts the numbers, also ratios within a run.
+    # Other load on the processors distorts all numbers, including ratios within a run.
     load = os.getloadavg()[0]
     print(f"load of this machine before the first run: {load:.1f}\n")
     folder = Path(tempfile.mkdtemp(prefix="millstream-bench-"))

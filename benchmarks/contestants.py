@@ -1,7 +1,7 @@
-"""Environments of the Python programs of other libraries, created when needed.
+"""Environments for the Python programs of other libraries, created on first use.
 
-The libraries are not dependencies of this project. `peers/<name>/requirements.txt` lists them; the
-environment is in the cache folder and is created again when the file changes.
+The libraries are not dependencies of this project. `peers/<name>/requirements.txt` lists them. The
+environment is in the cache folder, and is created again when the file changes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SEPARATE = ("quix", "faust")
 
 
 def requirements(name: str) -> Path:
-    """The file with the requirements of a program."""
+    """Return the file with the requirements of a program."""
     return HERE / "peers" / name / "requirements.txt"
 
 
 def interpreter(name: str) -> str:
-    """The Python interpreter that runs a program."""
+    """Return the Python interpreter that runs a program."""
     if name not in SEPARATE:
         return sys.executable
     return str(_folder(name) / "bin" / "python")
@@ -36,7 +36,7 @@ def install(name: str) -> None:
     """Create the environment of a program, unless it exists.
 
     Raises:
-        SystemExit: it cannot be installed.
+        SystemExit: the requirements cannot be installed.
     """
     if name not in SEPARATE:
         return

@@ -1,7 +1,7 @@
 """Decaton 9.5 for benchmarks and tests: its jars, programs that use it, and task rates.
 
-The programs are single Java files, which Java compiles in memory at the start: this needs a JDK 17
-or later. Decaton's jars are in the folder of the environment variable MILLSTREAM_DECATON_JARS:
+The programs are single Java files, which Java compiles in memory at startup; this requires a JDK 17
+or later. The environment variable MILLSTREAM_DECATON_JARS is a folder with Decaton's jars:
 `com.linecorp.decaton:decaton-client` and `decaton-processor` in version 9.5.0 with their
 dependencies, and nothing else.
 
@@ -37,20 +37,20 @@ _TIMEOUT_S = 30
 _RUN_TIMEOUT_S = 600
 
 
-class DecatonUnavailable(Exception):  # noqa: N818 - tests are skipped without it
+class DecatonUnavailable(Exception):  # noqa: N818 - a reason to skip tests
     """Decaton cannot run here; the message contains the reason."""
 
 
 def command(source: Path, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
-    """The command line of a Java program that uses Decaton.
+    """Return the command line of a Java program that uses Decaton.
 
     Args:
-        source: the single source file.
-        arguments: of its `main`.
-        options: of Java.
+        source: the source file.
+        arguments: the arguments of its `main`.
+        options: the options of Java.
 
     Raises:
-        DecatonUnavailable: there is no JDK, or the folder of jars is not set.
+        DecatonUnavailable: no JDK was found, or the folder of jars is not set.
     """
     folder = os.environ.get(JARS)
     if not folder:
@@ -73,7 +73,7 @@ def command(source: Path, *arguments: str, options: tuple[str, ...] = ()) -> lis
 
 
 def fill(bootstrap: str, topic: str, partitions: int, tasks: int) -> None:
-    """Create a topic of tasks with different keys, evenly spread over the partitions.
+    """Create a topic with tasks that have different keys and are spread over the partitions.
 
     Raises:
         KafkaException: the topic exists, or a broker rejects it.
@@ -103,22 +103,24 @@ def run_decaton(
     tasks: int,
     url: str | None = None,
 ) -> float:
-    """The tasks per second of a Decaton subscription, from the start of the first task to the end
-    of the last, with Decaton's defaults except for the concurrency.
+    """Run a Decaton subscription, and return its tasks per second.
+
+    The time is measured from the start of the first task to the end of the last. Decaton has its
+    defaults except for the concurrency.
 
     Args:
-        bootstrap: of the broker.
-        topic: created and filled if it does not exist; otherwise it must contain as many tasks.
-        partitions: of the topic.
+        bootstrap: the bootstrap servers.
+        topic: created and filled if it does not exist; otherwise it must contain `tasks` tasks.
+        partitions: the partitions of the topic.
         concurrency: threads per partition.
-        work: of each task: a sleep of 10 ms, nothing, or a request to the URL.
-        tasks: number of tasks in the topic.
-        url: for "http".
+        work: the work of each task: a sleep of 10 ms, nothing, or a request to the URL.
+        tasks: the number of tasks in the topic.
+        url: the URL for "http".
 
     Raises:
-        DecatonUnavailable: there is no JDK, or the folder of jars is not set.
+        DecatonUnavailable: no JDK was found, or the folder of jars is not set.
         RuntimeError: the program failed, or processed another number of tasks.
-        TimeoutExpired: it took more than ten minutes.
+        TimeoutExpired: the program took more than ten minutes.
     """
     group = f"decaton-{time.time_ns() // 1_000_000:x}"
     arguments = (bootstrap, topic, group, str(concurrency), work, str(tasks), url or "")
@@ -151,8 +153,10 @@ class _Answer(BaseHTTPRequestHandler):
 
 @contextmanager
 def answer_server() -> Iterator[str]:
-    """Run a server that responds after 10 ms; yields its URL. For smoke tests only, as it needs
-    more of a processor than its clients."""
+    """Run a server that responds after 10 ms, and yield its URL.
+
+    Only suitable for smoke tests, because it needs more CPU time than its clients.
+    """
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Answer)
     server.daemon_threads = True
     with ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""A workload on Millstream, one stream thread."""
+"""Runs a workload on Millstream, with one stream thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RestoreMarks:
         marks.put(self.file, f"restoring {place.partition}")
 
     def on_batch_restored(self, place: TopicPartition, store: str, end: int, count: int) -> None:
-        """Batches are not timed."""
+        """Do nothing: batches are not timed."""
 
     def on_restore_end(self, place: TopicPartition, store: str, total: int) -> None:
         marks.put(self.file, f"restored {place.partition} {total}")

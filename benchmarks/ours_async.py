@@ -1,10 +1,10 @@
-"""Tasks of a topic on Millstream, like `DecatonPeer.java` on Decaton.
+"""Processes the tasks in a topic with Millstream, like `DecatonPeer.java` with Decaton.
 
     ours_async.py PROGRAM BOOTSTRAP TOPIC GROUP CONCURRENCY WORK TASKS URL MARKS FOLDER
 
 PROGRAM is one of `PROGRAMS`. One thread, in its own Spark task, reads the topic from its start. The
 marks (`marks.py`) contain the nanoseconds between the start of the first task and the end of the
-last one. The program runs until SIGTERM, then commits and ends.
+last one. The program runs until SIGTERM, then commits and exits.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class TaskTimer:
     """Counts tasks, and measures their total time.
 
     Args:
-        file: for the mark.
-        expected: number of tasks.
+        file: the file for the mark.
+        expected: the number of tasks.
     """
 
     def __init__(self, file: str, expected: int) -> None:
         self._file = file
         self._expected = expected
-        # Its `next` is atomic for threads.
+        # `next` is atomic for threads.
         self._started = itertools.count()
         self._done = itertools.count(1)
         self._first_ns = 0
@@ -61,9 +61,9 @@ class TaskTimer:
 
 
 class Connections:
-    """Keeps connections to one HTTP server for coroutines, as many as are needed at a time.
+    """Keeps as many connections to an HTTP server as coroutines use concurrently.
 
-    Without a library: HTTP clients for Python cost more than everything measured here.
+    No library is used, because Python's HTTP clients cost more than everything measured here.
     """
 
     def __init__(self, url: str) -> None:
@@ -80,7 +80,7 @@ class Connections:
         writer.write(self._request)
         head = await reader.readuntil(b"\r\n\r\n")
         if b" 200 " not in head.partition(b"\r\n")[0]:
-            raise RuntimeError(f"the server answered {head[:60]!r}")
+            raise RuntimeError(f"the server responded with {head[:60]!r}")
         length = next(
             int(line.split(b":")[1])
             for line in head.split(b"\r\n")
@@ -114,23 +114,23 @@ class ThreadConnections:
         answer = connection.getresponse()
         answer.read()
         if answer.status != 200:
-            raise RuntimeError(f"the server answered {answer.status}")
+            raise RuntimeError(f"the server responded with {answer.status}")
 
 
 async def _nothing() -> None:
-    """A task without work."""
+    """Do nothing."""
 
 
-async def _asleep() -> None:
+async def _sleep() -> None:
     await asyncio.sleep(SLEEP_S)
 
 
 class Worker:
-    """Does the work of each task. It is pickled and initialized in the process of the thread.
+    """Does the work of each task. It is pickled, and initialized in the thread's process.
 
     Args:
         work: the kind of work.
-        url: for "http".
+        url: the URL for "http".
         timed: creates the task timer.
     """
 
@@ -152,21 +152,21 @@ class Worker:
         self._parts = None
 
     async def task(self, _: Any, __: Any) -> None:
-        """A task of a subscription on the event loop."""
+        """Process a task of a subscription on the event loop."""
         timed, work, _plain = self._parts or self._begin()
         timed.begin()
         await work()
         timed.end()
 
     def plain_task(self, _: Any, __: Any) -> None:
-        """A task of a subscription on a thread."""
+        """Process a task of a subscription on a thread."""
         timed, _work, plain = self._parts or self._begin()
         timed.begin()
         plain()
         timed.end()
 
     async def value(self, value: bytes) -> bytes:
-        """A record of `map_async`."""
+        """Process a record of `map_async`."""
         timed, work, _ = self._parts or self._begin()
         timed.begin()
         await work()
@@ -181,7 +181,7 @@ class Worker:
 
     def _make_work(self) -> tuple[Callable[[], Awaitable[None]], Callable[[], None]]:
         if self._work == "sleep":
-            return _asleep, lambda: time.sleep(SLEEP_S)
+            return _sleep, lambda: time.sleep(SLEEP_S)
         if self._work == "noop":
             return _nothing, lambda: None
         return Connections(self._url).get, ThreadConnections(self._url).get
@@ -192,7 +192,7 @@ def _mapped(config: StreamsConfig, topic: str, worker: Worker, concurrency: int)
     (
         builder.stream(topic, key=BYTES, value=BYTES)
         .map_async(worker.value, concurrency=concurrency)
-        # Subscriptions write nothing either.
+        # Writes nothing, like subscriptions.
         .for_each(lambda key, value: None)
     )
     return KafkaStreams(builder.build(), config)

@@ -1,4 +1,4 @@
-"""A workload on Millstream in an existing Spark session."""
+"""Runs a workload on Millstream in an existing Spark session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 def main() -> None:
     builder = SparkSession.builder.master("local[4]").appName("bench-in-session")
     session = builder.config("spark.ui.enabled", "false").getOrCreate()
-    # Sessions are usually in use.
+    # Existing sessions have usually been used before.
     session.range(1_000).count()
     # Uses the existing session.
     ours.main()

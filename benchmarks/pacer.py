@@ -1,9 +1,9 @@
-"""Send events at a steady rate, each at its due time, however long earlier ones took.
+"""Sends events at a steady rate, each at its due time, regardless of delays of earlier events.
 
     pacer.py SERVERS TOPIC RATE SECONDS KEYS STATISTICS
 
-A record's timestamp is its due time. The lateness of the pacer is part of the latency of records,
-so that delays are not hidden. At the end, it writes its statistics.
+A record's timestamp is its due time. The lateness of the pacer is included in the latency of
+records, so that delays are not hidden. At the end, the pacer writes its statistics.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import time
 from pathlib import Path
 
 from confluent_kafka import Producer
-from load import SEED, event_json, user_key
+from harness.load import SEED, event_json, user_key
 from rules import PASS_ABOVE
 
 #: The number of different records, which repeat; a prime, so that all keys and kinds combine.
 DISTINCT_RECORDS = 99_991
 #: Shorter sleeps are inaccurate.
-NAP_S = 0.0005
+MIN_SLEEP_S = 0.0005
 FLUSH_DEADLINE_S = 60.0
 
 
 def pace(servers: str, topic: str, rate: int, seconds: float, keys: int) -> dict[str, object]:
-    """Send all records; returns start time, count, lateness, and which records pass the filter."""
+    """Send all records; return the statistics to write."""
     producer = Producer(
         {
             "bootstrap.servers": servers,
@@ -46,7 +46,7 @@ def pace(servers: str, topic: str, rate: int, seconds: float, keys: int) -> dict
         now_ns = time.time_ns()
         due = min(total, (now_ns - began_ns) * rate // 1_000_000_000 + 1)
         if due <= sent:
-            time.sleep(max(NAP_S, (began_ns - now_ns) / 1e9 + sent / rate))
+            time.sleep(max(MIN_SLEEP_S, (began_ns - now_ns) / 1e9 + sent / rate))
             continue
         latest_s = max(latest_s, (now_ns - began_ns) / 1e9 - sent / rate)
         for number in range(sent, due):

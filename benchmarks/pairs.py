@@ -1,10 +1,10 @@
-"""Two streams with alternating records for workloads that join them: orders and payments."""
+"""Orders and payments: two streams with alternating records, for workloads that join them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from load import Load, event_json, user_key
+from harness.load import Load, event_json, user_key
 from rules import cents
 
 PAYMENTS = "payments"
@@ -22,7 +22,7 @@ def fill_pairs(load: Load) -> None:
 
 
 def settled(order: dict[str, Any], payment: dict[str, Any]) -> dict[str, Any]:
-    """The joined record."""
+    """Return the joined record."""
     return {
         "order": order["id"],
         "payment": payment["id"],

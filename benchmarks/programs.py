@@ -1,8 +1,8 @@
 """The programs under test: their command lines and common settings.
 
 All programs are started with the same arguments: job, input topic, output topic, number of records,
-marks file, then settings as `key=value` with the names of Kafka Streams. They run until SIGTERM,
-then commit and end.
+marks file, then settings as `key=value` with their Kafka Streams names. They run until SIGTERM,
+then commit and exit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PEER = HERE / "peers" / "kafka-streams"
 
 #: All workloads.
 JOBS = tuple(sorted(path.stem for path in (HERE / "workloads").glob("*.py")))
-#: In the order of the table.
+#: The programs, in the order of the tables.
 PROGRAMS = ("ours", "java", "quix", "faust", "spark", "baseline")
 TITLES = {
-    "ours": "millstream",
-    "ours_in_session": "millstream in a Spark session that is up",
+    "ours": "Millstream",
+    "ours_in_session": "Millstream in an existing Spark session",
     "java": "Kafka Streams 4.3.1",
     "quix": "Quix Streams 3.28",
     "faust": "Faust",
@@ -35,19 +35,19 @@ TITLES = {
 }
 #: Python programs in their own folders.
 CONTESTANTS = ("quix", "faust", "spark")
-#: The jobs of programs that do not support all jobs.
+#: The jobs of the programs that do not support all jobs.
 _SIX = frozenset({"stateless", "count", "sum", "rekeyed", "window", "wordcount"})
 SUPPORTED_JOBS = {
     "baseline": frozenset({"stateless", "count", "window"}),
     "quix": _SIX,
-    # It counts a few hundred lines of words per second: a run of the usual size would not end.
+    # Faust counts a few hundred lines of words per second: a run of the usual size takes hours.
     "faust": _SIX - {"wordcount"},
     "spark": _SIX,
 }
 #: Programs that restore, rebalance and support transactions.
 ENGINES = frozenset({"ours", "java"})
 
-#: Reasonable settings after a single look; identical for all programs.
+#: Reasonable settings without tuning, identical for all programs.
 SETTINGS = {
     "num.stream.threads": "1",
     "processing.guarantee": "at_least_once",
@@ -66,7 +66,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A start of a program; `settings` extend the common ones."""
+    """A run of a program. `settings` extend the common settings."""
 
     program: str
     job: str
@@ -81,9 +81,9 @@ class Run:
     settings: Mapping[str, str] = field(default_factory=dict)
     #: The variant, for the table.
     case: str = ""
-    #: The mark after which the program gets SIGTERM.
+    #: The mark after which SIGTERM is sent to the program.
     closes_on: str = "last"
-    #: Further topics with committed offsets of the group.
+    #: Additional topics with committed offsets of the group.
     other_topics: tuple[str, ...] = ()
     #: Whether the run is complete as soon as `records` are committed.
     is_complete_when_committed: bool = True
@@ -106,7 +106,7 @@ class Run:
         return self.folder / "output.log"
 
     def arguments(self) -> list[str]:
-        """The arguments of all programs."""
+        """Return the arguments, which are the same for all programs."""
         settings = {
             "application.id": self.application_id,
             "bootstrap.servers": self.bootstrap_servers,
@@ -124,13 +124,13 @@ class Run:
         ]
 
     def environment(self) -> dict[str, str]:
-        """The environment variables of the program."""
+        """Return the environment variables of the program."""
         # Programs in other folders import the shared modules of this folder.
         path = [str(HERE), os.environ.get("PYTHONPATH", "")]
         return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
     def command(self) -> list[str]:
-        """The command line of the program."""
+        """Return the command line of the program."""
         if self.program == "java":
             quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
             return [
@@ -148,16 +148,16 @@ class Run:
 
 
 def tool(name: str) -> str:
-    """The path of a command.
+    """Return the path of a command.
 
     Raises:
-        SystemExit: it is not installed.
+        SystemExit: the command is not installed.
     """
     path = shutil.which(name)
     if path is None:
         raise SystemExit(
-            f"The Kafka Streams peer needs {name}, which is not on the PATH: install a JDK of "
-            "version 17 or newer and Maven, or leave the peer out with --programs ours."
+            f"The Kafka Streams peer requires {name}, which is not on the PATH: install a JDK 17 "
+            "or later and Maven, or omit the peer with --programs ours."
         )
     return path
 

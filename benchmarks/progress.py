@@ -1,4 +1,4 @@
-"""Marks for the first and the last record of a Millstream program."""
+"""Marks the first and the last record of a Millstream program."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from millstream.serdes import Serde
 class Progress:
     """Counts the work of a stream thread, and marks its start and end.
 
-    It runs in the stream thread, a process of Spark's, so the marks are in a file. If requested, it
-    also profiles the thread between the two marks.
+    It runs in the stream thread, which is a Spark process, so the marks are in a file. If
+    requested, it also profiles the thread between the two marks.
 
     Args:
-        arguments: of the program.
+        arguments: the arguments of the program.
         expected: the count at the end.
     """
 
@@ -80,7 +80,7 @@ class CountingSerde(MarkingSerde):
     Args:
         inner: the wrapped serde.
         progress: the counter.
-        topic: only count this topic, as a store may use the same serde.
+        topic: the only topic to count, because a store may use the same serde.
     """
 
     def __init__(self, inner: Serde[Any], progress: Progress, topic: str | None = None) -> None:

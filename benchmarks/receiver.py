@@ -1,9 +1,9 @@
-"""Receive results, and count them by their latency in milliseconds.
+"""Receives results, and counts them by their latency in milliseconds.
 
     receiver.py SERVERS TOPIC STATISTICS
 
-It ends after SIGTERM when no record has come for a second, and writes its statistics: for each
-second of due times, the number of records by latency in milliseconds.
+After SIGTERM, the receiver ends when no record has arrived for a second. It then writes its
+statistics: the number of records by latency in milliseconds, for each second of due times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DRAIN = 500
 
 
 def receive(servers: str, topic: str, stop: threading.Event) -> dict[int, Counter[int]]:
-    """Latencies in milliseconds, by the second of the due time."""
+    """Return the number of records by latency in milliseconds, for each second of due times."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,

@@ -1,12 +1,12 @@
-"""Generate docs/performance.md and its pictures from the committed results.
+"""Generates docs/performance.md and its pictures from the committed results.
 
-    python benchmarks/report.py            # rewrite the page
-    python benchmarks/report.py --check    # exit code 1 if it is not up to date
+    python benchmarks/report.py            # write the page
+    python benchmarks/report.py --check    # exit code 1 if it is out of date
 
-The page shows the newest result of each workload, of each rate of the part `latency`, each order of
-`restore`, and each line of `scaling`. Workloads with another number of keys or partitions are
-separate, and so are runs with more programs than Millstream and Kafka Streams: the slower programs
-are run with fewer records.
+The page shows the newest result of each workload, of each rate of the part `latency`, of each order
+of `restore`, and of each line of `scaling`. Workloads with another number of keys or partitions are
+listed separately, and so are runs with more programs than Millstream and Kafka Streams, because the
+slower programs are run with fewer records.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import workload
-from load import USERS
-from plot import Bar, chart
+from harness.load import USERS
+from harness.plot import Bar, chart
 from programs import JOBS, PROGRAMS, TITLES
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +35,7 @@ _FIGURES = ("Whole run, records/s", "Ratio", "Warm, records/s", "Ratio")
 _INTRODUCTION = """# Performance
 
 This page compares Millstream with Kafka Streams and other programs. All programs process the same
-records with the same broker, settings and machine, and take turns within one run.
+records with the same broker and settings on the same machine, and take turns within one run.
 `benchmarks/report.py` generates the page from the results in `benchmarks/results`;
 [benchmarks/README.md](../benchmarks/README.md) describes the measurements and how to repeat them.
 
@@ -67,10 +67,10 @@ a quarter of the records. Use *warm* for comparisons.
 _OTHERS = """
 ## Other programs
 
-The same jobs in other programs, in turns with Millstream and Kafka Streams: records per second of
-whole runs. Most of these runs have fewer records than those above, so startup weighs more. The last
-two columns are the results of Millstream and Kafka Streams in the same run. The plain loop is
-hand-written Python code without an engine and without persistent state.
+Records per second of whole runs, with the same jobs in other programs, which take turns with
+Millstream and Kafka Streams. Most of these runs have fewer records than those above, so startup has
+more weight. The last two columns are the results of Millstream and Kafka Streams in the same run.
+The plain loop is hand-written Python code without an engine and without persistent state.
 """
 
 _GUARANTEES = """
@@ -83,22 +83,33 @@ Records per second as above, and the ratio to Kafka Streams with the same guaran
 _SCALING = """
 ## Scaling
 
-How the cost of a record in one stream thread grows with operators, keys and partitions, and the
-memory of tasks and cache entries. Measurements without a broker are the CPU time of the thread;
-measurements with a broker are elapsed time. *Ratio* is relative to the smallest size: 1 means that
-the cost does not grow.
+How the cost of a record in one stream thread grows with the number of operators, keys and
+partitions, and how much memory tasks and cache entries use. Without a broker, the CPU time of the
+thread is measured; with a broker, the elapsed time. *Ratio* is relative to the smallest size: 1
+means that the cost does not grow.
 """
 
 #: The lines of the part `scaling`, in the order of the page.
 _LINES = {
     "depth": "Operators in a chain, without a broker",
     "keys": "Keys of a store, without a broker",
-    "tasks": "Tasks of a thread, without a broker: they share the records of each poll",
+    "tasks": "Tasks of a thread, which share the records of each poll, without a broker",
     "partitions": "Partitions, with a broker (the thread has one task for each)",
     "task-memory": "Memory of a task (resident set)",
     "entry-memory": "Memory of a record cache entry (resident set)",
     "start": "Time until the first record is decoded",
-    "idle": "Idle, after some records: a count, with a store for each partition",
+    "idle": "Idle usage of a count with a store for each partition",
+}
+
+#: Labels in saved results, and the current ones.
+_RELABELED = {
+    "us a record": "µs per record",
+    "KB a task": "KB per task",
+    "bytes an entry": "bytes per entry",
+    "operators in a row": "chain of operators",
+    "count to one": "count, one output partition",
+    "a changed entry": "changed entry",
+    "the same, as the cache counts it": "changed entry, as counted by the cache",
 }
 
 #: Millstream and Kafka Streams, among `PROGRAMS`.
@@ -130,7 +141,7 @@ until the store is ready.
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """One file of results."""
+    """A file with results."""
 
     name: str
     content: Mapping[str, Any]
@@ -146,13 +157,13 @@ class Saved:
 
 
 def saved(folder: Path = RESULTS) -> list[Saved]:
-    """All results, oldest first."""
+    """Return all saved results, oldest first."""
     files = [Saved(path.name, json.loads(path.read_text())) for path in folder.glob("*.json")]
     return sorted(files, key=lambda one: (one.content["at"], one.name))
 
 
 def pages(results: Iterable[Saved]) -> dict[Path, str]:
-    """The page and its pictures, as generated from results."""
+    """Generate the page and its pictures from results."""
     known = list(results)
     made: dict[Path, str] = {}
     text = [_INTRODUCTION]
@@ -191,7 +202,10 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
 
 
 def _cases(known: Iterable[Saved], part: str) -> dict[str, tuple[Mapping[str, Any], Saved]]:
-    """The newest results of each job with Millstream and Kafka Streams only, and their files."""
+    """Return the newest results of each job that only Millstream and Kafka Streams ran.
+
+    The values are the results of each program, and their file.
+    """
     found = {
         title: (entries, one)
         for title, entries, one in _jobs(known, part)
@@ -203,7 +217,7 @@ def _cases(known: Iterable[Saved], part: str) -> dict[str, tuple[Mapping[str, An
 def _others(
     known: Iterable[Saved],
 ) -> dict[tuple[str, str], tuple[Mapping[str, Any], Saved]]:
-    """The newest results of each job with each other program, and their files."""
+    """Return the newest results of each job and each other program, and their files."""
     found = {
         (title, program): (entries, one)
         for title, entries, one in _jobs(known, "throughput")
@@ -213,8 +227,11 @@ def _others(
 
 
 def _jobs(known: Iterable[Saved], part: str) -> Iterator[tuple[str, Mapping[str, Any], Saved]]:
-    """All results of a part, oldest first: the job's title (with keys and partitions if they are
-    not the default), the results of each program, and the file."""
+    """Yield all results of a part, oldest first.
+
+    Yields the job's title (with keys and partitions if they are not the default), the results of
+    each program, and the file.
+    """
     for one in known:
         if one.part == part:
             keys = one.measured.get("keys", USERS)
@@ -226,8 +243,10 @@ def _jobs(known: Iterable[Saved], part: str) -> Iterator[tuple[str, Mapping[str,
 
 
 def _lines(known: Iterable[Saved]) -> dict[str, tuple[Mapping[str, Any], Saved]]:
-    """The newest results of each line of the part `scaling` by title, and their files. If Kafka
-    Streams is not included, also the newest ones with it."""
+    """Return the newest results of each line of the part `scaling`, and their files, by title.
+
+    If they do not include Kafka Streams, also returns the newest results that do.
+    """
     found: dict[tuple[str, bool], tuple[Mapping[str, Any], Saved]] = {}
     for one in known:
         if one.part == "scaling":
@@ -247,7 +266,7 @@ def _lines(known: Iterable[Saved]) -> dict[str, tuple[Mapping[str, Any], Saved]]
 def _latencies(
     known: Iterable[Saved],
 ) -> dict[tuple[str, int], tuple[Sequence[Mapping[str, Any]], Saved]]:
-    """The newest latencies of each job at each rate, and their files."""
+    """Return the newest latencies of each job at each rate, and their files."""
     found: dict[tuple[str, int], tuple[list[Mapping[str, Any]], Saved]] = {}
     for one in known:
         if one.part == "latency":
@@ -259,17 +278,17 @@ def _latencies(
 
 
 def _orders(known: Iterable[Saved]) -> dict[str, tuple[Mapping[str, Any], Saved]]:
-    """The newest restorations of each order of keys by each program, and their files."""
+    """Return the newest restorations of each order of keys by each program, and their files."""
     found = {one.measured["order"]: (one.measured, one) for one in known if one.part == "restore"}
     return dict(sorted(found.items()))
 
 
 def _scaling_table(title: str, line: Mapping[str, Any]) -> str:
     records = f" of {line['records']:,} records" if line["records"] else ""
-    head = ("", line["grows"].capitalize(), line["unit"], "Ratio")
+    head = ("", line["grows"].capitalize(), _relabeled(line["unit"]), "Ratio")
     rows = [
         (
-            row["what"],
+            _relabeled(row["what"]),
             f"{row['size']:,}",
             f"{row['median']:,.2f} ({row['least']:,.2f} to {row['most']:,.2f})",
             "–" if row["ratio"] is None else f"**{row['ratio']:.2f}**",
@@ -280,10 +299,17 @@ def _scaling_table(title: str, line: Mapping[str, Any]) -> str:
     return f"\n### {title}\n\n{rounds}{records}.\n\n{_table(head, rows)}"
 
 
+def _relabeled(text: str) -> str:
+    """Return the current form of a saved label."""
+    for saved_label, label in _RELABELED.items():
+        text = text.replace(saved_label, label)
+    return text
+
+
 def _picture(cases: Mapping[str, tuple[Mapping[str, Any], Saved]]) -> str:
     groups: dict[str, list[Bar]] = {}
     for title, (entries, _) in cases.items():
-        # The same measure for a group: warm if all have it, otherwise whole runs.
+        # All bars of a group show the same ratio: warm if all have it, otherwise whole runs.
         ratio = (
             "steady_ratio" if all(_has(e, "steady_ratio") for e in entries.values()) else "ratio"
         )

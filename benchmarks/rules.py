@@ -1,4 +1,4 @@
-"""Computations of the jobs, also for programs in environments without our Kafka client."""
+"""Computations of the jobs, for all programs: does not import our Kafka client."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ WINDOW_MS = 60_000
 
 
 def cents(amount: float) -> int:
-    """The price with a tax of 20 %: an additional field in one job, summed in others."""
+    """Return the price in cents with a tax of 20 %."""
     return int(amount * 120)

@@ -1,8 +1,8 @@
-"""The table of users that some workloads join with, with the town of each user."""
+"""The table with the town of each user, which some workloads join."""
 
 from __future__ import annotations
 
-from load import Load, user_key
+from harness.load import Load, user_key
 
 USERS_TOPIC = "users"
 TOWNS = ("Oslo", "Bergen", "Lima", "Quito", "Accra", "Osaka", "Perth", "Turin")
@@ -10,18 +10,17 @@ MAX_USERS = 10_000
 
 
 def users_of(records: int) -> int:
-    """The number of users in a load of this number of records, each of which is one of the
-    records."""
+    """Return how many of a load's records are rows of the table of users."""
     return min(MAX_USERS, records // 10)
 
 
 def town_of(user: int) -> str:
-    """The town of a user."""
+    """Return the town of a user."""
     return TOWNS[user % len(TOWNS)]
 
 
 def fill_users(load: Load) -> int:
-    """Write the table, with timestamps before all events; returns the number of users."""
+    """Write the table with timestamps before all events; return the number of users."""
     users = users_of(load.records)
     writer = load.create(USERS_TOPIC)
     for user in range(users):

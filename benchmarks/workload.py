@@ -1,8 +1,8 @@
 """A workload: a file in `workloads/` with an object `WORKLOAD`, and a Java class.
 
-The file contains the topology for Millstream, the input, and the expected output. The class has the
-same name, in `peers/kafka-streams/src/main/java/workloads/`: `stream_table.py` and
-`StreamTable.java`. There is no list of workloads.
+The file contains the topology for Millstream, the input, and the expected output. The Java class is
+in `peers/kafka-streams/src/main/java/workloads/` and has the same name: `stream_table.py` and
+`StreamTable.java`. Workloads are found by their files; there is no list.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-import load
+from harness import load
 
 if TYPE_CHECKING:
     from arguments import Arguments
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from millstream import Topology
 
 Answer = TypeVar("Answer")
-#: Key and value of each record on an output topic; a missing value is empty.
+#: The key and value of each record on an output topic; a missing value is empty.
 Records = Iterable[tuple[bytes, bytes]]
 
 
 class Workload(ABC, Generic[Answer]):
     """A job. The first paragraph of its docstring is used in the report."""
 
-    #: The name of the input. Workloads with the same name share it, so they must fill it
+    #: The name of the input. Workloads with the same input share it, so they must fill it
     #: identically.
     input: ClassVar[str] = "events"
     #: Suffixes of additional input topics.
@@ -41,10 +41,10 @@ class Workload(ABC, Generic[Answer]):
 
     @abstractmethod
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """The topology for Millstream."""
+        """Return the topology for Millstream."""
 
     def steps(self, records: int) -> int:
-        """The count of `Progress` at the end of the last record."""
+        """Return the count of `Progress` when the last record has been processed."""
         return records
 
     def fill(self, load_: load.Load) -> None:
@@ -53,21 +53,21 @@ class Workload(ABC, Generic[Answer]):
 
     @abstractmethod
     def answer(self, load_: load.Load) -> Answer:
-        """The expected output."""
+        """Return the expected output."""
 
     @abstractmethod
     def wrong(self, answer: Answer, records: Records) -> str | None:
-        """A sentence about the first difference from the expected output; None if there is none."""
+        """Return a description of the difference from the expected output, or None."""
 
     @property
     def description(self) -> str:
-        """The job in a sentence or two."""
+        """A description of the job in one or two sentences."""
         paragraph, _, _ = (inspect.getdoc(type(self)) or "").partition("\n\n")
         return " ".join(paragraph.split())
 
 
 def find(name: str) -> Workload[Any]:
-    """The workload with this name, one of `programs.JOBS`."""
+    """Return the workload with this name, one of `programs.JOBS`."""
     found = importlib.import_module(f"workloads.{name}").WORKLOAD
     assert isinstance(found, Workload)
     return found

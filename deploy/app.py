@@ -1,4 +1,4 @@
-"""Counts the words of a topic on a cluster: the program for the other files in this folder.
+"""Counts the words in a topic: the program that the other files in this folder deploy.
 
     spark-submit ... app.py application.properties
 
@@ -18,7 +18,7 @@ from millstream.serdes import LONG, STRING
 
 
 def topology() -> Topology:
-    """Lines of text in, the latest count of each word out."""
+    """Build a topology that writes the latest count of each word."""
     builder = StreamsBuilder()
     (
         builder.stream("lines", key=STRING, value=STRING)
@@ -32,7 +32,7 @@ def topology() -> Topology:
 
 
 def properties(text: str) -> dict[str, str]:
-    """Parse a Java properties file: lines with a name and a value, and comments."""
+    """Parse a simple Java properties file: lines of the form name=value, and comments."""
     lines = (line.strip() for line in text.splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
     return {name.strip(): value.strip() for name, _, value in pairs}

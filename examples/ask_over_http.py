@@ -3,9 +3,9 @@
     python examples/ask_over_http.py --demo
     python examples/ask_over_http.py --bootstrap-servers localhost:9092 --port 8080
 
-It prints the address and the token for requests; docs/operations/http.md describes the requests.
-With --demo it starts a broker (this requires Java 17), writes some lines, and queries the counts
-over HTTP.
+The program prints the address and the token for requests; docs/operations/http.md describes the
+requests. With --demo, it starts a broker (this requires Java 17), writes some lines, and queries
+the counts over HTTP.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEADLINE_S = 60.0
 
 
 def counting(topic: str) -> Topology:
-    """Counts the words of lines."""
+    """Build a topology that counts the words in lines of text."""
     builder = StreamsBuilder()
     lines = builder.stream(topic, key=STRING, value=STRING)
     words = lines.flat_map_values(str.split).group_by(
@@ -44,7 +44,7 @@ def counting(topic: str) -> Topology:
 
 
 def get(address: ServerAddress, path: str) -> Any:
-    """The document at a path; None if it does not exist yet."""
+    """Return the document at a path, or None if it does not exist yet."""
     request = urllib.request.Request(address.url + path)
     request.add_header("Authorization", f"Bearer {address.token}")
     try:
@@ -71,7 +71,7 @@ def pages(address: ServerAddress, path: str) -> dict[str, int]:
 
 
 def demo() -> int:
-    """Count the words of some lines, and query the counts; 0 if they are correct."""
+    """Count the words of some lines, and query the counts; return 0 if they are correct."""
     expected = Counter(word for line in LINES for word in line.split())
     with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory() as folder:
         kafka.create_topic(TOPIC, partitions=PARTITIONS)
@@ -103,7 +103,7 @@ def demo() -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Serves the counts of words over HTTP.")
+    parser = argparse.ArgumentParser(description="Serves word counts over HTTP.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; the topic must exist on it")
     where.add_argument("--demo", action="store_true", help="start a broker, and check the results")

@@ -4,9 +4,10 @@
     python examples/counts_in_a_notebook.py --bootstrap-servers localhost:9092 --customers customers
 
 An application counts orders by customer. The cells below read its store `counts` from the changelog
-as a DataFrame, and join it with a Parquet table of customers. They need the application id and the
-serdes, but not its code; the application may run elsewhere, or not at all. With --demo the program
-starts a broker (this requires Java 17), counts some orders, and checks the results of the cells.
+as a DataFrame, and join it with a Parquet table of customers. They require the application id and
+the serdes, but not the application's code. The application may run elsewhere, or not at all. With
+--demo, the program starts a broker (this requires Java 17), counts some orders, and checks the
+results of the cells.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ORDERS = [CUSTOMERS[number * number % 60][0] for number in range(2_000)]
 
 
 def counting(topic: str) -> Topology:
-    """Counts orders by customer."""
+    """Build a topology that counts orders by customer."""
     builder = StreamsBuilder()
     builder.stream(topic, key=STRING, value=STRING).group_by_key().count(store="counts")
     return builder.build()
@@ -51,19 +52,19 @@ def counting(topic: str) -> Topology:
 
 
 def orders_by_customer(spark: SparkSession, bootstrap_servers: str) -> DataFrame:
-    """The current content of the store: a row for each customer with orders."""
+    """Return the current content of the store: a row for each customer with orders."""
     config = StreamsConfig(application_id=APPLICATION, bootstrap_servers=bootstrap_servers)
     return read_store(spark, config, "counts", key=STRING, value=LONG)
 
 
 def orders_by_country(counts: DataFrame, customers: DataFrame) -> DataFrame:
-    """The number of orders by country, after a join with the customers."""
+    """Return the number of orders by country, after a join with the customers."""
     joined = counts.join(customers, counts.key == customers.customer)
     return joined.groupBy("country").agg({"value": "sum"}).toDF("country", "orders")
 
 
 def orders_of_one(counts: DataFrame, customer: str) -> int:
-    """The number of orders of one customer. The filter on the key reads a single partition."""
+    """Return the orders of one customer. The filter on the key reads a single partition."""
     row = counts.where(counts.key == customer).first()
     return 0 if row is None else int(row.value)
 
@@ -72,7 +73,7 @@ def orders_of_one(counts: DataFrame, customer: str) -> int:
 
 
 def demo() -> int:
-    """Count some orders and run the cells; 0 if their results are correct."""
+    """Count some orders and run the cells; return 0 if their results are correct."""
     with tempfile.TemporaryDirectory() as folder, EmbeddedKafka() as kafka:
         kafka.create_topic(TOPIC, partitions=PARTITIONS)
         producer = Producer(
@@ -81,7 +82,7 @@ def demo() -> int:
         for customer in ORDERS:
             producer.produce(TOPIC, b"an order", customer.encode())
         producer.flush()
-        # The session of the user, which the application shares with the notebook.
+        # The user's session, which the application shares with the notebook.
         spark = SparkSession.builder.master("local[6]").appName("notebook").getOrCreate()
         customers = str(Path(folder, "customers"))
         spark.createDataFrame(CUSTOMERS, "customer string, country string").write.parquet(customers)
@@ -105,7 +106,7 @@ def demo() -> int:
 
 
 def counted(streams: KafkaStreams) -> int:
-    """The number of orders that have been counted so far."""
+    """Return the number of orders that have been counted so far."""
     try:
         store = streams.store("counts", QueryableStoreTypes.key_value())
         return sum(count for _, count in store.all())
@@ -115,7 +116,7 @@ def counted(streams: KafkaStreams) -> int:
 
 
 def run_cells(spark: SparkSession, bootstrap_servers: str, customers: str) -> dict[str, int]:
-    """Run all cells of the notebook."""
+    """Run all cells of the notebook, and return the orders by country."""
     counts = orders_by_customer(spark, bootstrap_servers)
     print(f"counts at {position_of(counts)}")
     one = CUSTOMERS[1][0]

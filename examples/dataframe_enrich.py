@@ -1,10 +1,10 @@
-"""Counts visits by product category, with Spark SQL in the middle of a topology.
+"""Counts visits by product category, with Spark SQL as a part of the topology.
 
     python examples/dataframe_enrich.py --demo
     python examples/dataframe_enrich.py --bootstrap-servers localhost:9092 --products p.parquet
 
 The topology reads visits from Kafka and filters them, Spark SQL joins them with a Parquet table of
-products, and the topology counts them by category, exactly once. With --demo it runs in the test
+products, and the topology counts them by category, exactly once. With --demo, it runs in the test
 driver without Kafka: Spark joins one batch with generated products, and every count is compared
 with plain Python.
 """
@@ -46,7 +46,7 @@ class CategorizedVisit(msgspec.Struct):
 
 
 def enrichment(products: str) -> Topology:
-    """Visits by visitor; the number of visits of each category.
+    """Build a topology that counts visits by product category.
 
     Args:
         products: a Parquet file or folder with the columns `product` and `category`.
@@ -76,9 +76,9 @@ def enrichment(products: str) -> Topology:
 
 
 def demo() -> int:
-    """Run in the test driver; 0 if every count is correct."""
-    dice = random.Random(7)
-    products = {f"product-{number}": dice.choice(CATEGORIES) for number in range(90)}
+    """Run in the test driver; return 0 if every count is correct."""
+    rng = random.Random(7)
+    products = {f"product-{number}": rng.choice(CATEGORIES) for number in range(90)}
     expected: Counter[str] = Counter()
     spark = (
         SparkSession.builder.master("local[1]")
@@ -94,8 +94,8 @@ def demo() -> int:
             visits = driver.create_input_topic("visits", key=STRING, value=json_of(Visit))
             for number in range(2_000):
                 # Some products are not in the table, and some visits are too short.
-                visit = Visit(f"product-{dice.randrange(100)}", dice.randrange(30))
-                visits.pipe_input(f"visitor-{dice.randrange(40)}", visit, timestamp=number)
+                visit = Visit(f"product-{rng.randrange(100)}", rng.randrange(30))
+                visits.pipe_input(f"visitor-{rng.randrange(40)}", visit, timestamp=number)
                 if visit.seconds > 1:
                     expected[products.get(visit.product, "unknown")] += 1
             count = driver.run_dataframes(spark)

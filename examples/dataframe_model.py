@@ -4,9 +4,9 @@
     python examples/dataframe_model.py --bootstrap-servers localhost:9092
 
 The topology aggregates the payments of each card, a pandas UDF of Spark scores thousands of
-payments at a time, and the topology counts the alarms of each card. With --demo it runs in the test
-driver without Kafka: Spark scores one batch, and every alarm is compared with plain Python. It
-requires pandas, below version 3 for Spark 4.2.
+payments at a time, and the topology counts the alarms of each card. With --demo, it runs in the
+test driver without Kafka: Spark scores one batch, and every alarm is compared with plain Python.
+The program requires pandas; Spark 4.2 requires a version below 3.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class History(msgspec.Struct):
 
 
 def with_payment(card: str, amount: float, history: History) -> History:
-    """Add a payment. The mean covers the payments before it."""
+    """Add a payment to a history. The mean excludes this payment."""
     count = history.count
     mean = amount if count == 0 else history.mean + (history.last - history.mean) / count
     return History(count + 1, mean, amount)
 
 
 def score(mean: Any, last: Any, count: Any) -> Any:
-    """How unusual payments are, from 0 to 1. The arguments are pandas columns or numbers."""
+    """Return how unusual payments are, from 0 to 1, for pandas columns or numbers."""
     features = WEIGHTS[0] * (last / mean - 1) + WEIGHTS[1] * np.minimum(count, 20)
     return 1 / (1 + np.exp(-(features + BIAS)))
 
@@ -67,7 +67,7 @@ def scored(histories: DataFrame) -> DataFrame:
 
 
 def alarms() -> Topology:
-    """Payments by card; the number of alarms of each card."""
+    """Build a topology that counts the alarms of each card."""
     builder = StreamsBuilder()
     (
         builder.stream("payments", key=STRING, value=DOUBLE)
@@ -90,8 +90,8 @@ def alarms() -> Topology:
 
 
 def demo() -> int:
-    """Run in the test driver; 0 if every alarm is correct."""
-    dice = random.Random(7)
+    """Run in the test driver; return 0 if every alarm is correct."""
+    rng = random.Random(7)
     histories: dict[str, History] = {}
     expected: Counter[str] = Counter()
     spark = (
@@ -103,8 +103,8 @@ def demo() -> int:
     with TopologyTestDriver(alarms()) as driver:
         payments = driver.create_input_topic("payments", key=STRING, value=DOUBLE)
         for number in range(3_000):
-            card = f"card-{dice.randrange(30)}"
-            amount = dice.uniform(10, 20) * (8 if dice.random() < 0.02 else 1)
+            card = f"card-{rng.randrange(30)}"
+            amount = rng.uniform(10, 20) * (8 if rng.random() < 0.02 else 1)
             payments.pipe_input(card, amount, timestamp=number)
             history = with_payment(card, amount, histories.get(card, History()))
             histories[card] = history
@@ -116,7 +116,7 @@ def demo() -> int:
     if found != {card: times for card, times in expected.items() if times}:
         print(f"WRONG: {found}, expected {dict(expected)}")
         return 1
-    print(f"Spark scored {count} payments; every alarm of {len(found)} cards is correct")
+    print(f"Spark scored {count} payments, and every alarm of {len(found)} cards is correct")
     return 0
 
 

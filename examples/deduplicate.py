@@ -4,8 +4,8 @@
     python examples/deduplicate.py --bootstrap-servers localhost:9092
 
 Producers that retry write some events twice. In this program, the key identifies an event, and
-duplicates within ten minutes of event time are dropped. With --demo it runs in the test driver,
-without Kafka and Spark: it generates events with duplicates, and checks the output.
+duplicates within ten minutes of event time are dropped. With --demo, it runs in the test driver,
+without Kafka or Spark: it generates events with duplicates, and checks the output.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Deduplicate(Processor[str, bytes, str, bytes]):
 
 
 def deduplicated(input_topic: str, output_topic: str) -> Topology:
-    """Events; the first event of each key."""
+    """Build a topology that forwards the first event of each key."""
     builder = StreamsBuilder()
     seen = Stores.key_value_builder(Stores.persistent_key_value("seen"), STRING, LONG)
     builder.add_state_store(seen)
@@ -68,7 +68,7 @@ def deduplicated(input_topic: str, output_topic: str) -> Topology:
 
 
 def demo(topology: Topology, input_topic: str, output_topic: str) -> int:
-    """Process a thousand events, every third one twice; 0 if each is forwarded once."""
+    """Process a thousand events with duplicates; return 0 if each is forwarded once."""
     numbers = random.Random(7)
     events = [f"event-{number}" for number in range(1_000)]
     with TopologyTestDriver(topology) as driver:

@@ -3,7 +3,7 @@
     python examples/enrich_orders.py --demo
     python examples/enrich_orders.py --bootstrap-servers localhost:9092
 
-With --demo it runs in the test driver, without Kafka and Spark: it generates a day of a shop,
+With --demo, it runs in the test driver, without Kafka or Spark: it generates a day of orders,
 prints the sales of each country, and compares them with plain Python.
 """
 
@@ -18,7 +18,7 @@ from millstream import KafkaStreams, Materialized, StreamsBuilder, StreamsConfig
 from millstream.serdes import JSON, LONG, STRING, Serde
 from millstream.testing import TopologyTestDriver
 
-#: Country codes by customer, names by country code, amounts by customer; the three results.
+#: The inputs: country codes by customer, country names by code, and amounts by customer.
 CUSTOMERS, COUNTRIES, ORDERS = "customers", "countries", "orders"
 ENRICHED, SPENT, RESIDENTS = "enriched-orders", "spent-by-country", "customers-by-country"
 
@@ -26,17 +26,20 @@ NAMES = {"no": "Norway", "pt": "Portugal", "jp": "Japan"}
 
 
 def placed(amount: int, code: str | None) -> tuple[int, str]:
-    """An order, and the country of its customer."""
+    """Return an order with the country code of its customer."""
     return amount, code or "?"
 
 
 def named(order: tuple[int, str], country: str | None) -> dict[str, Any]:
-    """An order, and the name of its country."""
+    """Return an order with the name of its country."""
     return {"amount": order[0], "country": country or "somewhere"}
 
 
 def enrichment() -> Topology:
-    """Orders with the names of their countries; the sales and the customers of each country."""
+    """Build a topology that adds countries to orders, and adds up the sales of each country.
+
+    It also counts the customers of each country.
+    """
     builder = StreamsBuilder()
     customers = builder.table(CUSTOMERS, key=STRING, value=STRING, store="customers")
     countries = builder.global_table(COUNTRIES, key=STRING, value=STRING, store="countries")
@@ -72,20 +75,20 @@ def enrichment() -> Topology:
 
 
 def sample_events() -> list[tuple[str, str, Any]]:
-    """A day of a shop: (topic, key, value), in order of time."""
-    dice = random.Random(7)
+    """Generate a day of records in chronological order, as (topic, key, value)."""
+    rng = random.Random(7)
     events: list[tuple[str, str, Any]] = [(COUNTRIES, code, name) for code, name in NAMES.items()]
     for number in range(2_000):
-        customer = f"customer-{dice.randrange(50)}"
-        if number < 50 or dice.random() < 0.05:
-            events.append((CUSTOMERS, customer, dice.choice(list(NAMES))))
+        customer = f"customer-{rng.randrange(50)}"
+        if number < 50 or rng.random() < 0.05:
+            events.append((CUSTOMERS, customer, rng.choice(list(NAMES))))
         else:
-            events.append((ORDERS, customer, dice.randrange(1, 100)))
+            events.append((ORDERS, customer, rng.randrange(1, 100)))
     return events
 
 
 def expected(events: list[tuple[str, str, Any]]) -> tuple[dict[str, int], dict[str, int]]:
-    """The sales and the final number of customers of each country, in plain Python."""
+    """Compute the sales and the final number of customers of each country in plain Python."""
     lives_in: dict[str, str] = {}
     spent: Counter[str] = Counter()
     for topic, key, value in events:
@@ -97,7 +100,7 @@ def expected(events: list[tuple[str, str, Any]]) -> tuple[dict[str, int], dict[s
 
 
 def demo() -> int:
-    """Process a day in the test driver; 0 if the results are correct."""
+    """Process a day in the test driver; return 0 if the results are correct."""
     events = sample_events()
     with TopologyTestDriver(enrichment(), initial_wall_clock_ms=0) as driver:
         serdes: dict[str, Serde[Any]] = {CUSTOMERS: STRING, COUNTRIES: STRING, ORDERS: LONG}

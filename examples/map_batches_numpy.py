@@ -1,12 +1,12 @@
-"""Scores records with a small neural network in numpy, many records at a time.
+"""Scores batches of records with a small neural network in numpy.
 
     python examples/map_batches_numpy.py --demo
     python examples/map_batches_numpy.py --bootstrap-servers localhost:9092
 
 A value consists of 64 floats of 32 bits, from which the network computes a score. numpy takes as
-long for one record as for a hundred, so `map_batches` passes many records, and numpy uses the
-memory of the Arrow column without a copy. With --demo it starts a broker, scores records one by one
-and in batches, compares the scores, and prints the speedup.
+long for one record as for a hundred, so `map_batches` passes many records at a time, and numpy uses
+the memory of the Arrow column without a copy. With --demo, the program starts a broker, scores
+records one by one and in batches, compares the scores, and prints the speedup.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from millstream.serdes import BYTES, DOUBLE, STRING
 
 FEATURES = 64
 
-# Stands for a trained network: the distribution of its features, its layers, and its output.
-_dice = np.random.default_rng(7)
-MEAN, SPREAD = _dice.normal(size=(2, FEATURES)).astype(np.float32) ** 2 + 0.5
-LAYERS = _dice.normal(scale=FEATURES**-0.5, size=(3, FEATURES, FEATURES)).astype(np.float32)
-OUTPUT = _dice.normal(scale=FEATURES**-0.5, size=FEATURES).astype(np.float32)
+# Stands for a trained network: the distribution of the features, the layers, and the output.
+_rng = np.random.default_rng(7)
+MEAN, SPREAD = _rng.normal(size=(2, FEATURES)).astype(np.float32) ** 2 + 0.5
+LAYERS = _rng.normal(scale=FEATURES**-0.5, size=(3, FEATURES, FEATURES)).astype(np.float32)
+OUTPUT = _rng.normal(scale=FEATURES**-0.5, size=FEATURES).astype(np.float32)
 
 
 def scores(features: Any) -> Any:
-    """The scores of rows of features."""
+    """Return the scores of rows of features."""
     signals = (features - MEAN) / SPREAD
     for layer in LAYERS:
         signals = np.maximum(signals @ layer, 0)
@@ -38,18 +38,18 @@ def scores(features: Any) -> Any:
 
 
 def scores_of_batch(batch: pa.RecordBatch) -> Any:
-    """The scores of a batch with a single column of features."""
+    """Return the scores of a batch with a single column of features."""
     memory = batch["value"].buffers()[1]
     return scores(np.frombuffer(memory, dtype=np.float32).reshape(batch.num_rows, FEATURES))
 
 
 def score_of_record(value: bytes) -> float:
-    """The score of one record."""
+    """Return the score of one record."""
     return float(scores(np.frombuffer(value, dtype=np.float32)))
 
 
 def in_batches(input_topic: str = "features", output_topic: str = "scores") -> Topology:
-    """Features; scores."""
+    """Build a topology that scores batches of features."""
     builder = StreamsBuilder()
     (
         builder.stream(input_topic, key=STRING, value=BYTES)
@@ -61,7 +61,7 @@ def in_batches(input_topic: str = "features", output_topic: str = "scores") -> T
 
 
 def one_by_one(input_topic: str, output_topic: str) -> Topology:
-    """The same without batches."""
+    """Build a topology that scores features one by one."""
     builder = StreamsBuilder()
     features = builder.stream(input_topic, key=STRING, value=BYTES)
     features.map_values(score_of_record).to(output_topic, key=STRING, value=DOUBLE)

@@ -25,8 +25,8 @@ class Demo:
     """Scores the same records with several topologies, on local Spark and an embedded broker.
 
     Args:
-        topologies: by name; each function takes the names of the topics. The demo compares the
-            speed of the last one with that of the first.
+        topologies: functions that create a topology from the names of its topics, by name. The demo
+            compares the speed of the last topology with that of the first.
         features: the number of features of a record.
         scores: computes the expected scores of all rows.
     """
@@ -42,9 +42,9 @@ class Demo:
         self._scores = scores
 
     def run(self) -> int:
-        """Run the demo; 0 if all topologies give the expected scores."""
-        dice = np.random.default_rng(8)
-        features = dice.normal(size=(COUNT, self._features)).astype(np.float32)
+        """Run the demo; return 0 if all topologies compute the expected scores."""
+        rng = np.random.default_rng(8)
+        features = rng.normal(size=(COUNT, self._features)).astype(np.float32)
         expected = self._scores(features)
         print("Starting an Apache Kafka broker and Spark …", flush=True)
         with EmbeddedKafka() as kafka:
@@ -54,14 +54,14 @@ class Demo:
                 if len(found) != COUNT or not np.allclose(found, expected, atol=1e-5):
                     print(f"WRONG: {len(found)} of {COUNT} scores, or incorrect ones")
                     return 1
-                print(f"{name}: {rate:8,.0f} records a second", flush=True)
+                print(f"{name}: {rate:8,.0f} records per second", flush=True)
                 rates.append(rate)
         print(f"{rates[-1] / rates[0]:.1f} times as fast in batches; every score is correct")
         return 0
 
 
 def send(bootstrap_servers: str, topic: str, features: Any) -> None:
-    """Write the records, numbered."""
+    """Write the records with consecutive numbers as keys."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
     for number, row in enumerate(features):
         producer.produce(topic, row.tobytes(), str(number).encode())
@@ -73,7 +73,7 @@ def send(bootstrap_servers: str, topic: str, features: Any) -> None:
 def run(
     kafka: EmbeddedKafka, name: str, make: TopologyFactory, features: Any
 ) -> tuple[list[float], float]:
-    """The scores in the order of the records, and the number of scores per second."""
+    """Return the scores in the order of the records, and the scores per second."""
     inputs, outputs = f"features-{name}", f"scores-{name}"
     for topic in (inputs, outputs):
         kafka.create_topic(topic, 1)
@@ -110,7 +110,7 @@ class Scores:
         self._consumer.assign([TopicPartition(topic, 0, 0)])
 
     def take(self, count: int) -> list[float]:
-        """The next scores; fewer after a timeout."""
+        """Read the next `count` scores; fewer after a timeout."""
         found: list[float] = []
         deadline = time.monotonic() + DEADLINE_S
         while len(found) < count and time.monotonic() < deadline:

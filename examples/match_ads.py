@@ -1,10 +1,10 @@
-"""Click rates: joins impressions with clicks, and counts both per ad and ten minutes.
+"""Computes click rates: joins impressions with clicks, and counts both per ad and ten minutes.
 
     python examples/match_ads.py --demo
     python examples/match_ads.py --bootstrap-servers localhost:9092
 
-With --demo it runs in the test driver, without Kafka and Spark: it generates an hour of a website,
-prints the final rates, and compares them with plain Python.
+With --demo, it runs in the test driver, without Kafka or Spark: it generates an hour of impressions
+and clicks, prints the final rates, and compares them with plain Python.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ IMPRESSIONS, CLICKS, RATES = "impressions", "clicks", "click-rates"
 
 
 def outcome(ad: str, button: str | None) -> tuple[str, int]:
-    """An ad, and whether it was clicked: 1 or 0."""
+    """Return an ad, and 1 if it was clicked, otherwise 0."""
     return ad, int(button is not None)
 
 
@@ -48,7 +48,7 @@ def count(ad: str, clicked: int, rate: dict[str, int]) -> dict[str, int]:
 
 
 def click_rates() -> Topology:
-    """Impressions and clicks, both by impression id; the final rates of each ad."""
+    """Build a topology that computes the rates of each ad. All inputs are keyed by impression."""
     builder = StreamsBuilder()
     impressions = builder.stream(IMPRESSIONS, key=STRING, value=STRING)
     clicks = builder.stream(CLICKS, key=STRING, value=STRING)
@@ -62,7 +62,7 @@ def click_rates() -> Topology:
     (
         outcomes.map(lambda _, ad_and_clicked: ad_and_clicked)
         .group_by_key(key=STRING, value=JSON, name="by-ad")
-        # An unmatched impression is forwarded when its window has closed, or up to as much later.
+        # An unmatched impression is forwarded between once and twice this time after it was shown.
         .windowed_by(TimeWindows(WINDOW_SIZE, grace=2 * (CLICK_TIME + GRACE)))
         .aggregate(
             lambda: {"shown": 0, "clicked": 0}, count, store=Materialized("rates", value=JSON)
@@ -75,21 +75,24 @@ def click_rates() -> Topology:
 
 
 def sample_events() -> list[tuple[int, str, str, str]]:
-    """An hour of a website: (time in ms, topic, impression, ad or button), in order of time."""
-    dice = random.Random(7)
+    """Generate an hour of records in chronological order.
+
+    Each is (time in ms, topic, impression, ad or button).
+    """
+    rng = random.Random(7)
     events = []
     for number in range(2_000):
-        shown_ms = dice.randrange(3_600_000)
+        shown_ms = rng.randrange(3_600_000)
         impression = f"page-{number}"
-        events.append((shown_ms, IMPRESSIONS, impression, dice.choice(("books", "hats", "shoes"))))
-        if dice.random() < 0.2:
-            clicked_ms = shown_ms + dice.randrange(600_000)
+        events.append((shown_ms, IMPRESSIONS, impression, rng.choice(("books", "hats", "shoes"))))
+        if rng.random() < 0.2:
+            clicked_ms = shown_ms + rng.randrange(600_000)
             events.append((clicked_ms, CLICKS, impression, "buy"))
     return sorted(events)
 
 
 def expected(events: list[tuple[int, str, str, str]]) -> dict[str, Any]:
-    """The same rates, in plain Python."""
+    """Compute the rates in plain Python."""
     clicked_at = {impression: time for time, topic, impression, _ in events if topic == CLICKS}
     rates: dict[str, Counter[str]] = {}
     max_ms = CLICK_TIME // timedelta(milliseconds=1)
@@ -109,7 +112,7 @@ def expected(events: list[tuple[int, str, str, str]]) -> dict[str, Any]:
 
 
 def demo() -> int:
-    """Process an hour in the test driver; 0 if the rates are correct."""
+    """Process an hour in the test driver; return 0 if the rates are correct."""
     events = sample_events()
     with TopologyTestDriver(click_rates(), initial_wall_clock_ms=0) as driver:
         for time_ms, topic, impression, value in events:

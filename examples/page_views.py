@@ -3,8 +3,8 @@
     python examples/page_views.py --demo
     python examples/page_views.py --bootstrap-servers localhost:9092
 
-With --demo it runs in the test driver, without Kafka and Spark: it generates ten minutes of a
-website with out-of-order events, prints the results, and compares them with plain Python.
+With --demo, it runs in the test driver, without Kafka or Spark: it generates ten minutes of views,
+some of them out of order, prints the results, and compares them with plain Python.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millstream.serdes import LONG, STRING
 from millstream.testing import TopologyTestDriver
 
 WINDOW_SIZE = timedelta(minutes=1)
-#: Views that arrive later than this after their minute are dropped.
+#: Views that arrive later than this after the end of their minute are dropped.
 GRACE = timedelta(seconds=10)
 #: A visit ends after this time without a view.
 VISIT_GAP = timedelta(seconds=30)
@@ -39,17 +39,17 @@ View = tuple[int, str, str]
 
 
 def minute(page: Windowed[str], count: int) -> str:
-    """The name of a minute of a page."""
+    """Return the name of a minute of a page."""
     return f"{page.key} at minute {page.window.start_ms // 60_000}"
 
 
 def visit(user: Windowed[str], pages: int | None) -> str:
-    """The name of a visit, with the times of its first and last view."""
+    """Return the name of a visit, with the times of its first and last view."""
     return f"{user.key} from {user.window.start_ms} to {user.window.end_ms}"
 
 
 def page_views() -> Topology:
-    """Views (pages by user); counts per page and minute, and visits."""
+    """Build a topology that counts views per page and minute, and the views of each visit."""
     builder = StreamsBuilder()
     views = builder.stream(VIEWS, key=STRING, value=STRING)
     (
@@ -70,19 +70,19 @@ def page_views() -> Topology:
 
 
 def sample_views() -> list[View]:
-    """Ten minutes of a website, in order of arrival, up to 25 seconds late."""
-    dice = random.Random(3)
+    """Generate ten minutes of views in order of arrival, some of them up to 25 seconds late."""
+    rng = random.Random(3)
     arrivals = []
     for _ in range(3_000):
-        viewed_ms = dice.randrange(600_000)
-        late_ms = dice.randrange(25_000) if dice.random() < 0.1 else 0
-        user = f"user-{dice.randrange(60)}"
-        arrivals.append((viewed_ms + late_ms, viewed_ms, user, dice.choice(("home", "shop"))))
+        viewed_ms = rng.randrange(600_000)
+        late_ms = rng.randrange(25_000) if rng.random() < 0.1 else 0
+        user = f"user-{rng.randrange(60)}"
+        arrivals.append((viewed_ms + late_ms, viewed_ms, user, rng.choice(("home", "shop"))))
     return [(viewed_ms, user, page) for _, viewed_ms, user, page in sorted(arrivals)]
 
 
 def expected(views: list[View]) -> tuple[Counter[str], int]:
-    """The counts in plain Python, and the number of views that are too late."""
+    """Compute the counts in plain Python, and the number of views that are too late."""
     size_ms, grace_ms = (each // timedelta(milliseconds=1) for each in (WINDOW_SIZE, GRACE))
     counts: Counter[str] = Counter()
     newest_ms = late = 0
@@ -98,7 +98,7 @@ def expected(views: list[View]) -> tuple[Counter[str], int]:
 
 
 def demo() -> int:
-    """Process ten minutes in the test driver; 0 if the counts are correct."""
+    """Process ten minutes in the test driver; return 0 if the counts are correct."""
     views = sample_views()
     with TopologyTestDriver(page_views()) as driver:
         inputs = driver.create_input_topic(VIEWS, key=STRING, value=STRING)
@@ -110,7 +110,7 @@ def demo() -> int:
     right, late = expected(views)
     for key, count in sorted(counts.items()):
         print(f"{key:20} {count:4}")
-    # When a visit grows, its name changes, and the old name has no value any more.
+    # When a visit grows, its name changes, and the value of the old name becomes None.
     lengths = [pages for pages in visits.values() if pages is not None]
     print(f"{late} of {len(views)} views were too late for their minute")
     print(f"{len(lengths)} visits, the longest of {max(lengths)} pages")

@@ -1,12 +1,12 @@
-"""Sends the emails of a topic concurrently, with retries and a dynamic rate limit.
+"""Sends the emails in a topic concurrently, with retries and a dynamic rate limit.
 
     python examples/subscription.py --demo
     python examples/subscription.py --bootstrap-servers localhost:9092 --mail-server localhost:2525
 
-If the mail server is busy or rejects an address, the email is retried through a retry topic, and
-after the third failure it is written to a dead-letter topic. The rate limit is in a file that can
-be changed at run time. With --demo it starts a broker and a mail server, changes the file after
-some seconds, and checks the outcome of every email.
+If the mail server is busy or rejects an address, the email is retried through a retry topic. After
+the third failure, it is written to a dead-letter topic. The rate limit is in a file that can be
+changed at run time. With --demo, the program starts a broker and a mail server, changes the file
+after a few seconds, and checks the outcome of every email.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOPIC, RETRIES, DEAD = "emails", "emails-retry", "emails-dead"
 
 
 class Mailer:
-    """The client of a mail server, which answers each email with a line.
+    """The client of a mail server that responds to each email with a line.
 
     Args:
         address: `host:port`.
@@ -49,11 +49,11 @@ class Mailer:
         finally:
             writer.close()
         if answer != "250 OK":
-            raise OSError(f"the mail server answered {answer!r}")
+            raise OSError(f"the mail server responded with {answer!r}")
 
 
 def mailer(config: SubscriptionConfig, mail_server: str, properties: Path) -> ProcessorSubscription:
-    """The subscription, which sends emails through the server."""
+    """Return a subscription that sends emails through the server."""
     return ProcessorSubscription(
         "mailer",
         topics=TOPIC,
@@ -72,7 +72,7 @@ def mailer(config: SubscriptionConfig, mail_server: str, properties: Path) -> Pr
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Sends the emails of a topic.")
+    parser = argparse.ArgumentParser(description="Sends the emails in a topic.")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--bootstrap-servers", help="your broker; the three topics must exist on it")
     where.add_argument(

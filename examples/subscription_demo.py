@@ -20,7 +20,7 @@ from millstream.testing import EmbeddedKafka
 
 TOPIC, RETRIES, DEAD = "emails", "emails-retry", "emails-dead"
 EMAILS, PARTITIONS = 3_000, 2
-#: One email in so many has an unknown address, and one in so many is rejected at first.
+#: One in this many emails has an unknown address, and one in this many is rejected at first.
 UNKNOWN_EVERY, BUSY_EVERY = 100, 20
 SLOW, FAST = 100, 1_000
 SLOW_S = 4
@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 
 
 class MailServer:
-    """A server on its own thread that takes one email per connection and answers after 10 ms."""
+    """A server on a background thread that accepts one email per connection, within 10 ms."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -77,17 +77,17 @@ class MailServer:
 
 
 def number_of(email: str) -> int:
-    """The number at the beginning of an email."""
+    """Return the number at the beginning of an email."""
     return int(email.partition(" ")[0])
 
 
 def is_unknown(email: str) -> bool:
-    """Whether the address of an email is unknown."""
+    """Return whether the address of an email is unknown."""
     return number_of(email) % UNKNOWN_EVERY == 1
 
 
 def demo(mailer: Callable[[SubscriptionConfig, str, Path], ProcessorSubscription]) -> int:
-    """0 if every email was accepted, or is in the dead-letter topic after three attempts."""
+    """Run the demo; return 0 if every email was accepted, or is a dead letter after 3 attempts."""
     emails = [f"{number} hello, reader {number % 500}!" for number in range(EMAILS)]
     print("Starting an Apache Kafka broker, a mail server, and Spark …", flush=True)
     with (
@@ -123,13 +123,13 @@ def demo(mailer: Callable[[SubscriptionConfig, str, Path], ProcessorSubscription
 
 
 def limit(properties: Path, rate: int) -> None:
-    """Write the number of emails per second of a partition."""
+    """Write the maximum number of emails per second and partition to the file."""
     properties.write_text(f"processing_rate_per_partition = {rate}\n")
     print(f"mailer.toml: processing_rate_per_partition = {rate}", flush=True)
 
 
 def follow(server: MailServer, properties: Path) -> None:
-    """Print the progress every second until all emails are processed; change the file meanwhile."""
+    """Print the progress every second until all emails are processed, and change the rate limit."""
     before, since = 0, time.monotonic()
     deadline = since + DEADLINE_S
     for second in range(1, int(DEADLINE_S)):
@@ -141,14 +141,16 @@ def follow(server: MailServer, properties: Path) -> None:
         before, since = attempts, now
         if second == SLOW_S:
             limit(properties, FAST)
-        given_up = sum(count == 3 for email, count in server.attempts.items() if is_unknown(email))
-        if accepted + given_up == EMAILS or now > deadline:
+        failed = sum(count == 3 for email, count in server.attempts.items() if is_unknown(email))
+        if accepted + failed == EMAILS or now > deadline:
             return
 
 
 def dead_letters(bootstrap_servers: str, count: int) -> list[str]:
-    """Wait for the given number of emails in the dead-letter topic, which are written shortly after
-    their last attempt, and return them."""
+    """Wait for `count` emails in the dead-letter topic, and return them.
+
+    They are written shortly after their last attempt.
+    """
     deadline = time.monotonic() + DEADLINE_S / 4
     while len(found := values_of(bootstrap_servers, DEAD)) < count and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -156,7 +158,7 @@ def dead_letters(bootstrap_servers: str, count: int) -> list[str]:
 
 
 def values_of(bootstrap_servers: str, topic: str) -> list[str]:
-    """The values in a topic."""
+    """Return the values in a topic."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": "results", "log_level": 3}
     )
@@ -172,15 +174,13 @@ def values_of(bootstrap_servers: str, topic: str) -> list[str]:
 
 
 def check(emails: list[str], server: MailServer, dead: list[str]) -> int:
-    """Compare the outcome of each email with the expected one."""
+    """Compare the outcomes of the emails with the expected ones; return 0 if they are equal."""
     retried = sum(count > 1 for count in server.attempts.values())
-    print(f"{len(server.accepted)} emails accepted, {retried} retried, {len(set(dead))} given up")
+    print(f"{len(server.accepted)} emails accepted, {retried} retried, {len(set(dead))} failed")
     unknown = {email for email in emails if is_unknown(email)}
     if server.accepted == set(emails) - unknown and set(dead) == unknown:
-        print("every email was sent, or given up after three attempts")
+        print("every email was sent, or failed after three attempts")
         return 0
     missing = set(emails) - server.accepted - set(dead)
-    print(
-        f"WRONG: {len(missing)} emails are missing, {len(set(dead) - unknown)} given up too early"
-    )
+    print(f"WRONG: {len(missing)} emails are missing, {len(set(dead) - unknown)} failed too early")
     return 1

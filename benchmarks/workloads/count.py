@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 
 from arguments import Arguments
-from check import counts_of_users, wrong_users
-from load import Load
+from harness.check import counts_of_users, wrong_users
+from harness.load import Load
 from progress import CountingSerde, Progress
 from workload import Records, Workload
 
@@ -15,8 +15,8 @@ from millstream.serdes import BYTES, LONG, STRING
 
 
 class Count(Workload["array[int]"]):
-    """Counts by key into a persistent, cached, changelogged store; new counts to a topic. The
-    values are not decoded."""
+    """Counts records by key in a persistent, cached, changelogged store, and writes new counts to a
+    topic. The values are not decoded."""
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
         builder = StreamsBuilder()
@@ -30,11 +30,11 @@ class Count(Workload["array[int]"]):
         return builder.build()
 
     def answer(self, load_: Load) -> array[int]:
-        """The count of each user."""
+        """Return the count of each user."""
         return counts_of_users(load_)
 
     def wrong(self, answer: array[int], records: Records) -> str | None:
-        """Compare the last count of each user."""
+        """Compare the latest count of each user."""
         return wrong_users(answer, records)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 from arguments import Arguments
-from load import Load, event_json
+from harness.load import Load, event_json
 from progress import MarkingSerde, Progress
 from users import TOWNS, USERS_TOPIC, fill_users, town_of, users_of
 from workload import Records, Workload
@@ -31,7 +31,7 @@ class ForeignKey(Workload[list[int]]):
     is_complete_when_committed = False
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """A foreign-key join. The last joined row is the end."""
+        """Return a foreign-key join. The run ends with the last joined row."""
         builder = StreamsBuilder()
         users = builder.table(
             f"{arguments.input_topic}-{USERS_TOPIC}",
@@ -54,7 +54,7 @@ class ForeignKey(Workload[list[int]]):
         return builder.build()
 
     def steps(self, records: int) -> int:
-        """The number of orders."""
+        """Return the number of orders."""
         return records - users_of(records)
 
     def fill(self, load_: Load) -> None:
@@ -67,20 +67,20 @@ class ForeignKey(Workload[list[int]]):
         writer.flush()
 
     def answer(self, load_: Load) -> list[int]:
-        """The town of each order, by its number."""
+        """Return the town of each order, by its number."""
         users = users_of(load_.records)
         events = load_.events(load_.records - users)
         return [TOWNS.index(town_of(user % users)) for _, user, _ in events]
 
     def wrong(self, answer: list[int], records: Records) -> str | None:
-        """Compare the last row of each order."""
+        """Compare the latest row of each order."""
         found = [-1] * len(answer)
         for key, value in records:
             found[int(key[6:])] = TOWNS.index(orjson.loads(value)["town"]) if value else -1
         if found == answer:
             return None
         wrong = sum(one != other for one, other in zip(found, answer, strict=True))
-        return f"{wrong:,} of {len(answer):,} orders have a wrong town or none"
+        return f"{wrong:,} of {len(answer):,} orders have a wrong town or no town"
 
 
 WORKLOAD = ForeignKey()

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from arguments import Arguments
-from check import wrong_users
-from load import Load, event_json, user_key
+from harness.check import wrong_users
+from harness.load import Load, event_json, user_key
 from progress import MarkingSerde, Progress
 from rules import cents
 from workload import Records, Workload
@@ -25,8 +25,8 @@ from millstream import (
 )
 from millstream.serdes import JSON, LONG, STRING
 
-#: The kind of the last record of each partition, which is late enough to forward everything before
-#: it.
+#: The kind of the last record of each partition. Its timestamp is large enough that all sums are
+#: forwarded.
 TICK = "tick"
 TICK_AFTER_MS = 180_000
 
@@ -39,7 +39,7 @@ class MinuteSums(Processor[str, dict[str, Any], str, int]):
         self._pending = 0
 
     def init(self, context: ProcessorContext[str, int]) -> None:
-        """Get the store, and schedule a punctuation for each minute of stream time."""
+        """Get the store, and schedule a punctuation every minute of stream time."""
         super().init(context)
         self._sums: KeyValueStore[str, int] = context.get_state_store("sums")
         context.schedule(timedelta(minutes=1), PunctuationType.STREAM_TIME, self._forward_sums)
@@ -61,15 +61,17 @@ class MinuteSums(Processor[str, dict[str, Any], str, int]):
 
 
 class Punctuated(Workload["array[int]"]):
-    """A processor that sums amounts in a store without a cache, and forwards and deletes all sums
-    with each minute of stream time."""
+    """Sums amounts in a store without a cache, with a processor that forwards and deletes all sums
+    every minute of stream time."""
 
     input = "ticked"
     is_complete_when_committed = False
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """The processor and its store. The end is when the last record is included in forwarded
-        sums."""
+        """Return the processor and its store.
+
+        The run ends when forwarded sums include the last record.
+        """
         builder = StreamsBuilder()
         sums = Stores.persistent_key_value("sums")
         builder.add_state_store(Stores.key_value_builder(sums, STRING, LONG))
@@ -92,14 +94,14 @@ class Punctuated(Workload["array[int]"]):
         writer.flush()
 
     def answer(self, load_: Load) -> array[int]:
-        """The sum of each user, over all minutes."""
+        """Return the sum of each user, over all minutes."""
         sums = array("q", bytes(8 * load_.keys))
         for _, user, amount in load_.events(load_.records - load_.partitions):
             sums[user] += cents(amount)
         return sums
 
     def wrong(self, answer: array[int], records: Records) -> str | None:
-        """Compare the total of forwarded sums of each user."""
+        """Compare the total of each user's forwarded sums."""
         return wrong_users(answer, records, sums_up=True)
 
 

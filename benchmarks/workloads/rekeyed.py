@@ -1,12 +1,12 @@
-"""Count by something other than the key."""
+"""Count by a field of the value."""
 
 from __future__ import annotations
 
 from array import array
 
 from arguments import Arguments
-from check import counts_of_users, wrong_users
-from load import Load
+from harness.check import counts_of_users, wrong_users
+from harness.load import Load
 from progress import CountingSerde, MarkingSerde, Progress
 from workload import Records, Workload
 
@@ -21,7 +21,7 @@ class Rekeyed(Workload["array[int]"]):
     is_complete_when_committed = False
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
-        """Grouping by a field, and a count. The last record after the repartitioning is the end."""
+        """Return a count by a field. The run ends with the last repartitioned record."""
         builder = StreamsBuilder()
         (
             builder.stream(arguments.input_topic, key=STRING, value=MarkingSerde(JSON, progress))
@@ -38,11 +38,11 @@ class Rekeyed(Workload["array[int]"]):
         return builder.build()
 
     def answer(self, load_: Load) -> array[int]:
-        """The count of each user."""
+        """Return the count of each user."""
         return counts_of_users(load_)
 
     def wrong(self, answer: array[int], records: Records) -> str | None:
-        """Compare the last count of each user."""
+        """Compare the latest count of each user."""
         return wrong_users(answer, records)
 
 

@@ -7,8 +7,8 @@ from collections import deque
 from datetime import timedelta
 
 from arguments import Arguments
-from check import Numbers
-from load import Load, user_key
+from harness.check import Numbers
+from harness.load import Load, user_key
 from progress import CountingSerde, Progress
 from rules import cents
 from workload import Records, Workload
@@ -20,9 +20,9 @@ GAP_MS = 5_000
 
 
 class SessionSums(Workload[Numbers]):
-    """Sums an amount by key and session; a session ends after 5 seconds without a record; no grace
-    period. A user has a record every 10 seconds on average, so a session consists of about two
-    records."""
+    """Sums an amount by key and session, without a grace period. A session ends after 5 seconds
+    without a record. A user has a record every 10 seconds on average, so a session consists of
+    about two records."""
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
         builder = StreamsBuilder()
@@ -42,8 +42,8 @@ class SessionSums(Workload[Numbers]):
         return builder.build()
 
     def answer(self, load_: Load) -> Numbers:
-        """The sum of each session, by the bytes of its key: user, end, start."""
-        #: Start, end and sum of open sessions only: there may be millions of users.
+        """Return the sum of each session, by the bytes of its key: user, end, start."""
+        #: Start, end and sum of open sessions only, because there may be millions of users.
         sessions: dict[int, tuple[int, int, int]] = {}
         recent: deque[tuple[int, int]] = deque()
         sums = Numbers()

@@ -1,10 +1,10 @@
-"""Filter and extend, without state."""
+"""Filter events and add a field, without state."""
 
 from __future__ import annotations
 
 import orjson
 from arguments import Arguments
-from load import Load
+from harness.load import Load
 from progress import CountingSerde, Progress
 from rules import PASS_ABOVE, cents
 from workload import Records, Workload
@@ -14,8 +14,8 @@ from millstream.serdes import JSON, STRING
 
 
 class Stateless(Workload[tuple[int, int]]):
-    """Keeps amounts above 40 (three in five) and adds a field: JSON in, JSON out, as dicts (Java: a
-    class with public fields)."""
+    """Keeps amounts above 40 (three in five), and adds a field. Reads and writes JSON, as dicts
+    (Java: a class with public fields)."""
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
         builder = StreamsBuilder()
@@ -28,7 +28,7 @@ class Stateless(Workload[tuple[int, int]]):
         return builder.build()
 
     def answer(self, load_: Load) -> tuple[int, int]:
-        """The number of events that pass, and the sum of their cents."""
+        """Return the number of events that pass, and the sum of their cents."""
         passed = total = 0
         for _, _, amount in load_.events():
             if amount > PASS_ABOVE:
@@ -37,7 +37,7 @@ class Stateless(Workload[tuple[int, int]]):
         return passed, total
 
     def wrong(self, answer: tuple[int, int], records: Records) -> str | None:
-        """Compare number and sum."""
+        """Compare the number of events and the sum."""
         passed = total = 0
         for _, value in records:
             passed += 1

@@ -1,4 +1,4 @@
-"""Filter and extend, with declared types."""
+"""Filter events and add a field, with declared types."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ class Bill(msgspec.Struct):
 
 
 def billed(event: Event) -> Bill:
-    """The bill of an event."""
+    """Return the bill of an event."""
     return Bill(event.id, event.user, event.amount, event.kind, cents(event.amount))
 
 
 class StatelessTyped(Stateless):
-    """The same as `stateless` with typed structs (`json_of` for msgspec; Java: the same
-    classes)."""
+    """Like `stateless`, but with typed structs (`json_of` with msgspec; Java: the same class)."""
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
         builder = StreamsBuilder()

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import orjson
 from arguments import Arguments
-from load import Load
+from harness.load import Load
 from pairs import INPUT, PAYMENTS, fill_pairs, settled
 from progress import CountingSerde, Progress
 from rules import cents
@@ -24,8 +24,8 @@ Sums = tuple[int, int, int, int]
 
 
 class StreamStream(Workload[Sums]):
-    """Joins orders with the payments of the same user within 5 seconds before and after; two topics
-    with alternating records. Every second order finds a payment."""
+    """Joins orders with the payments of the same user within 5 seconds before and after. The
+    records alternate between the two topics. Half of the orders find a payment."""
 
     input = INPUT
     other_inputs = (PAYMENTS,)
@@ -48,9 +48,9 @@ class StreamStream(Workload[Sums]):
         fill_pairs(load_)
 
     def answer(self, load_: Load) -> Sums:
-        """The pairs of each record with earlier ones."""
-        #: Number and price by side and user of records that may still find a partner, and their
-        #: times. Not of all users: there may be millions.
+        """Return the sums of all pairs."""
+        #: The number and price of records that may still find a partner, by side and user, and
+        #: their times. Users without such records are omitted, because there may be millions.
         recent: tuple[dict[int, list[tuple[int, int]]], ...] = {}, {}
         times: deque[tuple[int, int, int]] = deque()
         pairs = orders = payments = due = 0
@@ -71,7 +71,7 @@ class StreamStream(Workload[Sums]):
         return pairs, orders, payments, due
 
     def wrong(self, answer: Sums, records: Records) -> str | None:
-        """Compare number and sums."""
+        """Compare the number of pairs and the sums."""
         pairs = orders = payments = due = 0
         for _, value in records:
             pair = orjson.loads(value)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import orjson
 from arguments import Arguments
-from load import Load, event_json, user_key
+from harness.load import Load, event_json, user_key
 from progress import CountingSerde, Progress
 from users import USERS_TOPIC, fill_users, town_of, users_of
 from workload import Records, Workload
@@ -16,8 +16,8 @@ from millstream.serdes import JSON, STRING
 
 
 class StreamTable(Workload[dict[str, int]]):
-    """Adds to each event the town of its user, from a table of 10,000 users that was written
-    before; JSON in, JSON out. The rows of the table count as records."""
+    """Adds the user's town to each event, from a table of 10,000 users that was written before.
+    Reads and writes JSON. The rows of the table count as records."""
 
     input = "events-of-users"
     other_inputs = (USERS_TOPIC,)
@@ -33,7 +33,7 @@ class StreamTable(Workload[dict[str, int]]):
         return builder.build()
 
     def steps(self, records: int) -> int:
-        """The number of events."""
+        """Return the number of events."""
         return records - users_of(records)
 
     def fill(self, load_: Load) -> None:
@@ -46,13 +46,13 @@ class StreamTable(Workload[dict[str, int]]):
         writer.flush()
 
     def answer(self, load_: Load) -> dict[str, int]:
-        """The number of events from each town."""
+        """Return the number of events from each town."""
         users = users_of(load_.records)
         events = load_.events(load_.records - users)
         return dict(Counter(town_of(user % users) for _, user, _ in events))
 
     def wrong(self, answer: dict[str, int], records: Records) -> str | None:
-        """Compare the numbers."""
+        """Compare the number of events from each town."""
         found = dict(Counter(orjson.loads(value)["town"] for _, value in records))
         return None if found == answer else f"the counts are {found}, expected {answer}"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 
 from arguments import Arguments
-from check import wrong_users
-from load import Load
+from harness.check import wrong_users
+from harness.load import Load
 from progress import CountingSerde, Progress
 from rules import cents
 from workload import Records, Workload
@@ -16,8 +16,8 @@ from millstream.serdes import JSON, LONG, STRING
 
 
 class Sum(Workload["array[int]"]):
-    """Sums an amount of the JSON value by key into a persistent, cached, changelogged store; new
-    sums to a topic."""
+    """Sums an amount in the JSON value by key in a persistent, cached, changelogged store, and
+    writes new sums to a topic."""
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
         builder = StreamsBuilder()
@@ -35,14 +35,14 @@ class Sum(Workload["array[int]"]):
         return builder.build()
 
     def answer(self, load_: Load) -> array[int]:
-        """The sum of each user."""
+        """Return the sum of each user."""
         sums = array("q", bytes(8 * load_.keys))
         for _, user, amount in load_.events():
             sums[user] += cents(amount)
         return sums
 
     def wrong(self, answer: array[int], records: Records) -> str | None:
-        """Compare the last sum of each user."""
+        """Compare the latest sum of each user."""
         return wrong_users(answer, records)
 
 

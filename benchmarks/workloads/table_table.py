@@ -6,7 +6,7 @@ from array import array
 
 import orjson
 from arguments import Arguments
-from load import Load
+from harness.load import Load
 from pairs import INPUT, PAYMENTS, fill_pairs, settled
 from progress import CountingSerde, Progress
 from rules import cents
@@ -15,16 +15,16 @@ from workload import Records, Workload
 from millstream import StreamsBuilder, Topology
 from millstream.serdes import JSON, STRING
 
-#: Order, payment and amount due, by user number: compact for millions of users.
+#: Order, payment and amount due by user number, in arrays because there may be millions of users.
 Rows = tuple["array[int]", "array[int]", "array[int]"]
-#: Stands for a missing row; ids and amounts do not come near it.
+#: Stands for a missing row, because no id or amount has this value.
 _NONE = -(1 << 63)
 _NO_ROW = {"order": _NONE, "payment": _NONE, "due": _NONE}
 
 
 class TableTable(Workload[Rows]):
-    """Joins two tables by key, the last order and the last payment of each user; two topics with
-    alternating records. Each table is in a cached, changelogged store."""
+    """Joins the tables of the latest order and the latest payment of each user. The records
+    alternate between the two topics. Each table is in a cached, changelogged store."""
 
     input = INPUT
     other_inputs = (PAYMENTS,)
@@ -51,7 +51,7 @@ class TableTable(Workload[Rows]):
         fill_pairs(load_)
 
     def answer(self, load_: Load) -> Rows:
-        """The ids of the last order and payment of each user that has both, and the amount due."""
+        """Return the latest order and payment of each user with both, and the amount due."""
         rows = _no_rows(load_.keys)
         orders, payments, due = rows
         prices = array("q", bytes(8 * load_.keys)), array("q", bytes(8 * load_.keys))
@@ -66,7 +66,7 @@ class TableTable(Workload[Rows]):
         return rows
 
     def wrong(self, answer: Rows, records: Records) -> str | None:
-        """Compare the last row of each user."""
+        """Compare the latest row of each user."""
         found = _no_rows(len(answer[0]))
         orders, payments, due = found
         for key, value in records:
@@ -78,7 +78,7 @@ class TableTable(Workload[Rows]):
         rows = zip(zip(*answer, strict=True), zip(*found, strict=True), strict=True)
         wrong = sum(one != other for one, other in rows)
         came = len(orders) - orders.count(_NONE)
-        return f"{wrong:,} of {len(answer[0]):,} users have a wrong row, {came:,} came out"
+        return f"{wrong:,} of {len(answer[0]):,} users have a wrong row; the output has {came:,}"
 
 
 def _no_rows(keys: int) -> Rows:

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import ClassVar
 
 from arguments import Arguments
-from check import Numbers
-from load import Load, user_key
+from harness.check import Numbers
+from harness.load import Load, user_key
 from progress import CountingSerde, Progress
 from rules import WINDOW_MS, cents
 from workload import Records, Workload
@@ -18,10 +18,10 @@ from millstream.serdes import JSON, LONG, STRING
 
 
 class TumblingSums(Workload[Numbers]):
-    """Sums an amount by key and minute (tumbling, no grace period) into a cached, changelogged
-    store; new sums to a topic."""
+    """Sums an amount by key and minute (tumbling windows without a grace period) in a cached,
+    changelogged store, and writes new sums to a topic."""
 
-    #: From the start of a window to that of the next one.
+    #: The time from the start of a window to the start of the next one.
     advance_ms: ClassVar[int] = WINDOW_MS
 
     def topology(self, arguments: Arguments, progress: Progress) -> Topology:
@@ -44,7 +44,7 @@ class TumblingSums(Workload[Numbers]):
         return builder.build()
 
     def answer(self, load_: Load) -> Numbers:
-        """The sum of each window, by the bytes of its key: user, start."""
+        """Return the sum of each window, by the bytes of its key: user, start."""
         sums = Numbers()
         pack = struct.Struct(">q").pack
         for timestamp, user, amount in load_.events():
@@ -55,7 +55,7 @@ class TumblingSums(Workload[Numbers]):
         return sums
 
     def wrong(self, answer: Numbers, records: Records) -> str | None:
-        """Compare the last sum of each window."""
+        """Compare the latest sum of each window."""
         return answer.wrong(records, "windows")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from arguments import Arguments
-from check import Numbers
-from load import Load, user_key
+from harness.check import Numbers
+from harness.load import Load, user_key
 from progress import CountingSerde, MarkingSerde, Progress
 from workload import Records, Workload
 
@@ -21,7 +21,7 @@ VOCABULARY = 10_000
 
 class Wordcount(Workload[Numbers]):
     """Splits lines of eight words, groups by word through a repartition topic, and counts. A few of
-    the 10,000 words are frequent, most are rare. A record is a line."""
+    the 10,000 words are frequent, but most are rare. A record is a line."""
 
     input = "lines"
     internal_topics = ("counts-repartition",)
@@ -45,11 +45,11 @@ class Wordcount(Workload[Numbers]):
         return builder.build()
 
     def steps(self, records: int) -> int:
-        """The number of words."""
+        """Return the number of words."""
         return records * WORDS_OF_A_LINE
 
     def fill(self, load_: Load) -> None:
-        """Write the lines, each with a user as key."""
+        """Write the lines, with users as keys."""
         lines = [line.encode() for line in _lines(load_.seed)]
         writer = load_.create()
         for number, (timestamp, user, _) in enumerate(load_.events()):
@@ -57,7 +57,7 @@ class Wordcount(Workload[Numbers]):
         writer.flush()
 
     def answer(self, load_: Load) -> Numbers:
-        """The count of each word."""
+        """Return the count of each word."""
         counts = Numbers()
         times, more = divmod(load_.records, LINES)
         for number, line in enumerate(_lines(load_.seed)):
@@ -67,7 +67,7 @@ class Wordcount(Workload[Numbers]):
         return counts
 
     def wrong(self, answer: Numbers, records: Records) -> str | None:
-        """Compare the last count of each word."""
+        """Compare the latest count of each word."""
         return answer.wrong(records, "words")
 
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The first process of a container: Spark's executor if called with `executor`, as Spark on Kubernetes
-# does, or else the given command.
+# The first process of a container: runs Spark's executor if the first argument is `executor`, as set by
+# Spark on Kubernetes, or else the given command.
 #
 # When an executor ends, its stream threads commit and leave their group, which takes a few seconds.
 # They are not children of Java, and a container ends with its first process, so this script waits for
@@ -35,7 +35,7 @@ executor=$!
 trap 'kill -TERM "$executor" 2>/dev/null || true' TERM INT
 code=0
 wait "$executor" || code=$?
-# A signal interrupts `wait`, not the executor.
+# A signal interrupts `wait`, but the executor may still be running.
 while kill -0 "$executor" 2>/dev/null; do
     wait "$executor" || code=$?
 done

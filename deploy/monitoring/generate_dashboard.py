@@ -1,9 +1,9 @@
 """Writes dashboard.json for Grafana: the Prometheus metrics of running applications.
 
-    python deploy/monitoring/generate_dashboard.py            # rewrite it
-    python deploy/monitoring/generate_dashboard.py --check    # exit code 1 if it is not up to date
+    python deploy/monitoring/generate_dashboard.py            # write the file
+    python deploy/monitoring/generate_dashboard.py --check    # exit code 1 if it is out of date
 
-A test compares its metrics, and those of alerts.yaml, with those that an application reports.
+A test checks that applications report all metrics that are used here and in alerts.yaml.
 """
 
 from __future__ import annotations
@@ -36,10 +36,8 @@ class Panel:
     """A chart.
 
     Attributes:
-        title: the heading.
-        queries: legends and PromQL queries.
+        queries: pairs of a legend and a PromQL query.
         unit: Grafana's name of the unit.
-        about: the description.
     """
 
     title: str
@@ -98,7 +96,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                     )
                 ],
                 unit="cps",
-                about="Too late, without a key, or by a handler.",
+                about="Records that are too late, have no key, or failed and were skipped.",
             ),
             Panel(
                 "Hanging threads",
@@ -173,7 +171,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                     )
                 ],
                 unit="percentunit",
-                about="One task near 1 and others near 0: a hot key or partition.",
+                about="One task near 1 and others near 0 indicate a hot key or partition.",
             ),
         ),
     ),

@@ -2,8 +2,8 @@
 # Runs ../app.py on a Spark standalone cluster: submit.sh spark://master:7077
 #
 # environment.tar.gz contains the Python packages for the executors; docs/operations/cluster.md explains
-# how to create it. Standalone clusters do not support --deploy-mode cluster for Python programs, and so
-# not --supervise: let systemd or another process manager restart this script.
+# how to create it. Standalone clusters do not support --deploy-mode cluster for Python programs, and
+# therefore not --supervise: let systemd or another process manager restart this script.
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)

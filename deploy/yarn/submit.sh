@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs ../app.py on YARN: submit.sh. HADOOP_CONF_DIR selects the cluster.
 #
-# The driver runs in the application master, which YARN restarts when it fails, as often as
-# yarn.resourcemanager.am.max-attempts of the cluster allows within the interval below. state.dir must
-# be a folder on every node that is writable for the containers' user and outlives containers: not one
-# of YARN's local folders.
+# The driver runs in the application master, which YARN restarts when it fails, as often as the cluster's
+# yarn.resourcemanager.am.max-attempts allows within the interval below. On every node, state.dir must be
+# a folder that is writable for the containers' user and outlives containers: not one of YARN's local
+# folders.
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)

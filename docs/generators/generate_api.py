@@ -4,8 +4,8 @@
     python docs/generators/generate_api.py --check          # exit code 1 if it is out of date
     python docs/generators/generate_api.py --release 0.2.0  # also save it for a release
 
-The lists of releases are in docs/released. A test compares the list with the newest one there;
-CHANGELOG.md must mention all removed and changed names.
+The lists of the releases are in docs/released. A test compares the current list with that of the
+newest release: CHANGELOG.md must mention all removed and changed names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from generated import written
+from generated import write_or_check
 
 DOCS = Path(__file__).parents[1]
 LIST = DOCS / "api.txt"
@@ -33,8 +33,8 @@ MODULES = (
 )
 
 
-def listed() -> list[str]:
-    """Return the lines of the list, sorted."""
+def api_lines() -> list[str]:
+    """Return the sorted lines of docs/api.txt."""
     return sorted({line for name in MODULES for line in _of_module(importlib.import_module(name))})
 
 
@@ -63,7 +63,7 @@ def _of(name: str, value: Any) -> Iterator[str]:
 
 
 def _members(name: str, value: type) -> Iterator[str]:
-    """List the members that this package defines; those of Python differ between its versions."""
+    """Yield the members that this package defines: those of Python differ between versions."""
     own = {
         member: inside
         for owner in reversed(value.__mro__)
@@ -94,7 +94,7 @@ def _signature(function: Any) -> str:
     except (TypeError, ValueError):
         return "(…)"
     parameters = [
-        # mypy checks the types; the repr of an object as default would contain its address.
+        # mypy checks the types. The repr of a default that is an object would contain its address.
         each.replace(
             annotation=inspect.Parameter.empty,
             default=each.default if _is_plain(each.default) else ...,
@@ -125,7 +125,7 @@ def missing() -> list[str]:
     released = newest_release()
     if released is None:
         return []
-    now = set(listed())
+    now = set(api_lines())
     return [line for line in released.read_text(encoding="utf-8").splitlines() if line not in now]
 
 
@@ -133,9 +133,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--release", metavar="VERSION", help="also save the list for this release")
     options, others = parser.parse_known_args()
-    text = "\n".join(listed()) + "\n"
-    kept = [(RELEASED / f"{options.release}.txt", text)] if options.release else []
-    return written(__doc__, [*kept, (LIST, text)], others)
+    text = "\n".join(api_lines()) + "\n"
+    saved = [(RELEASED / f"{options.release}.txt", text)] if options.release else []
+    return write_or_check(__doc__, [*saved, (LIST, text)], others)
 
 
 if __name__ == "__main__":

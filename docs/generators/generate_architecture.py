@@ -10,11 +10,11 @@ import sys
 from html import escape
 from pathlib import Path
 
-from generated import written
+from generated import write_or_check
 
 DRAWING = Path(__file__).parents[1] / "images" / "architecture.svg"
 
-# style, left, top, width, height (in pixels), title, and the line below the title
+# Style, left, top, width, height (in pixels), title, and the line below the title.
 _BOXES = """
 frame  16  16 236 348 | Driver                | holds the Spark session
 part   32  74 204  56 | Topology              | topology/
@@ -36,7 +36,7 @@ part  740 248 188  46 | Repartition topics    | between sub-topologies
 part  740 306 188  46 | Changelogs            | of the stores
 """
 
-# start x y, end x y, both directions or one, label
+# Start x y, end x y, one direction or both, label.
 _ARROWS = """
 236 170 330 170 both | control
 630  97 740  97 both | heartbeats
@@ -91,4 +91,4 @@ def drawing() -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(written(__doc__, [(DRAWING, drawing())], sys.argv[1:]))
+    raise SystemExit(write_or_check(__doc__, [(DRAWING, drawing())], sys.argv[1:]))

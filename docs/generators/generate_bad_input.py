@@ -16,7 +16,7 @@ if str(TESTS) not in sys.path:
 from bad_inputs.case import Accepted, DeadLettered, Dropped, Family, Filtered, Outcome, Raises  # noqa: E402
 from bad_inputs.families import FAMILIES  # noqa: E402
 from bad_inputs.on_kafka import FAMILY as ON_KAFKA  # noqa: E402
-from generated import written  # noqa: E402
+from generated import write_or_check  # noqa: E402
 
 _ALL = (*FAMILIES, ON_KAFKA)
 _LONGEST = 100
@@ -28,12 +28,12 @@ verifies each row. `python docs/generators/generate_bad_input.py` generates this
 cases.
 
 - An *error* is shown with its class and a part of its message. During processing, an error ends the
-  stream thread, unless a [handler](errors.md#exception-handlers) decides otherwise. Before, it is
-  raised at the line with the mistake.
+  stream thread, unless a [handler](errors.md#exception-handlers) decides otherwise. Before that, it
+  is raised at the line with the mistake.
 - *Dropped* means that the record is logged and counted (`dropped-records-total`).
 - *Dead letter* means that the record is dropped and written to the
   [dead-letter queue](errors.md#the-dead-letter-queue).
-- *Filtered out* means that the record is not forwarded, and not counted, as in Kafka Streams.
+- *Filtered out* means that the record is neither forwarded nor counted, as in Kafka Streams.
 - *Accepted* means that Millstream does not treat the input as a mistake.
 """
 
@@ -46,17 +46,17 @@ def page() -> str:
 
 def _part(family: Family) -> str:
     rows = "".join(
-        f"| {_cell(case.description)} | {described(case.outcome)} |\n" for case in family.cases
+        f"| {_cell(case.description)} | {describe(case.outcome)} |\n" for case in family.cases
     )
     return f"\n## {family.title}\n\n{family.about}\n\n| Input | Outcome |\n|---|---|\n{rows}"
 
 
-def described(outcome: Outcome) -> str:
-    """Describe an outcome."""
+def describe(outcome: Outcome) -> str:
+    """Return the text of the second column."""
     match outcome:
         case Raises(error, text):
             parts = [text] if isinstance(text, str) else text
-            # Omit the place of the declaration, which is a line of the tests.
+            # Omit the location of the declaration, which is a line in the tests.
             message = " … ".join(part for part in parts if "bad_inputs/" not in part)
             return f"`{error.__name__}`: “{_cell(message)}”"
         case Dropped(count, out):
@@ -84,4 +84,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(written(__doc__, [(PAGE, page())], sys.argv[1:]))
+    raise SystemExit(write_or_check(__doc__, [(PAGE, page())], sys.argv[1:]))

@@ -3,8 +3,8 @@
     python docs/generators/generate_configuration.py          # rewrite the pages
     python docs/generators/generate_configuration.py --check  # exit code 1 if they are outdated
 
-Each table is between `<!-- table: NAME -->` and `<!-- end -->`; the other text is written by hand.
-A setting counts as having an effect if the code reads it: the generator searches the source for it.
+Each table is between `<!-- table: NAME -->` and `<!-- end -->`; the other text is not generated.
+A setting has an effect if the code reads it; the generator searches the source for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from generated import written
+from generated import write_or_check
 
 from millstream import StreamsConfig
 from millstream.config.client_settings import (
@@ -56,15 +56,15 @@ SECTIONS = {
 
 #: Remarks in addition to the metadata in the code.
 REMARKS = {
-    "buffered_records_per_partition": "Limits each thread: it does not poll while its tasks have "
-    "more than 10 × this value, or 2 × `max.poll.records` if that is larger, in their buffers.",
+    "buffered_records_per_partition": "A thread also stops polling while its tasks have more "
+    "than 10 × this value in their buffers, or 2 × `max.poll.records` if that is larger.",
     "topology_optimization": "Must match `StreamsBuilder(optimize=...)`.",
     "ensure_explicit_internal_resource_naming": "Checked by the test driver; otherwise call "
     "`topology.check_explicit_names()`.",
 }
 
-#: Properties of the config, with the settings behind them.
-READ_AS = {
+#: Properties that the config derives from settings.
+SETTING_OF_PROPERTY = {
     "exactly_once": "processing_guarantee",
     "least_stream_threads": "num_stream_threads",
     "most_stream_threads": "num_stream_threads",
@@ -80,33 +80,35 @@ ROLES: tuple[Role, ...] = (
 )
 
 #: Where Kafka Streams overrides the default of the Java clients.
-KAFKA_STREAMS = {"linger.ms": 100}
+KAFKA_STREAMS = {"linger.ms": 100, "max.poll.records": 1_000}
 
-#: Why a default differs from Kafka Streams'.
-WHY = {
-    "fetch.max.wait.ms": "New partitions and reached end offsets are delayed by this time.",
-    "queue.buffering.max.kbytes": "The total for all threads, which share it.",
-    "buffer.memory": "The total for all threads, which share it.",
-    "queued.max.messages.kbytes": "Prefetched records, the total for all threads, which share it.",
+#: The reasons for defaults that differ from those of Kafka Streams.
+REASONS = {
+    "fetch.max.wait.ms": "Delays the detection of new partitions and of end offsets.",
+    "queue.buffering.max.kbytes": "The total for all threads.",
+    "buffer.memory": "The total for all threads.",
+    "queued.max.messages.kbytes": "The size of prefetched records, in total for all threads.",
     "queued.min.messages": "Fetching continues while fewer records than this are queued.",
     "fetch.queue.backoff.ms": "The delay before fetching again after the local queue was full.",
     "fetch.error.backoff.ms": "The delay before fetching again after an error.",
     "batch.size": "Larger batches; `linger.ms` limits the wait for them. Topics with a smaller "
-    "`max.message.bytes` get smaller ones.",
-    "batch.num.messages": "No limit in addition to `batch.size`.",
+    "`max.message.bytes` get smaller batches.",
+    "batch.num.messages": "High enough that only `batch.size` limits batches.",
     "queue.buffering.max.messages": "The maximum number of unsent records.",
-    "compression.type": "Less network traffic and storage at a low cost.",
+    "compression.type": "Less network traffic and storage, at a low cost.",
+    "topic.metadata.propagation.max.ms": "The time after which a missing topic is an error; "
+    "librdkafka's default is 30 s.",
     "delivery.timeout.ms": "At least `task_timeout_ms`, so that no record times out before "
     "its task.",
     "linger.ms": "Short enough for a pipeline of several topics, long enough to fill batches.",
-    "partitioner": "The same partitions as with Kafka's default partitioner.",
-    "max.poll.records": "Large batches make processing in Python fast.",
+    "partitioner": "Selects the same partitions as Kafka's default partitioner.",
+    "max.poll.records": "Processing in Python is faster in large batches.",
 }
 
-#: The engine's defaults for settings that it implements itself.
+#: Millstream's defaults for the client settings that it implements itself.
 ENGINE_DEFAULTS = {"max.poll.records": 5_000}
 
-#: librdkafka settings that users cannot choose.
+#: librdkafka settings that Millstream sets for other reasons than performance.
 NOT_TUNABLE = frozenset(
     {
         "bootstrap.servers",
@@ -122,17 +124,17 @@ NOT_TUNABLE = frozenset(
     }
 )
 
-KINDS = {"c": "consumer", "p": "producer", "a": "admin"}
+CLIENT_KINDS = {"c": "consumer", "p": "producer", "a": "admin"}
 
 Row = tuple[str, ...]
 
 
-# Settings that have an effect.
+# The settings that have an effect.
 
 
 @cache
 def syntax_trees() -> list[ast.Module]:
-    """Return the parsed source, without the declarations of settings and the test driver."""
+    """Return the syntax trees of the source, except for the packages `config` and `testing`."""
     return [
         ast.parse(path.read_text())
         for path in sorted(SOURCE.rglob("*.py"))
@@ -142,19 +144,19 @@ def syntax_trees() -> list[ast.Module]:
 
 @cache
 def read_settings() -> frozenset[str]:
-    """Return the settings that the engine reads as attributes of a config."""
+    """Return the settings that the code reads as attributes of a config."""
     names = {
         node.attr
         for tree in syntax_trees()
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and _is_config(node.value)
     }
-    return frozenset(READ_AS.get(name, name) for name in names)
+    return frozenset(SETTING_OF_PROPERTY.get(name, name) for name in names)
 
 
 @cache
 def named_strings() -> frozenset[str]:
-    """Return every string in the code: the engine reads client settings by name."""
+    """Return every string literal in the code, because client settings are read by name."""
     return frozenset(
         node.value
         for tree in syntax_trees()
@@ -200,7 +202,7 @@ def settings_table(section: str) -> str:
 
 
 def remarks_on(setting: Setting) -> Iterator[str]:
-    """Yield the limits, Kafka's name if it is not the plain translation, and restrictions."""
+    """Yield the bounds, Kafka's name if it is not the plain translation, and restrictions."""
     bounds = setting.bounds()
     if bounds:
         yield f"{bounds[0].upper()}{bounds[1:]}."
@@ -231,23 +233,23 @@ def default_of(setting: Setting) -> str:
 def tuned_defaults() -> str:
     """Return the client defaults that differ from those of Kafka Streams."""
     config = StreamsConfig(application_id="app", bootstrap_servers="broker:9092")
-    kafkas_name = {row.librdkafka: row for row in CLIENT_SETTINGS.values() if row.librdkafka}
+    by_librdkafka_name = {row.librdkafka: row for row in CLIENT_SETTINGS.values() if row.librdkafka}
     clients: dict[Row, list[str]] = {}
     for role in ROLES:
         for name, value in librdkafka_settings(config, role, "app").items():
-            row = kafkas_name.get(name)
+            row = by_librdkafka_name.get(name)
             theirs = None if row is None else KAFKA_STREAMS.get(row.name, row.default)
             if name in NOT_TUNABLE or _same(row, value, theirs):
                 continue
             kafka = name if row is None else row.name
             ours = value * 1024 if kafka == "buffer.memory" else value
-            why = WHY.get(kafka, "")
+            why = REASONS.get(kafka, "")
             line = (f"`{kafka}`", shown(ours), shown(theirs), why)
             clients.setdefault(line, []).append(role)
     rows = [(*line[:1], ", ".join(roles), *line[1:]) for line, roles in clients.items()]
     for kafka, engines in ENGINE_DEFAULTS.items():
-        default = CLIENT_SETTINGS[kafka].default
-        rows.append((f"`{kafka}`", "main_consumer", shown(engines), shown(default), WHY[kafka]))
+        default = KAFKA_STREAMS.get(kafka, CLIENT_SETTINGS[kafka].default)
+        rows.append((f"`{kafka}`", "main_consumer", shown(engines), shown(default), REASONS[kafka]))
     return table(("Setting", "Client", "Millstream", "Kafka Streams", "Reason"), rows)
 
 
@@ -331,7 +333,7 @@ def _why_unsupported(row: ClientSetting) -> str:
 
 
 #: The types of properties on the reference page.
-KINDS_OF_PROPERTIES = {
+PROPERTY_TYPES = {
     "int": "int",
     "bool": "bool",
     "list": "list of str",
@@ -344,7 +346,7 @@ def properties_of_subscriptions() -> str:
         (
             f"`{one.name}`",
             f"`{one.dotted}`",
-            KINDS_OF_PROPERTIES[one.kind] + (" or None" if one.default is None else ""),
+            PROPERTY_TYPES[one.kind] + (" or None" if one.default is None else ""),
             "`None`" if one.default is None else shown(one.default),
             one.bounds() or "–",
             one.applied.value,
@@ -391,7 +393,7 @@ def _cell(text: str) -> str:
 
 
 def _clients(row: ClientSetting) -> str:
-    return ", ".join(KINDS[letter] for letter in row.clients)
+    return ", ".join(CLIENT_KINDS[letter] for letter in row.clients)
 
 
 def _passed_on(name: str | None) -> str:
@@ -416,7 +418,7 @@ def page(text: str) -> str:
 
 if __name__ == "__main__":
     raise SystemExit(
-        written(
+        write_or_check(
             __doc__,
             [(path, page(path.read_text(encoding="utf-8"))) for path in PAGES],
             sys.argv[1:],

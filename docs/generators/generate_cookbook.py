@@ -3,8 +3,8 @@
     python docs/generators/generate_cookbook.py            # rewrite the pages
     python docs/generators/generate_cookbook.py --check    # exit code 1 if they are out of date
 
-A recipe is a self-contained file with a description, the topology and tests. Its docstring becomes
-the text of its section, and the rest becomes the code.
+A recipe is a self-contained file with a description, a topology and tests. Its docstring becomes
+the text of its section, and the rest becomes the code block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from generated import written
+from generated import write_or_check
 
 DOCS = Path(__file__).parents[1]
 RECIPES = DOCS.parent / "examples" / "cookbook"
@@ -24,22 +24,23 @@ PAGES = DOCS / "cookbook"
 
 #: The folders in the order of the cookbook, with the title and the introduction of each page.
 CHAPTERS = {
-    "windows": ("Time and windows", "Grouping records by time, and handling late records."),
+    "windows": ("Time and windows", "Group records by time, and handle late records."),
     "joins": (
         "Joins and enrichment",
-        "Joins by key, by time and by foreign key.",
+        "Join by key, by time and by foreign key.",
     ),
-    "state": ("State", "Stores: what to keep, for how long, and for which tenant or person."),
-    "calls": ("External calls", "Services, models and databases."),
-    "failures": ("Failures", "Invalid records, failed work, and changing formats."),
-    "operating": ("Operations", "New versions, scaling, tests, metrics and migrations."),
+    "state": ("State", "Control what stores keep, for how long, and for which tenant or person."),
+    "calls": ("External calls", "Call services, models and databases."),
+    "failures": ("Failures", "Handle invalid records, failed work and changing formats."),
+    "operating": ("Operations", "Deploy new versions, scale, test, measure and migrate."),
 }
 
 _INTRODUCTION = """# Cookbook
 
-{recipes} recipes. Each is a single file in [`examples/cookbook`](../../examples/cookbook), with its
-topology and its tests: copy it, rename things, and keep the tests. Run the tests of a recipe with
-`python -m pytest examples/cookbook/windows/sessions.py`, or those of all recipes with `make test`.
+Each of the {recipes} recipes is a single file in [`examples/cookbook`](../../examples/cookbook),
+with its topology and its tests: copy it, adapt the names, and keep the tests. Run the tests of a
+recipe with `python -m pytest examples/cookbook/windows/sessions.py`, or those of all recipes with
+`make test`.
 """
 
 
@@ -48,7 +49,7 @@ class Recipe:
     """A file of the cookbook.
 
     Attributes:
-        title: the first paragraph of its docstring.
+        title: the first paragraph of the docstring.
         text: the docstring without the title.
         code: the source after the docstring.
     """
@@ -70,7 +71,7 @@ class Recipe:
         return kept.replace(" ", "-")
 
 
-def recipe(path: Path) -> Recipe:
+def read_recipe(path: Path) -> Recipe:
     """Read a recipe.
 
     Raises:
@@ -92,7 +93,7 @@ def recipe(path: Path) -> Recipe:
 
 def recipes(chapter: str) -> list[Recipe]:
     """Return the recipes of a folder, by name."""
-    return [recipe(path) for path in sorted((RECIPES / chapter).glob("*.py"))]
+    return [read_recipe(path) for path in sorted((RECIPES / chapter).glob("*.py"))]
 
 
 def pages() -> Iterator[tuple[Path, str]]:
@@ -117,7 +118,7 @@ def _page(chapter: str, chapter_recipes: list[Recipe]) -> str:
     text = [f"# {title}\n\n{about}\n"]
     for each in chapter_recipes:
         link = f"../../{each.path.relative_to(DOCS.parent)}"
-        # The recipe's own tests run the code. Links become relative to the page.
+        # The recipe's own tests run the code. Make the links relative to the page.
         body = each.text.replace("](../../../docs/", "](../").replace(
             "](../../", "](../../examples/"
         )
@@ -127,4 +128,4 @@ def _page(chapter: str, chapter_recipes: list[Recipe]) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(written(__doc__, pages(), sys.argv[1:]))
+    raise SystemExit(write_or_check(__doc__, pages(), sys.argv[1:]))

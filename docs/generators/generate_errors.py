@@ -3,7 +3,7 @@
     python docs/generators/generate_errors.py            # rewrite the table
     python docs/generators/generate_errors.py --check    # exit code 1 if it is out of date
 
-It is between `<!-- table: errors -->` and `<!-- end -->`; the other text is written by hand.
+The table is between `<!-- table: errors -->` and `<!-- end -->`; the other text is not generated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from generated import written
+from generated import write_or_check
 
 from millstream import errors
 from millstream.errors import StreamsError
@@ -39,7 +39,7 @@ def own_fields(error: type[StreamsError]) -> list[str]:
 
 
 def table() -> str:
-    """Return the table: class, base class, meaning, own fields, and whether a retry may succeed."""
+    """Return the table with a row for each error."""
     rows = ["| Error | Base class | Meaning | Own attributes | Retry |\n|---|---|---|---|---|\n"]
     for error in classes():
         means = (inspect.getdoc(error) or "").partition("\n\n")[0].replace("\n", " ")
@@ -51,17 +51,17 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """Return the page with the current table.
+    """Return a page with the table updated.
 
     Raises:
-        ValueError: the page has no place for the table.
+        ValueError: the page does not contain the markers.
     """
     if not _MARKED.search(text):
-        raise ValueError(f"{PAGE.name} has no '<!-- table: errors -->'")
+        raise ValueError(f"{PAGE.name} has no '<!-- table: errors -->' and '<!-- end -->'")
     return _MARKED.sub(lambda found: f"{found[1]}\n{table()}\n{found[2]}", text)
 
 
 if __name__ == "__main__":
     raise SystemExit(
-        written(__doc__, [(PAGE, page(PAGE.read_text(encoding="utf-8")))], sys.argv[1:])
+        write_or_check(__doc__, [(PAGE, page(PAGE.read_text(encoding="utf-8")))], sys.argv[1:])
     )

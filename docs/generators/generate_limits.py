@@ -1,4 +1,4 @@
-"""Writes docs/operations/limits.md: the limits in the code that are not settings.
+"""Writes docs/operations/limits.md, the limits in the code that are not settings.
 
     python docs/generators/generate_limits.py            # rewrite the page
     python docs/generators/generate_limits.py --check    # exit code 1 if it is out of date
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from generated import written
+from generated import write_or_check
 
 PAGE = Path(__file__).parents[1] / "operations" / "limits.md"
 
 _START = """# Limits
 
-All queues, caches and waiting times are limited. Most limits are [settings](configuration.md); this
-page lists the others. `python docs/generators/generate_limits.py` generates it from the code.
+All queues, caches and waiting times have limits. Most limits are [settings](configuration.md); this
+page, which `python docs/generators/generate_limits.py` generates from the code, lists the others.
 """
 
 
@@ -94,7 +94,7 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
                 "the partition is paused",
             ),
             Limit(
-                "age of a pending task before it is reported",
+                "age at which a pending task is reported",
                 "millstream.subscriptions.operator.pending_tasks",
                 "OLD_TASK_MS",
                 milliseconds,
@@ -130,9 +130,9 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
                 "the disk is considered broken, and the thread fails",
             ),
             Limit(
-                "retries of the last commit of a closing thread during a rebalance",
+                "time for retries of a closing thread's last commit during a rebalance",
                 _LOOP + "thread_closer",
-                "_LAST_COMMIT_MS",
+                "_FINAL_COMMIT_MS",
                 milliseconds,
                 "the thread closes without the commit; the work is repeated",
             ),
@@ -141,7 +141,7 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
                 _LOOP + "rebalances",
                 "_MAX_BACKOFF_MS",
                 milliseconds,
-                "the backoff starts at 100 ms and is doubled up to this limit",
+                "the backoff starts at 100 ms and doubles up to this limit",
             ),
         ),
     ),
@@ -163,7 +163,7 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
                 "the thread waits for the broker; `queue.buffering.max.kbytes` changes the limit",
             ),
             Limit(
-                "size of the group record, in bytes, before it is reported",
+                "size of the group record, in bytes",
                 "millstream.assignment.leader_assignor",
                 "_WARNING_BYTES",
                 number,
@@ -197,7 +197,7 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
                 "the iterator is closed; the next read raises `StateStoreMigratedError`",
             ),
             Limit(
-                "copied entries for results of in-memory stores, per thread",
+                "entries of in-memory stores that are copied for results, per thread",
                 _QUERIES + "open_cursors",
                 "MAX_COPIED_PAIRS",
                 number,
@@ -251,7 +251,7 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
                 "the rest follows in the next page",
             ),
             Limit(
-                "consoles that follow the application",
+                "open consoles",
                 "millstream.server.routes.console_data",
                 "_MAX_STREAMS",
                 number,
@@ -262,7 +262,7 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
                 "millstream.server.json_codec",
                 "_MAX_REPR_LENGTH",
                 number,
-                "the rest is cut off",
+                "the rest is omitted",
             ),
             Limit(
                 "depth of a value",
@@ -342,10 +342,10 @@ SECTIONS: Sequence[tuple[str, Sequence[Limit]]] = (
                 "millstream.cli.programs.supervised_program",
                 "_MAX_FILES",
                 number,
-                "the others are not watched",
+                "further files are not watched",
             ),
             Limit(
-                "time for closing before `run --watch` kills the program",
+                "time to close before `run --watch` kills the program",
                 "millstream.cli.programs.supervised_program",
                 "_CLOSE_S",
                 seconds,
@@ -372,4 +372,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(written(__doc__, [(PAGE, page())], sys.argv[1:]))
+    raise SystemExit(write_or_check(__doc__, [(PAGE, page())], sys.argv[1:]))

@@ -1,11 +1,11 @@
-"""Writes the tables of docs/operations/metrics.md: the metrics of Kafka Streams.
+"""Writes the tables of docs/operations/metrics.md, which list the metrics of Kafka Streams.
 
-Millstream's metrics are collected from the meters of a thread and from a running topology.
+The metrics of Millstream are collected from the meters of a thread and from a running topology.
 
     python docs/generators/generate_metrics.py            # rewrite the page
     python docs/generators/generate_metrics.py --check    # exit code 1 if it is out of date
 
-Each table is between `<!-- table: NAME -->` and `<!-- end -->`; the other text is written by hand.
+Each table is between `<!-- table: NAME -->` and `<!-- end -->`; the other text is not generated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from generated import written
+from generated import write_or_check
 
 from millstream import (
     BufferConfig,
@@ -50,33 +50,34 @@ PAGE = ROOT / "docs" / "operations" / "metrics.md"
 #: Recorded from Kafka Streams by tests/java/RecordMetrics.java.
 LIST = ROOT / "tests" / "unit" / "metrics" / "kafka_streams_4_3_1.jsonl"
 
-_ITERATORS = "iterators are measured when they are opened: `all`, `range`, `fetch`, `prefix-scan`"
+_ITERATORS = "only the opening of iterators is measured: `all`, `range`, `fetch`, `prefix-scan`"
+_END_TO_END = "recorded at source and terminal nodes only"
 _NO_MINIMUM = "RocksDB's Python binding returns sums and counts, but no minimum or maximum"
 #: The metrics that Millstream does not have, with the reasons.
 UNAVAILABLE = {
     ("stream-metrics", "commit-id"): "a Python package has a version, but no commit ID",
     ("stream-thread-metrics", "blocked-time-ns-total"): "librdkafka waits on its own threads; "
     "`poll-ratio` and `commit-ratio` show how long the loop waits",
-    ("stream-state-updater-metrics", "checkpoint-ratio"): "offsets are written with each commit",
+    ("stream-state-updater-metrics", "checkpoint-ratio"): "offsets are written by each commit",
     ("stream-task-metrics", "enforced-processing-rate"): "tasks do not record why they "
     "continue without records of a partition",
-    ("stream-task-metrics", "enforced-processing-total"): "as `enforced-processing-rate`",
+    ("stream-task-metrics", "enforced-processing-total"): "see `enforced-processing-rate`",
     ("stream-processor-node-metrics", "idempotent-update-skip-rate"): "Kafka Streams has not "
     "skipped updates since 2.8 (KAFKA-12508)",
     (
         "stream-processor-node-metrics",
         "idempotent-update-skip-total",
-    ): "as `idempotent-update-skip-rate`",
+    ): "see `idempotent-update-skip-rate`",
     ("stream-state-metrics", "flush-rate"): "stores are written at commits: see `commit-rate`",
-    ("stream-state-metrics", "flush-latency-avg"): "as `flush-rate`",
-    ("stream-state-metrics", "flush-latency-max"): "as `flush-rate`",
+    ("stream-state-metrics", "flush-latency-avg"): "see `flush-rate`",
+    ("stream-state-metrics", "flush-latency-max"): "see `flush-rate`",
     ("stream-state-metrics", "num-open-iterators"): _ITERATORS,
     ("stream-state-metrics", "iterator-duration-avg"): _ITERATORS,
     ("stream-state-metrics", "iterator-duration-max"): _ITERATORS,
     ("stream-state-metrics", "oldest-iterator-open-since-ms"): _ITERATORS,
-    ("stream-state-metrics", "record-e2e-latency-avg"): "recorded by source and terminal nodes",
-    ("stream-state-metrics", "record-e2e-latency-min"): "recorded by source and terminal nodes",
-    ("stream-state-metrics", "record-e2e-latency-max"): "recorded by source and terminal nodes",
+    ("stream-state-metrics", "record-e2e-latency-avg"): _END_TO_END,
+    ("stream-state-metrics", "record-e2e-latency-min"): _END_TO_END,
+    ("stream-state-metrics", "record-e2e-latency-max"): _END_TO_END,
     ("stream-state-metrics", "memtable-flush-time-min"): _NO_MINIMUM,
     ("stream-state-metrics", "memtable-flush-time-max"): _NO_MINIMUM,
     ("stream-state-metrics", "compaction-time-min"): _NO_MINIMUM,
@@ -88,13 +89,12 @@ UNAVAILABLE = {
 }
 
 
-class Known(NamedTuple):
+class KafkaStreamsMetric(NamedTuple):
     """A metric of Kafka Streams.
 
-    Args:
-        level: the lowest recording level that includes it.
-        labels: the names of its labels, separated by commas.
-        description: Kafka Streams' description.
+    Attributes:
+        level: the lowest recording level that includes the metric.
+        labels: the names of the labels, separated by commas.
     """
 
     group: str
@@ -104,21 +104,21 @@ class Known(NamedTuple):
     description: str
 
 
-def kafka_streams() -> list[Known]:
+def kafka_streams() -> list[KafkaStreamsMetric]:
     """Return all metrics of Kafka Streams."""
-    return [Known(**json.loads(line)) for line in LIST.read_text().splitlines()]
+    return [KafkaStreamsMetric(**json.loads(line)) for line in LIST.read_text().splitlines()]
 
 
 def available() -> dict[tuple[str, str], RecordingLevel]:
-    """Return the level of each metric of Millstream, by group and name."""
+    """Return the recording level of each metric of Millstream, by group and name."""
     found: dict[tuple[str, str], RecordingLevel] = {}
     for level in RecordingLevel:
-        for group, name in _at(level):
+        for group, name in _names_at(level):
             found.setdefault((group, name), level)
     return found
 
 
-def _at(level: RecordingLevel) -> Iterator[tuple[str, str]]:
+def _names_at(level: RecordingLevel) -> Iterator[tuple[str, str]]:
     clock, recording = ManualClock(), RecordingSettings(level)
     thread = ThreadMeters("thread", clock, recording)
     RestoreMeters(
@@ -127,7 +127,7 @@ def _at(level: RecordingLevel) -> Iterator[tuple[str, str]]:
     task = TaskMeters(TaskId(0, 0), clock, recording, thread=thread.task_sensors)
     keys: list[MetricKey] = [*thread.scope.all_keys(), *task.scope.all_keys()]
     yield from ((key.group, key.name) for key in keys)
-    topology = _everything()
+    topology = _topology_with_all_stores()
     config = StreamsConfig(
         application_id="metrics",
         bootstrap_servers="not-used:9092",
@@ -143,18 +143,18 @@ def _at(level: RecordingLevel) -> Iterator[tuple[str, str]]:
 
 
 class _StoreUser(Processor[str, str, str, str]):
-    """A processor with a store of each kind."""
+    """A processor with stores of all kinds."""
 
     def init(self, context: ProcessorContext[str, str]) -> None:
         super().init(context)
-        self.kept: KeyValueStore[str, str] = context.get_state_store("kept")
+        self.store: KeyValueStore[str, str] = context.get_state_store("kept")
 
     def process(self, record: Record[str, str]) -> None:
-        self.kept.put(record.key, record.value)
+        self.store.put(record.key, record.value)
         self.context.forward(record)
 
 
-def _everything() -> Topology:
+def _topology_with_all_stores() -> Topology:
     builder = StreamsBuilder()
     stores: list[Any] = [
         Stores.key_value_builder(Stores.in_memory_key_value("kept"), STRING, STRING),
@@ -189,35 +189,37 @@ def _everything() -> Topology:
 def tables() -> dict[str, str]:
     """Return the tables of the page by group."""
     ours, known = available(), kafka_streams()
-    made: dict[str, str] = {}
+    result: dict[str, str] = {}
     for group in dict.fromkeys(each.group for each in known):
         rows = [each for each in known if each.group == group]
-        made[group] = "\n".join(
+        result[group] = "\n".join(
             [
                 "| Metric | Kafka Streams | Millstream | Meaning |",
                 "|---|---|---|---|",
                 *(_row(each, ours) for each in rows),
             ]
         )
-    return made
+    return result
 
 
-def _row(each: Known, ours: dict[tuple[str, str], RecordingLevel]) -> str:
+def _row(each: KafkaStreamsMetric, ours: dict[tuple[str, str], RecordingLevel]) -> str:
     level = ours.get((each.group, each.name))
     here = level.name if level is not None else f"no: {UNAVAILABLE[each.group, each.name]}"
     return f"| `{each.name}` | {each.level} | {here} | {each.description.rstrip('.')} |"
 
 
-def generated(text: str) -> str:
-    """Return the page with current tables."""
+def updated_page(text: str) -> str:
+    """Return a page with all its tables updated."""
     for name, table in tables().items():
         pattern = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
-        assert pattern.search(text), f"{PAGE.name} has no place for the table {name}"
+        assert pattern.search(text), f"{PAGE.name} has no markers for the table {name}"
         text = pattern.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)  # type: ignore[misc]
     return text
 
 
 if __name__ == "__main__":
     raise SystemExit(
-        written(__doc__, [(PAGE, generated(PAGE.read_text(encoding="utf-8")))], sys.argv[1:])
+        write_or_check(
+            __doc__, [(PAGE, updated_page(PAGE.read_text(encoding="utf-8")))], sys.argv[1:]
+        )
     )

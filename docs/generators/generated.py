@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
-def written(
+def write_or_check(
     description: str | None, files: Iterable[tuple[Path, str]], arguments: Sequence[str] = ()
 ) -> int:
     """Write each outdated file; with `--check`, print the differences instead.
 
     Args:
-        description: the program's docstring, whose first line is used for the help.
+        description: the program's docstring, whose first line becomes the help text.
         files: the paths with their expected texts.
         arguments: the command line arguments.
 
@@ -33,7 +33,7 @@ def written(
         if before == text:
             continue
         outdated = True
-        print(f"{path.name} {'is out of date' if check else 'is written'}")
+        print(f"{path.name} {'is out of date' if check else 'was written'}")
         if check:
             is_now, should_be = before.splitlines(keepends=True), text.splitlines(keepends=True)
             sys.stdout.writelines(difflib.unified_diff(is_now, should_be, path.name, "should be"))

@@ -3,8 +3,8 @@
     python docs/generators/record_demo.py docs/images/demo.svg -- make demo
     python docs/generators/record_demo.py demo.svg --seconds 30 -- millstream demo
 
-The output of the command is recorded with its times. CSS in the SVG shows each line of the screen
-for as long as it was visible, so no player is needed. Pauses are shortened to two seconds.
+The output of the command is recorded with the time of each piece. CSS in the SVG shows each line of
+the screen for as long as it was visible, so no player is needed. Pauses are cut to two seconds.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ COLORS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """Output of the command, with its time."""
+class OutputChunk:
+    """A piece of the command's output, with the time when it was read."""
 
     at_s: float
     data: bytes
@@ -55,18 +55,18 @@ class Written:
 
 @dataclass(slots=True)
 class Frame:
-    """A state of the screen, line by line as SVG, and its duration."""
+    """A state of the screen, as a line of SVG for each row, and its duration."""
 
     drawn: list[str]
     duration_s: float
 
 
-def record(command: Sequence[str], timeout_s: float) -> list[Written]:
+def record(command: Sequence[str], timeout_s: float) -> list[OutputChunk]:
     """Run a command in a pseudo-terminal until it ends or times out.
 
     Args:
         command: the program and its arguments.
-        timeout_s: the time after which it gets SIGINT, and another ten seconds to end.
+        timeout_s: the time after which the command gets SIGINT; ten seconds later, it is killed.
     """
     child, terminal = pty.fork()
     if child == 0:
@@ -77,7 +77,7 @@ def record(command: Sequence[str], timeout_s: float) -> list[Written]:
             # If exec fails, the child must not continue as a second copy of this program.
             os._exit(127)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    found: list[Written] = []
+    found: list[OutputChunk] = []
     began = time.monotonic()
     interrupted = False
     while True:
@@ -98,28 +98,28 @@ def record(command: Sequence[str], timeout_s: float) -> list[Written]:
             break
         if not data:
             break
-        found.append(Written(time.monotonic() - began, data))
+        found.append(OutputChunk(time.monotonic() - began, data))
     _, status = os.waitpid(child, 0)
     os.close(terminal)
     if os.waitstatus_to_exitcode(status) == 127:
-        raise SystemExit(f"{command[0]} cannot be started")
+        raise SystemExit(f"{command[0]} could not be started")
     return found
 
 
-def frames(written: Sequence[Written]) -> list[Frame]:
-    """Return the states of the screen in order, without those that were visible too briefly."""
+def frames(output: Sequence[OutputChunk]) -> list[Frame]:
+    """Return the successive states of the screen, except those that were visible too briefly."""
     screen = pyte.Screen(COLUMNS, LINES)
     stream = pyte.ByteStream(screen)
     found: list[Frame] = []
     shown_s = 0.0
-    for index, one in enumerate(written):
-        stream.feed(one.data)
-        last = index + 1 == len(written)
-        until_s = one.at_s + LAST_FRAME_S if last else written[index + 1].at_s
+    for index, chunk in enumerate(output):
+        stream.feed(chunk.data)
+        last = index + 1 == len(output)
+        until_s = chunk.at_s + LAST_FRAME_S if last else output[index + 1].at_s
         if not last and until_s - shown_s < SHORTEST_FRAME_S:
             continue
-        duration_s = LAST_FRAME_S if last else min(until_s - one.at_s, LONGEST_PAUSE_S)
-        drawn = _drawn(screen)
+        duration_s = LAST_FRAME_S if last else min(until_s - chunk.at_s, LONGEST_PAUSE_S)
+        drawn = _screen_lines(screen)
         if found and found[-1].drawn == drawn:
             found[-1].duration_s += duration_s
         else:
@@ -128,7 +128,7 @@ def frames(written: Sequence[Written]) -> list[Frame]:
     return found
 
 
-def _drawn(screen: pyte.Screen) -> list[str]:
+def _screen_lines(screen: pyte.Screen) -> list[str]:
     rows = [[screen.buffer[row][column] for column in range(COLUMNS)] for row in range(LINES)]
     return [_spans(row) for row in rows]
 
@@ -139,19 +139,19 @@ def _spans(characters: Sequence[pyte.screens.Char]) -> str:
     while column < len(characters):
         first = characters[column]
         end = column
-        while end < len(characters) and _look(characters[end]) == _look(first):
+        while end < len(characters) and _style(characters[end]) == _style(first):
             end += 1
         run = "".join(each.data for each in characters[column:end])
         # Each word has its own position and length, so that columns align in every font.
         for word in re.finditer(r"\S+(?: \S+)*", run):
             x = f"{MARGIN + (column + word.start()) * WIDE:.1f}"
             length = f'textLength="{len(word[0]) * WIDE:.1f}" lengthAdjust="spacingAndGlyphs"'
-            text.append(f'<tspan x="{x}" {length}{_look(first)}>{escape(word[0])}</tspan>')
+            text.append(f'<tspan x="{x}" {length}{_style(first)}>{escape(word[0])}</tspan>')
         column = end
     return "".join(text)
 
 
-def _look(character: pyte.screens.Char) -> str:
+def _style(character: pyte.screens.Char) -> str:
     color = character.fg
     fill = COLORS.get(color.removeprefix("bright"), f"#{color}" if len(color) == 6 else TEXT)
     if color == "default":
@@ -160,8 +160,8 @@ def _look(character: pyte.screens.Char) -> str:
     return f' fill="{fill}"{weight}'
 
 
-def picture(shown: Sequence[Frame]) -> str:
-    """Return the frames as one SVG with an endless animation."""
+def animated_svg(shown: Sequence[Frame]) -> str:
+    """Return the frames as an SVG whose animation repeats."""
     all_s = sum(frame.duration_s for frame in shown)
     width, height = COLUMNS * WIDE + 2 * MARGIN, LINES * HIGH + 2 * MARGIN
     styles, lines = [], []
@@ -210,11 +210,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120, help="the timeout (default: 120)")
     parser.add_argument("command", nargs="+", help="the command, after --")
     options = parser.parse_args()
-    written = record(options.command, options.seconds)
-    if not written:
-        print("the command has no output", file=sys.stderr)
+    output = record(options.command, options.seconds)
+    if not output:
+        print("the command wrote no output", file=sys.stderr)
         return 1
-    options.picture.write_text(picture(frames(written)), encoding="utf-8")
+    options.picture.write_text(animated_svg(frames(output)), encoding="utf-8")
     return 0
 
 

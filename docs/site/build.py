@@ -1,10 +1,10 @@
 """Builds the site from the pages of docs/, other pages of the project, and the API reference.
 
-    python docs/site/build.py FOLDER        # writes FOLDER/index.html; fails if there are warnings
+    python docs/site/build.py FOLDER        # write FOLDER/index.html; warnings are errors
 
 The pages are also read in the repository, so they contain links to files outside of docs/. The site
-is built from a copy, in which such links point to the copy of the page, or to the file in the
-repository if the site does not contain it.
+is built from copies of the pages, in which these links point to the page in the site, or to the
+file in the repository if the site does not contain it.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ ABOUT = {
 REFERENCE = {
     "millstream": "Topologies, applications, settings, stores and queries.",
     "millstream.serdes": "Conversion between objects and bytes.",
-    "millstream.testing": "The test driver, a broker for tests, pytest fixtures.",
-    "millstream.errors": "All errors and their fields.",
-    "millstream.parallel": "Subscriptions, the model of Decaton.",
+    "millstream.testing": "The test driver, a broker for tests, and pytest fixtures.",
+    "millstream.errors": "All errors and their attributes.",
+    "millstream.parallel": "Subscriptions, as in Decaton.",
     "millstream.lake": "Iceberg and Delta tables.",
     "millstream.assignment": "Custom task assignors.",
 }
-#: The URL of files that are not in the site.
+#: The base URL of files that are not in the site.
 REPOSITORY = os.environ.get("MILLSTREAM_REPOSITORY", "https://github.com/millstream/millstream")
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 _FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
-def staged(folder: Path) -> None:
-    """Copy all pages, with links that work within the site."""
+def stage(folder: Path) -> None:
+    """Write the sources of the site: all pages, with links that work in the site."""
     for page in sorted(DOCS.rglob("*.md")):
         _copy(page, folder / page.relative_to(DOCS), folder)
     for outside, inside in ABOUT.items():
@@ -72,7 +72,7 @@ def _copy(page: Path, copy: Path, folder: Path) -> None:
 
 
 def _place(page: Path, copy: Path, folder: Path, target: str) -> str:
-    """Return the target of a page's link in the site."""
+    """Return the target in the site of a link on a page."""
     path = (page.parent / target).resolve()
     within = str(path.relative_to(ROOT))
     if within in ABOUT:
@@ -95,21 +95,23 @@ def _reference(folder: Path) -> None:
         f"{rows}\n```{{toctree}}\n:hidden:\n\n{names}\n```\n",
         encoding="utf-8",
     )
-    homes = _homes()
+    owners = _documenting_modules()
     for name, about in REFERENCE.items():
         text = [f"# {name}\n\n{about}\n"]
-        text += [_entry(name, each) for each in _public(name) if homes[_object(name, each)] == name]
-        elsewhere = [each for each in _public(name) if homes[_object(name, each)] != name]
+        text += [
+            _entry(name, each) for each in _public(name) if owners[_object(name, each)] == name
+        ]
+        elsewhere = [each for each in _public(name) if owners[_object(name, each)] != name]
         if elsewhere:
             links = ", ".join(
-                f"{{py:obj}}`{each} <{homes[_object(name, each)]}.{each}>`" for each in elsewhere
+                f"{{py:obj}}`{each} <{owners[_object(name, each)]}.{each}>`" for each in elsewhere
             )
             text.append(f"\nAlso exported: {links}.\n")
         (folder / f"{name}.md").write_text("".join(text), encoding="utf-8")
 
 
 def _public(module: str) -> list[str]:
-    """Return the names of a module in the order of `__all__`, or of the source."""
+    """Return the public names of a module in the order of `__all__`, or of the source."""
     found = importlib.import_module(module)
     own = [
         name
@@ -120,19 +122,19 @@ def _public(module: str) -> list[str]:
 
 
 def _object(module: str, name: str) -> str:
-    """Return the qualified name of an object: the same for a class that two modules export."""
+    """Return the qualified name of an object, even if another module exports it."""
     value = getattr(importlib.import_module(module), name)
     home = getattr(value, "__module__", None) if callable(value) else None
     return f"{home}.{value.__qualname__}" if home and hasattr(value, "__qualname__") else name
 
 
-def _homes() -> dict[str, str]:
-    """Return the module whose page describes each object: `millstream.errors` for errors."""
-    homes: dict[str, str] = {}
+def _documenting_modules() -> dict[str, str]:
+    """Return the module whose page describes each object; for errors, `millstream.errors`."""
+    modules: dict[str, str] = {}
     for module in ("millstream.errors", *REFERENCE):
         for name in _public(module):
-            homes.setdefault(_object(module, name), module)
-    return homes
+            modules.setdefault(_object(module, name), module)
+    return modules
 
 
 def _entry(module: str, name: str) -> str:
@@ -146,9 +148,9 @@ def _entry(module: str, name: str) -> str:
 
 
 def build(target: Path) -> int:
-    """Build the site into a folder and return Sphinx's exit code, which is not 0 after warnings."""
+    """Build the site in a folder. Return Sphinx's exit code, which is not 0 after warnings."""
     with tempfile.TemporaryDirectory(prefix="millstream-site-") as source:
-        staged(Path(source))
+        stage(Path(source))
         command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "2"]
         return subprocess.run([*command, "-b", "html", source, str(target)]).returncode
 

@@ -20,13 +20,13 @@ exclude_patterns = ["generators", "site"]
 html_theme = "furo"
 html_title = f"Millstream {release}"
 
-# The same anchors as on GitHub, where the pages are also read.
+# Anchors as on GitHub, where the pages are also read.
 myst_heading_anchors = 6
 myst_enable_extensions = ["colon_fence"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_google_docstring = True
-# Copied code contains neither prompts nor results.
+# Code is copied without prompts and results.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

@@ -1,10 +1,10 @@
-"""Calls a web service for every record, a hundred at a time, in order by key.
+"""Calls a web service for every record, with a hundred concurrent requests, in order by key.
 
     python examples/async-enrichment/async_enrichment.py --demo
     python examples/async-enrichment/async_enrichment.py \
         --bootstrap-servers localhost:9092 --service localhost:8000
 
-The service returns the country of a customer after 10 ms. With --demo the program starts a broker
+The service returns the country of a customer after 10 ms. With --demo, the program starts a broker
 and the service, processes some visits with one request at a time and many with a hundred, checks
 the results, and prints the speedup.
 """
@@ -23,7 +23,7 @@ from millstream.serdes import JSON, STRING
 
 
 class Service:
-    """A client of the service with a connection pool. It belongs to one event loop.
+    """A client of the service with a connection pool. It must only be used on one event loop.
 
     Args:
         address: `host:port`.
@@ -34,7 +34,7 @@ class Service:
         self._idle: deque[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = deque()
 
     async def country(self, customer: str) -> str:
-        """The country of a customer.
+        """Return the country of a customer.
 
         Raises:
             OSError: the service is unreachable, or does not have the customer.
@@ -49,19 +49,19 @@ class Service:
             length = next(int(h[15:]) for h in headers if h.lower().startswith("content-length:"))
             body = await reader.readexactly(length)
         except BaseException:
-            # Also if the call is cancelled, because the response may still arrive.
+            # Also if the call is canceled, because the response may still arrive.
             writer.close()
             raise
         self._idle.append((reader, writer))
         if " 200 " not in status:
-            raise OSError(f"the service answered {status!r} for {customer}")
+            raise OSError(f"the service responded with {status!r} for {customer}")
         return str(json.loads(body)["country"])
 
 
 def enriched(
     address: str, concurrency: int, input_topic: str = "visits", output_topic: str = "places"
 ) -> Topology:
-    """Visits; visits with the country of the customer."""
+    """Build a topology that adds the country of the customer to each visit."""
     service = Service(address)
 
     async def with_country(customer: str, visit: dict[str, Any]) -> dict[str, Any]:

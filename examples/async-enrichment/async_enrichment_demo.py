@@ -26,12 +26,12 @@ COUNTRIES = ("Norway", "Portugal", "Japan", "Ghana", "Peru")
 
 
 def country_of(customer: str) -> str:
-    """The country that the service returns."""
+    """Return the country of a customer, as the service does."""
     return COUNTRIES[int(customer.removeprefix("customer-")) % len(COUNTRIES)]
 
 
 class SlowService:
-    """An HTTP server on its own thread that responds to each request after `RESPONSE_S`."""
+    """An HTTP server on a background thread that responds to each request after `RESPONSE_S`."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -86,7 +86,7 @@ class Demo:
     Args:
         make_topology: takes the address of the service, the number of concurrent requests, and the
             names of the topics.
-        options: the options of the command line.
+        options: the command-line options.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Demo:
         self._concurrency: int = options.concurrency
 
     def run(self) -> int:
-        """Run the demo; 0 if every visit has its country, in order by customer."""
+        """Run the demo; return 0 if every visit has its country, in order by customer."""
         print("Starting an Apache Kafka broker, a web service, and Spark …", flush=True)
         with EmbeddedKafka() as kafka, SlowService() as service:
             sequential = self._rate(kafka, service, 1, SEQUENTIAL)
@@ -112,7 +112,7 @@ class Demo:
     def _rate(
         self, kafka: EmbeddedKafka, service: SlowService, concurrency: int, count: int
     ) -> float | None:
-        """Visits per second; None if the results are wrong."""
+        """Return the visits processed per second; None if the results are wrong."""
         inputs, outputs = f"visits-{concurrency}", f"places-{concurrency}"
         for topic in (inputs, outputs):
             kafka.create_topic(topic, 1)
@@ -142,7 +142,7 @@ class Demo:
 
 
 def is_right(found: list[tuple[str, int, str]], visits: list[str]) -> bool:
-    """Whether each visit has its country, and the visits of each customer are in order."""
+    """Return whether each visit has its country, and each customer's visits are in order."""
     last: dict[str, int] = {}
     for customer, visit, country in found:
         if country != country_of(customer):
@@ -159,7 +159,7 @@ def is_right(found: list[tuple[str, int, str]], visits: list[str]) -> bool:
 
 
 def send(bootstrap_servers: str, topic: str, visits: list[str]) -> None:
-    """Write the visits, numbered."""
+    """Write the visits with consecutive numbers."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 5})
     for number, customer in enumerate(visits):
         producer.produce(topic, json.dumps({"visit": number}).encode(), customer.encode())
@@ -178,7 +178,7 @@ class Results:
         self._consumer.assign([TopicPartition(topic, 0, 0)])
 
     def take(self, count: int) -> list[tuple[str, int, str]]:
-        """Read so many results; fewer after a timeout."""
+        """Read `count` results; fewer after a timeout."""
         found: list[tuple[str, int, str]] = []
         deadline = time.monotonic() + DEADLINE_S
         while len(found) < count and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""The topology with a working service, and with an unreachable one."""
+"""Tests of the topology with a working and an unreachable service."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
     python examples/clickstream-sessions/clickstream_sessions.py --demo
     python examples/clickstream-sessions/clickstream_sessions.py --bootstrap-servers localhost:9092
 
-A visit ends after half an hour without clicks of its visitor. It is emitted once, when it is
+A visit ends after half an hour without clicks of the visitor. It is emitted once, when it is
 complete, with its first and last page, the number of pages and its duration. A table counts the
-visits by last page. With --demo it runs in the test driver, without Kafka and Spark: it generates
+visits by last page. With --demo, it runs in the test driver, without Kafka or Spark: it generates
 the clicks of a day, some of them late, and compares the visits with plain Python.
 """
 
@@ -45,7 +45,7 @@ class Click(msgspec.Struct, frozen=True):
 
 
 class Pages(msgspec.Struct, frozen=True):
-    """The clicks of a visit so far, in order of time."""
+    """The clicks of a visit so far, in chronological order."""
 
     clicks: list[tuple[int, str]] = []
 
@@ -63,7 +63,7 @@ CLICK, PAGES, VISIT = json_of(Click), json_of(Pages), json_of(Visit)
 
 
 def with_click(visitor: str, click: Click, pages: Pages) -> Pages:
-    """Add a click, in order of time."""
+    """Add a click in chronological order."""
     return Pages(sorted([*pages.clicks, (click.at_ms, click.page)]))
 
 
@@ -73,13 +73,13 @@ def merge(visitor: str, one: Pages, other: Pages) -> Pages:
 
 
 def complete(visitor: Windowed[str], pages: Pages) -> tuple[str, Visit]:
-    """The visitor and a complete visit."""
+    """Return the visitor and the complete visit."""
     (first_ms, entry), (last_ms, end) = pages.clicks[0], pages.clicks[-1]
     return visitor.key, Visit(entry, end, len(pages.clicks), (last_ms - first_ms) // 1_000)
 
 
 def sessions() -> Topology:
-    """Clicks; visits, and counts of their last pages."""
+    """Build a topology that groups clicks into visits, and counts the last pages of visits."""
     builder = StreamsBuilder()
     visits = (
         builder.stream(
@@ -103,15 +103,15 @@ def sessions() -> Topology:
 
 
 def sample_clicks() -> list[tuple[str, Click]]:
-    """The clicks of a day in order of arrival, up to two minutes late."""
-    dice = random.Random(5)
+    """Generate the clicks of a day in order of arrival, some of them up to two minutes late."""
+    rng = random.Random(5)
     arrivals = []
     for number in range(80):
-        at_ms = dice.randrange(4 * 3_600_000)
-        for _ in range(dice.randrange(1, 30)):
-            at_ms += dice.choice((5_000, 20_000, 90_000, 2 * GAP_MS))
-            late_ms = dice.randrange(GRACE_MS) if dice.random() < 0.1 else 0
-            page = dice.choice(("/", "/tea", "/mugs", "/cart"))
+        at_ms = rng.randrange(4 * 3_600_000)
+        for _ in range(rng.randrange(1, 30)):
+            at_ms += rng.choice((5_000, 20_000, 90_000, 2 * GAP_MS))
+            late_ms = rng.randrange(GRACE_MS) if rng.random() < 0.1 else 0
+            page = rng.choice(("/", "/tea", "/mugs", "/cart"))
             arrivals.append((at_ms + late_ms, f"visitor-{number:02}", Click(page, at_ms)))
     # A much later click completes all earlier visits.
     end_ms = max(at_ms for at_ms, _, _ in arrivals) + 10 * GAP_MS
@@ -120,7 +120,7 @@ def sample_clicks() -> list[tuple[str, Click]]:
 
 
 def expected(clicks: list[tuple[str, Click]]) -> Counter[tuple[str, Visit]]:
-    """The visits in plain Python, without the last one, which is incomplete."""
+    """Compute the visits in plain Python, without the last one, which is incomplete."""
     found: Counter[tuple[str, Visit]] = Counter()
     by_visitor: dict[str, list[tuple[int, str]]] = {}
     for visitor, click in clicks[:-1]:
@@ -137,7 +137,7 @@ def expected(clicks: list[tuple[str, Click]]) -> Counter[tuple[str, Visit]]:
 
 
 def demo() -> int:
-    """Process a day of clicks in the test driver; 0 if the visits are correct."""
+    """Process a day of clicks in the test driver; return 0 if the visits are correct."""
     clicks = sample_clicks()
     with TopologyTestDriver(sessions()) as driver:
         topic = driver.create_input_topic(CLICKS, key=STRING, value=CLICK)

@@ -1,4 +1,4 @@
-"""Visits, gaps, and a late click."""
+"""Tests of visits, gaps and late clicks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MINUTE_MS = 60_000
 
 
 def visits(clicks: Sequence[tuple[int, str]]) -> list[Visit]:
-    """The visits of one visitor, all completed by a much later click of another one."""
+    """Return the visits of one visitor, completed by a much later click of another visitor."""
     with TopologyTestDriver(sessions()) as driver:
         topic = driver.create_input_topic(CLICKS, key=STRING, value=CLICK)
         for at_ms, page in clicks:

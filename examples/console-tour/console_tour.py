@@ -3,8 +3,8 @@
     python examples/console-tour/console_tour.py             # until Ctrl-C
     python examples/console-tour/console_tour.py --demo      # prints the data of each view
 
-It starts a broker, and sends orders continuously, some of them invalid. README.md describes the
-views. With --demo it requests the data of each view like a browser, and prints it.
+The program starts a broker, and sends orders continuously, some of them invalid. README.md
+describes the views. With --demo, it requests the data of each view like a browser, and prints it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ORDERS, TOWNS, SALES, DEAD = "orders", "towns", "sales", "dead-letters"
 CUSTOMERS = [f"customer-{number}" for number in range(200)]
 PARTITIONS = 4
 ORDERS_PER_S = 400
-#: One order in so many has no price.
+#: One in this many orders has no price.
 INVALID_EVERY = 500
 DEADLINE_S = 90.0
 
@@ -56,7 +56,7 @@ ORDER = json_of(Order)
 
 
 def shop() -> Topology:
-    """A table, a join, an aggregation and a window, so that each view has data."""
+    """Build a topology with a table, a join, an aggregation and a window."""
     builder = StreamsBuilder()
     towns = builder.table(TOWNS, key=STRING, value=STRING, store="towns")
     orders = builder.stream(ORDERS, key=STRING, value=ORDER)
@@ -75,7 +75,7 @@ def shop() -> Topology:
 
 
 class Customers:
-    """Sends the towns once, and orders continuously, on its own thread."""
+    """Sends the towns once, and orders continuously on a background thread."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._producer = Producer(
@@ -85,7 +85,7 @@ class Customers:
                 "log_level": 3,
             }
         )
-        self._dice = random.Random(5)
+        self._rng = random.Random(5)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="customers", daemon=True)
 
@@ -106,17 +106,17 @@ class Customers:
         while not self._ended.wait(0.05):
             for _ in range(ORDERS_PER_S // 20):
                 number += 1
-                order = {"product": self._dice.choice(("tea", "mug")), "cents": 350}
+                order = {"product": self._rng.choice(("tea", "mug")), "cents": 350}
                 if number % INVALID_EVERY == 0:
                     del order["cents"]
-                customer = self._dice.choice(CUSTOMERS)
+                customer = self._rng.choice(CUSTOMERS)
                 self._producer.produce(ORDERS, json.dumps(order).encode(), customer.encode())
             self._producer.poll(0)
         self._producer.flush(30)
 
 
 def get(address: ServerAddress, path: str) -> Any:
-    """Request a document like the console."""
+    """Request a document, like the console."""
     request = urllib.request.Request(address.url + path)
     request.add_header("Authorization", f"Bearer {address.token}")
     with urllib.request.urlopen(request, timeout=10) as response:
@@ -127,7 +127,7 @@ def wait(read: Callable[[], Any], condition: Callable[[Any], bool], name: str) -
     """Read until the condition holds, and return the result.
 
     Raises:
-        TimeoutError: the condition did not hold in time.
+        TimeoutError: the condition does not hold within `DEADLINE_S`.
     """
     deadline = time.monotonic() + DEADLINE_S
     while True:
@@ -135,7 +135,7 @@ def wait(read: Callable[[], Any], condition: Callable[[Any], bool], name: str) -
         if condition(found):
             return found
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {DEADLINE_S:.0f} s: {name}")
+            raise TimeoutError(f"timed out after {DEADLINE_S:.0f} s: {name}")
         time.sleep(0.2)
 
 
@@ -212,7 +212,7 @@ def run(demo: bool) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="A sample shop for a tour of the console.")
-    parser.add_argument("--demo", action="store_true", help="print the data of each view, and end")
+    parser.add_argument("--demo", action="store_true", help="print the data of each view, and exit")
     return run(parser.parse_args().demo)
 
 

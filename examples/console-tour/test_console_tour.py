@@ -1,4 +1,4 @@
-"""The numbers of the shop. The demo checks that the console shows them."""
+"""Tests of the shop's results. The demo checks that the console shows them."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
     python examples/fraud-rules/fraud_rules.py --demo
     python examples/fraud-rules/fraud_rules.py --bootstrap-servers localhost:9092
 
-A rule is a function of a payment and the recent payments of the card, which are in a store.
+A rule is a function of a payment and the recent payments of the card, which are kept in a store.
 Punctuations delete the history of inactive cards, and forward the number of alerts every hour. With
---demo it runs in the test driver, without Kafka and Spark: it generates a day of payments with some
-fraud, and checks that the rules find exactly that.
+--demo, it runs in the test driver, without Kafka or Spark: it generates a day of payments with some
+fraud, and checks that the rules detect exactly these cases.
 """
 
 from __future__ import annotations
@@ -65,18 +65,18 @@ PAYMENT, HISTORY, ALERT = json_of(Payment), json_of(list[PastPayment]), json_of(
 
 
 def many_at_once(now: PastPayment, before: Sequence[PastPayment]) -> bool:
-    """The fifth payment within a minute."""
+    """Return whether this is the fifth payment within a minute."""
     return sum(each.at_ms > now.at_ms - MINUTE_MS for each in before) >= 4
 
 
 def two_countries(now: PastPayment, before: Sequence[PastPayment]) -> bool:
-    """Two countries within ten minutes."""
+    """Return whether there are payments in two countries within ten minutes."""
     recent = (each for each in before if each.at_ms > now.at_ms - 10 * MINUTE_MS)
     return any(each.country != now.country for each in recent)
 
 
 def small_then_large(now: PastPayment, before: Sequence[PastPayment]) -> bool:
-    """More than 500.00 after at most 1.00, which is a sign of card testing."""
+    """Return whether more than 500.00 follows at most 1.00, which is a sign of card testing."""
     return now.cents > 50_000 and any(each.cents <= 100 for each in before)
 
 
@@ -111,7 +111,7 @@ class RuleProcessor(Processor[str, Payment, str, Alert]):
         self.history.put(record.key, [*before, now])
 
     def report(self, stream_time_ms: int) -> None:
-        """Forward the number of alerts by rule, and reset it."""
+        """Forward the number of alerts by rule, and reset the counts."""
         with self.counts.all() as found:
             counts = dict(found)
         for name, count in counts.items():
@@ -119,7 +119,7 @@ class RuleProcessor(Processor[str, Payment, str, Alert]):
             self.counts.delete(name)
 
     def expire(self, stream_time_ms: int) -> None:
-        """Delete cards without payments that are recent enough for the rules."""
+        """Delete cards without payments in the last hour."""
         with self.history.all() as cards:
             inactive = [
                 card for card, past in cards if past[-1].at_ms <= stream_time_ms - HISTORY_MS
@@ -129,7 +129,7 @@ class RuleProcessor(Processor[str, Payment, str, Alert]):
 
 
 def fraud_rules() -> Topology:
-    """Payments by card; alerts by card, and reports by rule."""
+    """Build a topology that emits alerts by card, and reports by rule."""
     builder = StreamsBuilder()
     builder.add_state_store(
         Stores.key_value_builder(Stores.persistent_key_value("history"), STRING, HISTORY)
@@ -148,19 +148,19 @@ def fraud_rules() -> Topology:
 
 
 def sample_payments() -> tuple[list[tuple[int, str, Payment]], set[tuple[str, str]]]:
-    """A day of payments in order of time, and the cards that violate rules."""
-    dice = random.Random(11)
+    """Generate a day of payments in chronological order, and the cards that violate rules."""
+    rng = random.Random(11)
     payments = []
     for number in range(300):
-        card, country = f"card-{number:03}", dice.choice(("NO", "PE", "JP"))
-        # Legitimate cards pay a few times per day, in one country, hours apart, never tiny amounts.
-        first_ms = dice.randrange(2 * HOUR_MS)
-        for visit in range(dice.randrange(1, 8)):
-            at_ms = first_ms + visit * 3 * HOUR_MS + dice.randrange(HOUR_MS)
-            payments.append((at_ms, card, Payment(dice.randrange(200, 60_000), country)))
+        card, country = f"card-{number:03}", rng.choice(("NO", "PE", "JP"))
+        # Legitimate payments are hours apart, in one country, and never tiny.
+        first_ms = rng.randrange(2 * HOUR_MS)
+        for visit in range(rng.randrange(1, 8)):
+            at_ms = first_ms + visit * 3 * HOUR_MS + rng.randrange(HOUR_MS)
+            payments.append((at_ms, card, Payment(rng.randrange(200, 60_000), country)))
     fraud = set()
     for number, rule in enumerate(("many_at_once", "two_countries", "small_then_large") * 4):
-        card, at_ms = f"stolen-{number:02}", dice.randrange(20 * HOUR_MS)
+        card, at_ms = f"stolen-{number:02}", rng.randrange(20 * HOUR_MS)
         fraud.add((card, rule))
         if rule == "many_at_once":
             payments += [(at_ms + 5_000 * step, card, Payment(900, "NO")) for step in range(5)]
@@ -178,7 +178,7 @@ def sample_payments() -> tuple[list[tuple[int, str, Payment]], set[tuple[str, st
 
 
 def demo() -> int:
-    """Process a day in the test driver; 0 if the rules find exactly the fraud."""
+    """Process a day in the test driver; return 0 if the rules detect exactly the fraud."""
     payments, fraud = sample_payments()
     with TopologyTestDriver(fraud_rules()) as driver:
         topic = driver.create_input_topic(PAYMENTS, key=STRING, value=PAYMENT)
@@ -194,7 +194,7 @@ def demo() -> int:
     print(f"{len(payments)} payments, {len(alerts)} alerts, {len(reports)} lines of reports")
     print(f"{stored} of {cards} cards are still in the store")
     right = found == fraud and stored < cards
-    print("every fraud was found, and nothing else" if right else f"WRONG: {found ^ fraud}")
+    print("exactly the fraud was detected" if right else f"WRONG: {found ^ fraud}")
     return 0 if right else 1
 
 

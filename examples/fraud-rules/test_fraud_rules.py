@@ -1,4 +1,4 @@
-"""Each rule at its limits."""
+"""Tests of each rule at its limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millstream.testing import TopologyTestDriver
 
 
 def alerts(payments: Sequence[tuple[int, int, str]]) -> list[str]:
-    """The rules that payments of one card violate, in order."""
+    """Return the rules that the payments of one card violate, in order."""
     with TopologyTestDriver(fraud_rules()) as driver:
         topic = driver.create_input_topic(PAYMENTS, key=STRING, value=PAYMENT)
         for at_ms, cents, country in payments:

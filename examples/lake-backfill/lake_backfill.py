@@ -4,9 +4,10 @@
     python examples/lake-backfill/lake_backfill.py keep --bootstrap-servers … --lake /lake/clicks
     python examples/lake-backfill/lake_backfill.py count --bootstrap-servers … --lake /lake/clicks
 
-One application writes all clicks to an Iceberg table, exactly once. A later one counts them by
-country: first the clicks of the table, then those of the topic. With --demo both run on an embedded
-broker; the clicks in the table are deleted from the topic in between, and the counts are checked.
+One application writes all clicks to an Iceberg table, exactly once. Another one, started later,
+counts them by country: first the clicks in the table, then those in the topic. With --demo, both
+run on an embedded broker, one after the other; in between, the clicks that are in the table are
+deleted from the topic. At the end, the counts are checked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from millstream.serdes import LONG, STRING, json_of
 
 
 class Click(msgspec.Struct):
-    """One click of a user."""
+    """A click of a user."""
 
     page: str
     country: str
@@ -37,7 +38,7 @@ CLICKS, COUNTS = "clicks", "clicks-by-country"
 
 
 def kept(lake: Path) -> Topology:
-    """Writes all clicks to a table."""
+    """Build a topology that writes all clicks to a table."""
     builder = StreamsBuilder()
     builder.stream(CLICKS, key=STRING, value=CLICK).to_lake(
         lake,
@@ -50,7 +51,7 @@ def kept(lake: Path) -> Topology:
 
 
 def counted(lake: Path) -> Topology:
-    """Counts the clicks of the table and the topic by country."""
+    """Build a topology that counts the clicks in the table and the topic by country."""
     builder = StreamsBuilder()
     clicks = builder.stream_from_lake(
         lake, format="iceberg", key=STRING, value=CLICK, then=CLICKS, name="clicks"
@@ -62,7 +63,7 @@ def counted(lake: Path) -> Topology:
 
 
 def config(application: str, bootstrap_servers: str, state: Path) -> StreamsConfig:
-    """Settings for exactly-once processing."""
+    """Return settings for exactly-once processing."""
     return StreamsConfig(
         application_id=application,
         bootstrap_servers=bootstrap_servers,
@@ -74,7 +75,7 @@ def config(application: str, bootstrap_servers: str, state: Path) -> StreamsConf
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """A small session with support for Iceberg."""
+    """Yield a small Spark session with support for Iceberg."""
     builder = SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     for name, value in spark_settings("iceberg", "kafka").items():
@@ -92,14 +93,16 @@ def main() -> int:
     parser.add_argument(
         "--demo", action="store_true", help="run both on a broker, and check the counts"
     )
-    parser.add_argument("--bootstrap-servers", help=f"your broker, with {CLICKS} and {COUNTS}")
+    parser.add_argument(
+        "--bootstrap-servers", help=f"your broker, with the topics {CLICKS} and {COUNTS}"
+    )
     parser.add_argument("--lake", type=Path, help="the folder of the table")
     parser.add_argument("--state", type=Path, default=Path("clickstream-state"))
     options = parser.parse_args()
     if options.demo:
         return Demo(session, config, kept, counted).run()
     if not (options.action and options.bootstrap_servers and options.lake):
-        parser.error("give --demo, or keep or count with --bootstrap-servers and --lake")
+        parser.error("pass --demo, or keep or count with --bootstrap-servers and --lake")
     settings = config(f"clicks-{options.action}", options.bootstrap_servers, options.state)
     with session() as spark:
         topology = kept if options.action == "keep" else counted

@@ -1,4 +1,4 @@
-"""The demo of `lake_backfill.py`: a broker, deleted records, clicks, and a check."""
+"""The demo of `lake_backfill.py`: a broker, clicks, deleted records, and a check."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Demo:
 
     Args:
         session: creates a Spark session.
-        config: creates the settings from application, broker and folder.
+        config: creates the settings from an application id, bootstrap servers and a folder.
         kept: creates the topology that writes clicks to a table.
-        counted: creates the topology that counts them.
+        counted: creates the topology that counts clicks.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Demo:
         self.servers = ""
 
     def run(self) -> int:
-        """Run the demo; 0 if every count is correct."""
+        """Run the demo; return 0 if every count is correct."""
         print("Starting an Apache Kafka broker and Spark …", flush=True)
         with (
             EmbeddedKafka() as kafka,
@@ -91,7 +91,7 @@ class Demo:
         producer.flush(60)
 
     def _delete_records(self) -> None:
-        """Delete all clicks of the topic, like its retention."""
+        """Delete all clicks from the topic, as its retention would."""
         admin = AdminClient({"bootstrap.servers": self.servers})
         # An offset of -1 is the end of the partition.
         ends = [TopicPartition(CLICKS, number, -1) for number in range(PARTITIONS)]
@@ -99,7 +99,7 @@ class Demo:
             deleted.result()
 
     def _counts(self) -> Counter[str]:
-        """The last count of each country."""
+        """Return the latest count of each country."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.servers,
@@ -135,6 +135,6 @@ class Demo:
 
 
 def _rows(spark: SparkSession, lake: Path) -> int:
-    # The folder exists before its first batch.
+    # The folder exists before the first batch is written.
     exists = (lake / "metadata" / "version-hint.text").exists()
     return read_table(spark, str(lake), "iceberg").count() if exists else 0

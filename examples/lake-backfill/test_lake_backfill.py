@@ -1,4 +1,4 @@
-"""The structure of the topologies. The demo checks that they work together."""
+"""Tests of the topologies' structure. The demo checks that they work together."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@
     python examples/orders-and-payments/orders_and_payments.py --bootstrap-servers localhost:9092
 
 Orders and payments are in separate topics, by order number. An outer join matches those within an
-hour of each other, and finds orders without a payment and payments without an order. Its result is
-a table with the status of each order, which can be queried. Invalid records are written to a
-dead-letter topic. With --demo it runs in the test driver, without Kafka and Spark: it generates an
-afternoon, and checks the status of each order.
+hour of each other, and detects orders without a payment and payments without an order. Its result
+is a table with the status of each order, which can be queried. Invalid records are written to a
+dead-letter topic. With --demo, the program runs in the test driver, without Kafka or Spark: it
+generates the records of an afternoon, and checks the status of each order.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ ORDER, PAYMENT, OUTCOME = json_of(Order), json_of(Payment), json_of(Outcome)
 
 
 def outcome(order: Order | None, payment: Payment | None) -> Outcome:
-    """The outcome of an order and its payment, or of an unmatched one."""
+    """Return the outcome of an order and its payment, or of an unmatched order or payment."""
     if order is None:
         assert payment is not None
         return Outcome("no order", None, payment.cents)
@@ -75,7 +75,7 @@ def outcome(order: Order | None, payment: Payment | None) -> Outcome:
 
 
 def orders_and_payments() -> Topology:
-    """Orders and payments; outcomes in a topic and in the store `outcomes`."""
+    """Build a topology that writes outcomes to a topic and to the store `outcomes`."""
     builder = StreamsBuilder()
     orders = builder.stream(ORDERS, key=STRING, value=ORDER)
     payments = builder.stream(PAYMENTS, key=STRING, value=PAYMENT)
@@ -91,7 +91,7 @@ def orders_and_payments() -> Topology:
 
 
 def config(bootstrap_servers: str) -> StreamsConfig:
-    """Settings for exactly-once processing, with a topic for invalid records."""
+    """Return settings for exactly-once processing, with a topic for invalid records."""
     return StreamsConfig(
         application_id="orders-and-payments",
         bootstrap_servers=bootstrap_servers,
@@ -102,32 +102,35 @@ def config(bootstrap_servers: str) -> StreamsConfig:
 
 
 def sample_records() -> tuple[list[tuple[int, str, str, Order | Payment]], dict[str, str]]:
-    """An afternoon: (time in ms, topic, number, record), and the expected status by number."""
-    dice = random.Random(23)
+    """Generate the records of an afternoon, and the expected status by order number.
+
+    The records are (time in ms, topic, order number, record).
+    """
+    rng = random.Random(23)
     records: list[tuple[int, str, str, Order | Payment]] = []
     statuses = {}
     for number in range(400):
-        key, cents = f"order-{number:03}", dice.randrange(500, 20_000)
-        at_ms = dice.randrange(4 * 60) * MINUTE_MS
-        status = dice.choice(("paid", "paid", "paid", "partially paid", "unpaid"))
+        key, cents = f"order-{number:03}", rng.randrange(500, 20_000)
+        at_ms = rng.randrange(4 * 60) * MINUTE_MS
+        status = rng.choice(("paid", "paid", "paid", "partially paid", "unpaid"))
         records.append((at_ms, ORDERS, key, Order(f"customer-{number % 50}", cents)))
         if status != "unpaid":
             paid = cents if status == "paid" else cents // 2
-            at_ms += dice.randrange(-5, 60) * MINUTE_MS
+            at_ms += rng.randrange(-5, 60) * MINUTE_MS
             records.append((max(0, at_ms), PAYMENTS, key, Payment(paid)))
         statuses[key] = status
     for number in range(20):
         key = f"no-order-{number:02}"
-        records.append((dice.randrange(240) * MINUTE_MS, PAYMENTS, key, Payment(100)))
+        records.append((rng.randrange(240) * MINUTE_MS, PAYMENTS, key, Payment(100)))
         statuses[key] = "no order"
-    # Orders that are hours later close all earlier windows.
+    # Orders that are many hours later close all earlier windows.
     for step, number in enumerate(range(998, 1_000)):
         records.append(((20 + 5 * step) * 60 * MINUTE_MS, ORDERS, f"order-{number}", Order("z", 1)))
     return sorted(records, key=lambda one: one[0]), statuses
 
 
 def demo() -> int:
-    """Process an afternoon in the test driver; 0 if every order has the expected status."""
+    """Process an afternoon; return 0 if every order has the expected status."""
     records, statuses = sample_records()
     with TopologyTestDriver(orders_and_payments(), config("not-used:9092")) as driver:
         topics: dict[str, TestInputTopic[str, Any]] = {

@@ -1,4 +1,4 @@
-"""The limits between paid and unpaid orders."""
+"""Tests of the limits between paid and unpaid orders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millstream.testing import TopologyTestDriver
 
 
 def outcomes(order_minute: int, payment_minute: int) -> list[Outcome]:
-    """The outcomes of an order and a payment at two times, after their windows have closed."""
+    """Return the outcomes of an order and a payment after their windows have closed."""
     with TopologyTestDriver(orders_and_payments()) as driver:
         orders = driver.create_input_topic(ORDERS, key=STRING, value=ORDER)
         payments = driver.create_input_topic(PAYMENTS, key=STRING, value=PAYMENT)
@@ -44,7 +44,7 @@ def test_payments_within_the_window() -> None:
 
 def test_payments_outside_of_the_window() -> None:
     assert [outcome.status for outcome in outcomes(10, 200)] == ["unpaid", "no order"]
-    # Both are emitted at the same time here, and the table keeps the last one.
+    # Both outcomes are emitted at the same time here, and the table keeps the latest one.
     assert [outcome.status for outcome in outcomes(10, 71)] == ["no order"]
 
 

@@ -1,4 +1,4 @@
-"""Splitting lines into words, and counting them."""
+"""Tests of splitting lines into words, and of counting them."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
     python examples/word-count/word_count.py --demo
     python examples/word-count/word_count.py --bootstrap-servers localhost:9092
 
-With --demo it starts a broker, sends Newton's "Opticks" many times, shows the growing counts, and
-checks every count at the end (see word_count_demo.py). This takes a minute; use --lines 5000 for a
-quick check of the installation.
+With --demo, it starts a broker, sends Newton's "Opticks" several times, shows the growing counts,
+and checks every count at the end (see word_count_demo.py). This takes a minute; use --lines 5000
+for a quick check of the installation.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
 def words(line: str) -> list[str]:
-    """The words of a line, in lower case."""
+    """Return the words of a line in lowercase."""
     return WORD.findall(line.lower())
 
 
 def word_count(input_topic: str = "lines", output_topic: str = "word-counts") -> Topology:
-    """Lines of text; the current count of each word."""
+    """Build a topology that writes the current count of each word."""
     builder = StreamsBuilder()
     (
         builder.stream(input_topic, key=STRING, value=STRING)

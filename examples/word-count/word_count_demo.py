@@ -44,9 +44,9 @@ class Demo:
     """Runs the topology on local Spark and an embedded broker.
 
     Args:
-        topology: the word count.
+        topology: the topology that counts words.
         words: splits a line into words, for the check.
-        options: topics, application id, numbers of threads and lines, from the command line.
+        options: the command-line options.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Demo:
         self.expected_total = sum(self.expected.values())
 
     def run(self) -> int:
-        """Run the demo; 0 if every count is correct, 1 otherwise."""
+        """Run the demo; return 0 if every count is correct, 1 otherwise."""
         print("Starting an Apache Kafka broker …", flush=True)
         with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="word-count-") as folder:
             servers = kafka.bootstrap_servers
@@ -142,7 +142,7 @@ class Demo:
         shown.show(progress)
 
     def _check(self, counts: dict[str, int], took_s: float) -> int:
-        """Compare every count, and print the result."""
+        """Compare every count, and print and return the result."""
         every = counts.keys() | self.expected.keys()
         wrong = sorted(word for word in every if counts.get(word) != self.expected.get(word))
         if not wrong:
@@ -163,7 +163,7 @@ def _raise_if_failed(streams: KafkaStreams) -> None:
 
 
 def _tasks(streams: KafkaStreams) -> list[Task]:
-    """The tasks and their threads."""
+    """Return the tasks with their threads."""
     return [
         Task(str(task.task_id), thread.thread_name)
         for thread in streams.metadata_for_local_threads()
@@ -172,7 +172,7 @@ def _tasks(streams: KafkaStreams) -> list[Task]:
 
 
 class Feeder:
-    """Sends the lines on its own thread, `LINES_PER_S` per second."""
+    """Sends the lines on a background thread, `LINES_PER_S` per second."""
 
     def __init__(self, bootstrap_servers: str, topic: str, lines: Sequence[str]) -> None:
         self.sent = 0
@@ -195,15 +195,15 @@ class Feeder:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, even if not all lines are sent."""
+        """Stop the thread, even if not all lines have been sent."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(30)
-        # Otherwise it would report a lost connection when the broker ends.
+        # Otherwise the producer would log a lost connection when the broker stops.
         del self._producer
 
     def raise_failure(self) -> None:
-        """Raise a DemoFailedError if a line was not sent."""
+        """Raise DemoFailedError if a line could not be delivered."""
         if self._failure is not None:
             raise DemoFailedError(f"A line could not be sent: {self._failure.str()}")
 
@@ -224,7 +224,7 @@ class Feeder:
 
 
 class Results:
-    """The newest count of each word, read from the output topic."""
+    """The latest count of each word, read from the output topic."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self.counts: dict[str, int] = {}
@@ -267,7 +267,7 @@ class Results:
             self.read()
 
     def top(self, number: int) -> list[tuple[str, int]]:
-        """The most frequent words so far, in descending order."""
+        """Return the most frequent words so far, in descending order."""
         return Counter(self.counts).most_common(number)
 
     def close(self) -> None:

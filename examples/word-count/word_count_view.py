@@ -1,4 +1,4 @@
-"""The progress of the demo of the word count: a live table on a terminal, otherwise lines."""
+"""The progress of the word count demo: a live table in a terminal, otherwise lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-#: The speed is measured over the last seconds.
+#: The period over which the speed is measured.
 SPEED_OVER_S = 4.0
 TABLE_EVERY_S = 0.25
 LINE_EVERY_S = 2.0
@@ -52,7 +52,7 @@ class View(Protocol):
     """Shows the progress."""
 
     def is_due(self) -> bool:
-        """Whether it is time for an update."""
+        """Return whether an update is due."""
 
     def show(self, progress: Progress) -> None:
         """Show the current progress."""
@@ -60,7 +60,7 @@ class View(Protocol):
 
 @contextmanager
 def view() -> Iterator[View]:
-    """A live table if the output is a terminal, otherwise lines."""
+    """Yield a live table if the output is a terminal, otherwise lines."""
     if not sys.stdout.isatty():
         yield Lines()
         return
@@ -170,7 +170,7 @@ class LiveTable:
 
 
 def by_thread(tasks: list[Task]) -> dict[str, list[str]]:
-    """The task ids of each thread, sorted, by the last part of the thread name."""
+    """Return the sorted task ids of each thread, by the last part of the thread's name."""
     threads: dict[str, list[str]] = {}
     for task in sorted(tasks, key=lambda task: (task.thread, task.task_id)):
         name = "StreamThread-" + task.thread.rpartition("StreamThread-")[2]

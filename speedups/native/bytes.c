@@ -75,7 +75,7 @@ PyObject *murmur3_128(PyObject *module, PyObject *data) {
     return PyBytes_FromStringAndSize(result, sizeof(result));
 }
 
-/* Concatenates a timestamp and a value; None for None. */
+/* Concatenates a timestamp and a value; returns None for None, and NULL with an exception. */
 static PyObject *timed(PyObject *value, PyObject *timestamp) {
     if (value == Py_None) {
         return Py_NewRef(value);
@@ -104,7 +104,7 @@ PyObject *with_times(PyObject *module, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "OO", &given_values, &given_timestamps)) {
         return NULL;
     }
-    /* Copies, which no other code can modify meanwhile. */
+    /* Copy the arguments, so that no other code can modify them meanwhile. */
     PyObject *values = PySequence_Tuple(given_values), *all = NULL;
     PyObject *timestamps = values == NULL ? NULL : PySequence_Tuple(given_timestamps);
     if (timestamps != NULL) {

@@ -7,14 +7,14 @@
 #define NAME "millstream"
 #define FIRST_BUCKETS 64
 
-/* The Python objects of confluent-kafka do not expose their client, but librdkafka passes it to
- * a plugin, on the thread that creates the client. */
+/* The Python objects of confluent-kafka do not expose their client, but librdkafka passes it to a
+ * plugin, on the thread that creates the client. */
 static _Thread_local Client *newest;
 static _Thread_local int is_ignored;
 
-/* The client whose calls this thread is in, which collects errors. */
+/* The client from which this thread is reading, which collects errors. */
 static _Thread_local Client *reading;
-/* confluent-kafka's callback, the same for all of its clients. */
+/* confluent-kafka's error callback, which is the same for all of its clients. */
 static error_function *first_told;
 
 int ignore_acknowledgements(int ignored) {
@@ -31,8 +31,8 @@ Client *take_newest_client(void) {
     return client;
 }
 
-/* Closed clients. Their memory is kept, because librdkafka's threads may report lost records of
- * a client after they have announced its end. */
+/* Closed clients. Their memory is kept for reuse, because librdkafka's threads may report lost
+ * records of a client even after `on_destroy`. */
 static Client *unused;
 static pthread_mutex_t unused_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -69,8 +69,8 @@ static Client *new_client(rd_kafka_t *rk) {
     return client;
 }
 
-/* Replaces confluent-kafka's function. Most calls happen within its own calls, and are
- * forwarded. */
+/* Replaces confluent-kafka's error callback. Most errors occur during calls of confluent-kafka, and
+ * are forwarded to it. */
 static void on_error(rd_kafka_t *rk, int error, const char *reason, void *opaque) {
     Client *client = reading;
     if (client == NULL) {
@@ -99,7 +99,7 @@ static void hear_errors(const rd_kafka_conf_t *conf) {
     memcpy(&told, &function, sizeof(told));
     if (told != on_error) {
         first_told = told;
-        /* The client's own copy, which no thread reads yet. */
+        /* This is the client's own copy of the configuration, which no thread reads yet. */
         kafka.conf_set_error_cb((rd_kafka_conf_t *)conf, on_error);
     }
 }
@@ -186,7 +186,7 @@ void free_handles(Client *client) {
 }
 
 /* Called on a thread of librdkafka, while the closing thread waits without the GIL. Queues and
- * topics have to be released before the client is gone. */
+ * topics must be released before the client ends. */
 static rd_kafka_resp_err_t on_destroy(rd_kafka_t *rk, void *opaque) {
     Client *client = opaque;
     (void)rk;
@@ -233,7 +233,7 @@ static void spread(Client *client) {
     client->buckets = buckets;
 }
 
-/* Returns the slot for a partition's offset; NULL without memory. */
+/* Returns the slot for a partition's offset; NULL if out of memory. */
 static Place *place_of(Client *client, const char *topic, int32_t partition) {
     /* Reports arrive in batches, each of one partition. */
     if (client->last != NULL && is_at(client->last, topic, partition)) {
@@ -265,7 +265,7 @@ static Place *place_of(Client *client, const char *topic, int32_t partition) {
 
 static void note_failure(Client *client, const rd_kafka_message_t *message) {
     if (message->err == ERROR_PURGE_QUEUE || message->err == ERROR_PURGE_INFLIGHT) {
-        /* Dropped on purpose. */
+        /* Deliberately dropped. */
         return;
     }
     if (client->failed < MOST_FAILURES) {
@@ -287,12 +287,12 @@ static rd_kafka_resp_err_t on_acknowledgement(rd_kafka_t *rk, rd_kafka_message_t
     }
     pthread_mutex_lock(&client->lock);
     if (client->rk != rk) {
-        /* The client has ended, and its memory may belong to another one by now. */
+        /* The client has ended, and its memory may already belong to another client. */
     } else if (message->err != ERROR_NONE) {
         note_failure(client, message);
     } else if (message->offset >= 0) {
-        /* Negative after a lost response: the record exists, but only an earlier offset is
-         * certain. */
+        /* The offset is negative after a lost response: the record exists, but only an earlier
+         * offset is certain. */
         Place *place = place_of(client, kafka.topic_name(message->rkt), message->partition);
         if (place != NULL) {
             place->offset = message->offset;

@@ -1,5 +1,5 @@
 /* The state of one librdkafka client, shared by the client's threads, which report
- * acknowledgements, and Python, which reads and writes. */
+ * acknowledgements, and by Python, which reads and writes records. */
 
 #ifndef MILLSTREAM_CLIENT_H
 #define MILLSTREAM_CLIENT_H
@@ -8,9 +8,9 @@
 
 #include "librdkafka.h"
 
-/* The maximum number of failures with details; further ones are only counted. */
+/* The maximum number of failures with details; further failures are only counted. */
 #define MOST_FAILURES 64
-/* The maximum number of events during one read; further ones are dropped. */
+/* The maximum number of events during one read; further events are dropped. */
 #define MOST_TOLD 16
 
 typedef struct Place {
@@ -45,7 +45,7 @@ typedef struct Client {
     pthread_mutex_t lock;
     pthread_cond_t idle;
     int references;
-    /* Calls from Python that are using `rk`; the close waits for them. */
+    /* The number of calls from Python that are using `rk`; closing waits for them. */
     int calls;
     /* NULL once the client has ended. */
     rd_kafka_t *rk;
@@ -56,7 +56,7 @@ typedef struct Client {
     size_t buckets;
     size_t count;
     Place *last;
-    /* Failed records since the failures were taken; the first of them with details. */
+    /* The number of failed records since the failures were last taken, and details of the first. */
     size_t failed;
     Failure failures[MOST_FAILURES];
     /* Events during this thread's current read. */
@@ -64,25 +64,26 @@ typedef struct Client {
     Told told[MOST_TOLD];
 } Client;
 
-/* Returns the client that this thread has created last, which the caller then owns; NULL if
- * there is none, or it was already taken. */
+/* Returns the client that this thread created last, which the caller then owns; NULL if there is
+ * none or it was already taken. */
 Client *take_newest_client(void);
 
 void release_client(Client *client);
 
-/* Starts to use the client, which cannot end before `end_call`; 0 if it has ended. */
+/* Begins a call that uses the client, which cannot end before `end_call`. Returns 0 if the client
+ * has already ended. */
 int begin_call(Client *client);
 void end_call(Client *client);
 
-/* From now on, until a call with NULL, the client's events on this thread are collected and not
- * forwarded to confluent-kafka, whose callbacks may only be called within its own calls. */
+/* Collects the client's events on this thread, until a call with NULL, instead of forwarding them
+ * to confluent-kafka, whose callbacks may only be called within its own calls. */
 void keep_told(Client *client);
 
-/* Releases the handles of the client, while the client exists. */
+/* Releases the queue and the topics of the client; librdkafka's client must still exist. */
 void free_handles(Client *client);
 
-/* Sets whether rejections are ignored on this thread, and returns the previous setting. A caller
- * that sends records gets immediate rejections as a result. */
+/* Sets whether acknowledgements are ignored on this thread; returns the previous setting. A caller
+ * that sends records gets immediate rejections as return values instead. */
 int ignore_acknowledgements(int ignored);
 
 /* Resets acknowledged offsets and failures. */

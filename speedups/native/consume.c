@@ -5,11 +5,11 @@
 
 #include "python.h"
 
-/* The maximum per call; the caller repeats the call for the rest. */
+/* The maximum number of messages per call; the caller repeats the call for more. */
 #define MOST_MESSAGES 65536
-/* Keys, values, timestamps, offsets, headers. */
+/* Keys, values, timestamps, offsets and headers. */
 #define COLUMNS 5
-/* A value for the partition of client events; partitions are never less than -1. */
+/* The partition number of client events; other partition numbers are never less than -1. */
 #define OF_CLIENT (-2)
 
 PyObject *open_queue(ClientObject *self, PyObject *unused) {
@@ -77,7 +77,7 @@ static PyObject *headers_of(const rd_kafka_message_t *message) {
     PyObject *pairs = PyTuple_New((Py_ssize_t)count);
     for (size_t index = 0; pairs != NULL && index < count; index++) {
         kafka.header_get_all(headers, index, &name, &value, &size);
-        /* As in Java, which decodes any bytes as text. */
+        /* As in Java, invalid UTF-8 is replaced. */
         PyObject *text = PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
         PyObject *bytes = text == NULL ? NULL : bytes_or_none(value, size);
         PyObject *pair = bytes == NULL ? NULL : PyTuple_Pack(2, text, bytes);
@@ -133,7 +133,7 @@ static int have_headers(rd_kafka_message_t **messages, Py_ssize_t count) {
 /* Converts messages of one partition to a tuple in the order of the stub's `Run`. */
 static PyObject *run_of(rd_kafka_message_t **messages, Py_ssize_t count) {
     const rd_kafka_message_t *first = messages[0], *last = messages[count - 1];
-    /* Offsets only grow: as many records as numbers have no gaps. */
+    /* Offsets ascend, so there are no gaps if their range is as long as the number of records. */
     int has_gaps = last->offset - first->offset + 1 != count;
     PyObject *(*const made[COLUMNS])(const rd_kafka_message_t *) = {
         key_of, value_of, timestamp_of, has_gaps ? offset_of : NULL,
@@ -195,7 +195,7 @@ static int sort_out(rd_kafka_message_t **messages, Py_ssize_t count, PyObject *r
 
 static Py_ssize_t taken(Client *client, rd_kafka_message_t **messages, size_t most, int timeout_ms) {
     keep_told(client);
-    /* With a timeout this would wait for the maximum number of messages. */
+    /* With a timeout, a larger maximum would wait for that many messages. */
     ssize_t count = kafka.consume_batch_queue(client->queue, timeout_ms, messages, 1);
     if (count == 1 && most > 1) {
         ssize_t more = kafka.consume_batch_queue(client->queue, 0, messages + 1, most - 1);
@@ -205,7 +205,7 @@ static Py_ssize_t taken(Client *client, rd_kafka_message_t **messages, size_t mo
     return count;
 }
 
-/* The client's own events during the read, without a topic and with the partition OF_CLIENT. */
+/* Appends the client's own events during the read, with the partition OF_CLIENT and no topic. */
 static int take_told(Client *client, PyObject *events) {
     Told told[MOST_TOLD];
     pthread_mutex_lock(&client->lock);

@@ -10,12 +10,12 @@ typedef struct {
     void (*free_one)(PyObject *object);
 } Waiting;
 
-/* Each thread frees its own chains, because the GIL may be released within one. */
+/* Each thread frees its own chains, because the GIL may be released within a chain. */
 static _Thread_local int nested;
 static _Thread_local Waiting *waiting;
 static _Thread_local size_t count, room;
 
-/* Queues an object for later; returns 0 without memory. */
+/* Queues an object for later; returns 0 if out of memory. */
 static int waits(PyObject *object, void (*free_one)(PyObject *object)) {
     if (count == room) {
         size_t more = room == 0 ? 64 : room * 2;

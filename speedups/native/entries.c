@@ -1,8 +1,8 @@
-/* The class `CachedEntry`, and operations of a cache on all changed entries at once.
+/* The class `CachedEntry`, and operations on all changed entries of a cache.
  *
- * Entries are not tracked by the garbage collector, which would visit millions of them, although
- * they are rarely part of cycles. A user's value that refers to its cache stays until the cache
- * is closed. */
+ * The garbage collector does not track entries: it would visit millions of them, although they are
+ * rarely part of cycles. A user's value that refers to its cache stays in memory until the cache is
+ * closed. */
 
 #include "entries.h"
 
@@ -156,7 +156,8 @@ int add_entries(PyObject *module) {
 
 /* ---- changed entries */
 
-/* Copies an entry to one row of lists: 0, or -1 with an exception. Runs no Python. */
+/* Copies the contents of an entry to one row of columns: 0, or -1 with an exception. Runs no
+ * Python. */
 static int put_cells(Entry *entry, PyObject **columns, Py_ssize_t index) {
     PyObject *cells[COLUMNS] = {
         held(entry->key_bytes), held(entry->value),           PyLong_FromLongLong(entry->timestamp),
@@ -196,7 +197,7 @@ PyObject *columns_of(PyObject *module, PyObject *entries) {
     return result;
 }
 
-/* Sets the size of an entry with other stored bytes: 0, or -1 with an exception. */
+/* Computes the size of an entry with other stored bytes: 0, or -1 with an exception. */
 static int size_with(Entry *entry, PyObject *stored, Py_ssize_t overhead_bytes, long long *size) {
     PyObject *key_bytes = key_of_entry(entry);
     *size = key_bytes == NULL ? -1 : PyBytes_Size(key_bytes);
@@ -205,8 +206,8 @@ static int size_with(Entry *entry, PyObject *stored, Py_ssize_t overhead_bytes, 
     return value_bytes < 0 || add_number(size, value_bytes) < 0 ? -1 : add_number(size, overhead_bytes);
 }
 
-/* Marks an entry as flushed: its value is the stored one now. Adds the number of bytes by which
- * it has grown. */
+/* Marks an entry as flushed, with its new stored value, and adds its growth in bytes to `grown`: 0,
+ * or -1 with an exception. */
 static int settle(Entry *entry, PyObject *stored, Py_ssize_t overhead_bytes, PyObject *nothing, long long *grown) {
     long long size, growth;
     if (size_with(entry, stored, overhead_bytes, &size) < 0) {

@@ -1,8 +1,8 @@
-/* The entries of a record cache, like Millstream's `state/caches/cache_entries.py`.
+/* The entries of a record cache, equivalent to those of `state/caches/cache_entries.py`.
  *
- * A cache of 10 MiB has 100,000 of them, in any order, so the cost of a change is the number of
- * cache lines it touches: the fields that a change writes are in the first 64 bytes, and numbers
- * are not separate objects, which takes half the time of twelve objects. */
+ * A cache of 10 MiB has 100,000 entries, which are scattered in memory, so the cost of a change is
+ * the number of cache lines that it touches. Therefore, the fields that a change writes are in the
+ * first 64 bytes, and numbers are not separate objects: twelve objects take twice the time. */
 
 #ifndef MILLSTREAM_ENTRIES_H
 #define MILLSTREAM_ENTRIES_H
@@ -41,7 +41,7 @@ static inline PyObject *replace(PyObject **attribute, PyObject *object) {
     return old;
 }
 
-/* Sets an attribute to an object of which the caller keeps its reference. */
+/* Sets an attribute to an object; the caller keeps its own reference. */
 static inline void set(PyObject **attribute, PyObject *object) { Py_XDECREF(replace(attribute, Py_NewRef(object))); }
 
 /* Prefetches the second cache line of the entry. */
@@ -56,8 +56,8 @@ static inline void prefetch_objects(Entry *entry) {
 /* The `used_seq` of an entry that was removed from its cache. */
 #define GONE (-1)
 
-/* Sets another value of an entry, with its cause; returns whether the entry was unchanged
- * before. The caller owns the entry and the objects. */
+/* Sets a new value of an entry, with the context of the record; returns whether the entry was
+ * unchanged before. The caller owns the entry and the objects. */
 static inline int change_entry(Entry *entry, PyObject *value, long long timestamp, long long seq, PyObject *place,
                                long long offset, PyObject *headers) {
     int was_clean = entry->dirty_seq == 0;

@@ -1,10 +1,11 @@
-/* The class `EntryTable`: a dict from bytes to entries, whose keys are those of the entries.
+/* The class `EntryTable`: a dict of entries by their own keys, which are bytes.
  *
  * A lookup in a dict of 100,000 entries takes 0.4 us, because index, item, key and entry are loaded
- * from memory one after the other. This table saves one step, and C code can prefetch many of them
- * at once. It uses open addressing with linear probing; at least a third of the slots is free.
+ * from memory one after the other. This table saves one step, and C code can prefetch the memory of
+ * many lookups at the same time. The table uses open addressing with linear probing; at least a
+ * third of the slots are free.
  *
- * Like its entries it is not tracked by the garbage collector, which would visit all of them. */
+ * The garbage collector tracks neither the table nor its entries, as it would visit all of them. */
 
 #include "entry_table.h"
 
@@ -70,7 +71,7 @@ static int make_room(EntryTable *self) {
     return 0;
 }
 
-/* Frees a slot, and moves the following entries that would not be found otherwise. */
+/* Frees a slot, and moves the following entries that would otherwise not be found. */
 static void free_slot(EntryTable *self, Slot *slot) {
     size_t hole = (size_t)(slot - self->slots), mask = self->mask;
     for (size_t at = (hole + 1) & mask; self->slots[at].entry != NULL; at = (at + 1) & mask) {
@@ -206,7 +207,7 @@ static PyObject *update(EntryTable *self, PyObject *pairs) {
         Py_DECREF(pair);
     }
     Py_XDECREF(iterator);
-    /* An iterator that fails ends the loop as well. */
+    /* The loop also ends if the iterator fails. */
     return none_unless(failed || PyErr_Occurred());
 }
 
@@ -247,8 +248,8 @@ static int fetch_slots(EntryTable *self, PyObject *entries, Py_ssize_t first) {
     return failed ? -1 : 0;
 }
 
-/* Removes an entry; entries that are not in the table are added to `others`: 0, or -1 with an
- * exception. Adds its size. */
+/* Removes an entry, and adds its size to `size`. An entry that is not in the table is added to
+ * `others`. Returns 0, or -1 with an exception. */
 static int remove_one(EntryTable *table, PyObject *entries, Py_ssize_t index, PyObject *others, long long *size) {
     PyObject *object = list_item(entries, index), *taken = NULL;
     Entry *entry = object == NULL ? NULL : as_entry(object);

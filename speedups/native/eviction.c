@@ -1,5 +1,5 @@
-/* The class `EvictionOrder`, like Millstream's Python version, and sorting of entries by their
- * changes. */
+/* The class `EvictionOrder`, equivalent to Millstream's Python version, and the sorting of entries
+ * by their latest changes. */
 
 #include <limits.h>
 #include <stdlib.h>
@@ -14,9 +14,9 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    /* Sorted by their last use when they were queued, the latest first. */
+    /* Sorted by the last use before they were queued, most recent first. */
     Row queue;
-    /* Entries that were used later than all in the queue, unsorted. */
+    /* Entries that were used later than all queued ones, unsorted. */
     Row aside;
 } EvictionOrder;
 
@@ -55,7 +55,7 @@ static int append_object(Row *row, PyObject *object) {
     return 0;
 }
 
-/* The row is cleared before its entries are released: these may be the last references. */
+/* Clears the row before its entries are released, because these may be the last references. */
 static void drop(Row *row) {
     Row dropped = *row;
     *row = (Row){0};
@@ -134,8 +134,8 @@ PyObject *in_order(PyObject *module, PyObject *entries) {
     return sorted;
 }
 
-/* Moves all unsorted entries to the queue: 0, or -1 with an exception. Called when the queue is
- * empty; if finalizers have filled it meanwhile, their entries become unsorted. */
+/* Moves all unsorted entries to the queue: 0, or -1 with an exception. Call this when the queue is
+ * empty; if finalizers fill it meanwhile, their entries become unsorted. */
 static int queue_again(EvictionOrder *self) {
     if (drop_gone(&self->aside) < 0) {
         return -1;
@@ -202,7 +202,7 @@ static PyObject *add_many(EvictionOrder *self, PyObject *entries) {
         Py_DECREF(entry);
     }
     Py_XDECREF(iterator);
-    /* An iterator that fails ends the loop as well. */
+    /* The loop also ends if the iterator fails. */
     return none_unless(failed || PyErr_Occurred());
 }
 

@@ -1,11 +1,11 @@
-/* The loops of aggregations by key or window: folds values into cached entries, by the rules of
- * Millstream's `RecordCache`. */
+/* The loops of aggregations by key or window, which fold values into cached entries, by the rules
+ * of Millstream's `RecordCache`. */
 
 #include "updates.h"
 
 #define AT_ONCE 256
 
-/* The next changes: their stored keys, with hashes, and their entries; owned. */
+/* The stored keys of the next changes, their hashes, and their entries; owned. */
 typedef struct {
     PyObject *keys[AT_ONCE];
     Py_hash_t hashes[AT_ONCE];
@@ -23,7 +23,7 @@ typedef struct {
 
 /* ---- entries */
 
-/* Makes the cache load missing entries; -1 with an exception. */
+/* Makes the cache load missing entries: 0, or -1 with an exception. */
 static int load(Cache *state, PyObject *missing) {
     PyObject *keys = PyDict_Keys(missing), *loaded = NULL;
     if (keys != NULL && tell_seq(state) == 0) {
@@ -75,8 +75,8 @@ static int take_keys(Block *block, Updates *updates, Py_ssize_t first) {
     return 0;
 }
 
-/* Prefetches the memory of the next lookups, as far as known: slots, then entries, then their
- * keys and values. -1 with an exception. */
+/* Prefetches the memory of the next lookups, as far as it is known: slots, then entries, then their
+ * keys and values. Returns 0, or -1 with an exception. */
 static int fetch_ahead(EntryTable *table, Block *block) {
     Py_hash_t *hashes = block->hashes;
     Py_ssize_t count = block->count;
@@ -119,7 +119,8 @@ static int find_in_block(Block *block, EntryTable *table, Py_ssize_t index) {
     return block->found[index] != NULL;
 }
 
-/* Looks up the entries of the next changes, and collects the missing keys. */
+/* Looks up the entries of the next changes, and collects the missing keys: 0, or -1 with an
+ * exception. */
 static int look_up(Block *block, EntryTable *table, PyObject *missing) {
     for (Py_ssize_t index = 0; index < block->count; index++) {
         if (!find_in_block(block, table, index) && PyDict_SetItem(missing, block->keys[index], Py_None) < 0) {
@@ -129,10 +130,11 @@ static int look_up(Block *block, EntryTable *table, PyObject *missing) {
     return 0;
 }
 
-/* Gets the entries of the next changes; the cache loads the missing ones.
+/* Gets the entries of the next changes, and makes the cache load the missing ones: 0, or -1 with an
+ * exception.
  *
- * The entries are scattered in memory, and waiting for one after the other takes most of the
- * time, so they are looked up together. */
+ * The entries are scattered in memory, and waiting for them one by one takes most of the time, so
+ * they are looked up together. */
 static int take_block(Block *block, Cache *cache, Updates *updates, Py_ssize_t first) {
     PyObject *missing = PyDict_New();
     int failed = missing == NULL || take_keys(block, updates, first) < 0 || fetch_ahead(cache->table, block) < 0 ||
@@ -166,7 +168,7 @@ static int change(Cache *cache, Entry *entry, PyObject *value, Updates *updates,
     if (context_of(updates, index, &context) < 0) {
         return -1;
     }
-    /* A deleted aggregate starts over: its timestamp is not used any longer. */
+    /* A deleted aggregate starts over, so its timestamp is no longer used. */
     int moves = is_none(entry->value) || is_none(value) || context.timestamp > entry->timestamp;
     long long timestamp = moves ? context.timestamp : entry->timestamp;
     int failed = change_cached(cache, entry, value, timestamp, &context);
@@ -177,7 +179,7 @@ static int change(Cache *cache, Entry *entry, PyObject *value, Updates *updates,
 
 /* ---- counting */
 
-/* Releases everything, after success or failure; returns whether there was an exception. */
+/* Releases all resources after success or failure; returns whether there was an exception. */
 static int close_all(Cache *cache, Updates *updates, Block *block, int failed) {
     Exception exception = take_exception();
     if (close_cache(cache) < 0) {
@@ -225,7 +227,8 @@ PyObject *count_entries(PyObject *module, PyObject *arguments) {
 
 /* ---- folding */
 
-/* Calls the user's functions with the current value and a record; a new reference. */
+/* Calls the user's functions with the current value and a record; returns a new reference, or NULL
+ * with an exception. */
 static PyObject *folded(Functions *functions, PyObject *so_far, PyObject *key, PyObject *record) {
     PyObject *before =
         is_none(so_far) ? PyObject_CallObject(functions->initializer, NULL) : Py_NewRef(so_far);
@@ -234,7 +237,7 @@ static PyObject *folded(Functions *functions, PyObject *so_far, PyObject *key, P
     }
     PyObject *value = PyObject_CallFunctionObjArgs(functions->aggregator, key, record, before, NULL);
     Py_DECREF(before);
-    /* Other code may use a record's own value. */
+    /* Other code may hold the record's own value. */
     if (value != NULL && value == record && functions->own != Py_None) {
         Py_DECREF(value);
         value = PyObject_CallFunctionObjArgs(functions->own, record, NULL);
@@ -242,7 +245,7 @@ static PyObject *folded(Functions *functions, PyObject *so_far, PyObject *key, P
     return value;
 }
 
-/* 1 if the record is skipped, -1 with an exception. */
+/* Folds one record: 0, 1 if the record is skipped, or -1 with an exception. */
 static int fold_one(Cache *cache, Updates *updates, Functions *functions, Entry *entry, Py_ssize_t index) {
     PyObject *key = cell(&updates->keys, index);
     PyObject *record = key == NULL ? NULL : cell(&updates->values, index);
@@ -278,7 +281,8 @@ PyObject *fold_entries(PyObject *module, PyObject *arguments) {
     int failed = !open_updates(&updates, given_updates) || !open_cache(&cache, given_cache);
     Py_ssize_t left_out = -1;
     for (Py_ssize_t position = 0; !failed && position < updates.count; position++) {
-        /* Also for skipped changes, as in Python: the same entries must be loaded together. */
+        /* As in Python, get the entries of skipped changes too, so that the same entries are loaded
+         * together. */
         Entry *entry = changed_entry(&cache, &updates, &block, position);
         Py_ssize_t index = entry == NULL ? -1 : record_of(&updates, position);
         int done = index < 0           ? -1

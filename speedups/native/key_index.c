@@ -1,14 +1,15 @@
-/* The class `KeyIndex`, like Millstream's Python version: the stored keys of each key, ascending.
+/* The class `KeyIndex`, equivalent to Millstream's Python version: the stored keys of each key,
+ * ascending.
  *
- * A stored key consists of the key, a non-negative time of 8 bytes, and further bytes that
- * depend on the kind of window; so the stored keys of one key are sorted by time. */
+ * A stored key consists of the key, a non-negative time of 8 bytes, and further bytes that depend
+ * on the kind of window, so the stored keys of one key are sorted by time. */
 
 #include <limits.h>
 #include <string.h>
 
 #include "key_index.h"
 
-/* The minimum number of additions without a lookup before the index falls asleep. */
+/* The minimum number of additions without a lookup after which the index drops its contents. */
 #define PATIENCE 10000
 
 struct KeyIndex {
@@ -18,10 +19,11 @@ struct KeyIndex {
     /* A list by key. */
     PyObject *by_key;
     Py_ssize_t suffix_bytes;
+    /* Whether the contents must be loaded before the next lookup. */
     int is_asleep;
     /* Whether stored keys are being loaded, and whether some were added or removed meanwhile. */
     int is_waking, has_changed;
-    /* The number of additions since the last lookup, and its maximum. */
+    /* The number of additions since the last lookup, and its limit. */
     Py_ssize_t unasked, patience;
 };
 
@@ -136,7 +138,7 @@ static int add(KeyIndex *self, PyObject *by_key, PyObject *stored) {
     return failed;
 }
 
-/* Replaces the stored keys by key, and takes over the reference: 0, or -1 with an exception. */
+/* Replaces `by_key`, and takes over the reference: 0, or -1 with an exception. */
 static int begin_anew(KeyIndex *self, PyObject *by_key) {
     if (by_key == NULL) {
         return -1;
@@ -214,7 +216,7 @@ int note_key(KeyIndex *self, PyObject *stored) {
 
 static PyObject *note(KeyIndex *self, PyObject *stored) { return none_unless(note_key(self, stored) < 0); }
 
-/* Removes a stored key from those of its key: 1, 0 if it is missing, or -1 with an exception. */
+/* Removes a stored key from those of its key: 1, 0 if it is not there, or -1 with an exception. */
 static int take_out(PyObject *by_key, PyObject *key, PyObject *known, PyObject *stored) {
     Py_ssize_t count = PyList_Size(known), place = place_in(known, stored);
     PyObject *found = place == count ? NULL : list_item(known, place);
@@ -260,8 +262,8 @@ int stored_keys_of(KeyIndex *self, PyObject *key, PyObject **known) {
     return failed ? -1 : *known != NULL;
 }
 
-/* Converts a time, which may be any integer, and reports whether it exceeds 64 bits, above or
- * below: 0, or -1 with an exception. */
+/* Converts any integer to a time. Sets `beyond` to 1 or -1 if the integer is above or below the
+ * range of 64 bits, which clamps the time: 0, or -1 with an exception. */
 static int clamped(PyObject *number, long long *time, int *beyond) {
     *time = PyLong_AsLongLongAndOverflow(number, beyond);
     if (*beyond != 0) {
@@ -336,7 +338,7 @@ static PyObject *is_asleep(KeyIndex *self, void *unused) {
     return PyBool_FromLong(self->is_asleep);
 }
 
-/* Py_VISIT requires this name of the argument. Stored keys refer to nothing. */
+/* Py_VISIT requires the name `arg`. Stored keys refer to no other objects. */
 static int traverse(KeyIndex *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE((PyObject *)self));
     Py_VISIT(self->stored_keys);

@@ -1,4 +1,4 @@
-/* The sessions or windows of each key: the class `KeyIndex`, for C. */
+/* The C interface of the class `KeyIndex`: the sessions or windows of each key. */
 
 #ifndef MILLSTREAM_KEY_INDEX_H
 #define MILLSTREAM_KEY_INDEX_H
@@ -10,8 +10,8 @@ typedef struct KeyIndex KeyIndex;
 /* Casts an object to an index; NULL with an exception for other types. */
 KeyIndex *as_key_index(PyObject *object);
 
-/* Returns the stored keys of a key, ascending, as a new reference to the index's own list, which
- * can change whenever Python runs: 1, 0 if there are none, or -1 with an exception. */
+/* Gets the stored keys of a key, ascending, as a new reference to the index's own list, which can
+ * change whenever Python runs: 1, 0 if there are none, or -1 with an exception. */
 int stored_keys_of(KeyIndex *self, PyObject *key, PyObject **known);
 
 /* Returns the index of the first stored key with at least the given time. Runs no Python. */
@@ -26,7 +26,7 @@ long long time_before(PyObject *stored, Py_ssize_t bytes);
 /* Returns the time of a stored key of the index. */
 long long time_of(KeyIndex *self, PyObject *stored);
 
-/* Records an added or removed stored key: 0, or -1 with an exception. */
+/* Add or remove a stored key: 0, or -1 with an exception. */
 int note_key(KeyIndex *self, PyObject *stored);
 int unnote_key(KeyIndex *self, PyObject *stored);
 

@@ -27,8 +27,8 @@ int find_librdkafka(const char *library, char *reason, size_t size) {
         snprintf(reason, size, "%s cannot be loaded: %s", library, dlerror());
         return 0;
     }
-    /* Also searches the dependencies of the library, and nothing else. POSIX requires that an
-     * object pointer can hold a function's address; C has no cast for it. */
+    /* dlsym also searches the dependencies of the library, but nothing else. POSIX requires that an
+     * object pointer can hold the address of a function; C has no cast for this. */
 #define FOUND(result, name, arguments)                                                             \
     *(void **)(&kafka.name) = dlsym(handle, "rd_kafka_" #name);                                    \
     if (kafka.name == NULL) {                                                                      \

@@ -1,5 +1,5 @@
-/* The part of librdkafka's public interface in use, declared here, so that neither its headers
- * nor a copy of it are needed: the functions are those of the library that confluent-kafka has
+/* The used part of librdkafka's public interface, declared here so that neither its headers nor a
+ * copy of the library are needed: the functions are those of the library that confluent-kafka has
  * loaded. The declarations have been stable since librdkafka 1.0, except for
  * rd_kafka_message_leader_epoch, which was added in 2.1. */
 

@@ -16,12 +16,12 @@ int enter(ClientObject *self) {
     return 1;
 }
 
-/* Releases everything, the client last, because it may end with its owner. */
+/* Releases all resources. The owner comes last, because librdkafka's client may end with it. */
 static void let_go(ClientObject *self) {
     Client *client = self->client;
     self->client = NULL;
     if (client != NULL) {
-        /* Waits for threads of librdkafka that may wait for the GIL. */
+        /* This waits for threads of librdkafka, which may wait for the GIL. */
         Py_BEGIN_ALLOW_THREADS;
         int is_alive = begin_call(client);
         free_handles(client);
@@ -96,8 +96,9 @@ static void free_places(Place *places) {
     }
 }
 
-/* Lists copies of the acknowledged offsets: 0, or -1 without memory. Creating objects may run
- * Python, which may reset the offsets, and librdkafka waits for the lock. */
+/* Copies the acknowledged offsets to a list: 0, or -1 if out of memory. The offsets are copied
+ * because creating objects may run Python, which may reset them, and because threads of librdkafka
+ * wait for the lock. */
 static int copy_places(Client *client, Place **copies) {
     int failed = 0;
     pthread_mutex_lock(&client->lock);
@@ -147,7 +148,7 @@ static PyObject *forget(ClientObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-/* Py_VISIT requires this name of the argument. */
+/* Py_VISIT requires the name `arg`. */
 static int traverse(ClientObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE((PyObject *)self));
     Py_VISIT(self->owner);

@@ -8,7 +8,7 @@
 /* librdkafka would replace the timestamp 0 with the current time. */
 #define FIRST_MILLISECOND 1
 #define BY_KEY (-1)
-/* Not an error of librdkafka: there is an exception. */
+/* Not an error of librdkafka: a Python exception is set. */
 #define NOT_UNDERSTOOD (-100000)
 
 /* The bytes of a key or value, and the owned object that contains them. */
@@ -20,7 +20,8 @@ typedef struct {
     int is_view;
 } Bytes;
 
-/* Takes over a reference, even on failure: 0, or -1 with an exception. */
+/* Gets the bytes of an object and takes over its reference, even on failure: 0, or -1 with an
+ * exception. */
 static int bytes_of(PyObject *object, Bytes *bytes) {
     bytes->object = object;
     bytes->is_view = 0;
@@ -55,7 +56,7 @@ static int bytes_of(PyObject *object, Bytes *bytes) {
         return -1;
     }
     bytes->is_view = 1;
-    /* The address of an empty one may be NULL, which would mean that there is none. */
+    /* The address of an empty buffer may be NULL, which librdkafka would interpret as None. */
     bytes->bytes = bytes->view.buf == NULL ? "" : bytes->view.buf;
     bytes->length = (size_t)bytes->view.len;
     return 0;
@@ -97,7 +98,7 @@ static int headers_of(PyObject *given, rd_kafka_headers_t **headers) {
         return -1;
     }
     int result = 0;
-    /* NULL if there are none to write. */
+    /* `headers` remains NULL if there are none to write. */
     if (PyList_Size(pairs) > 0) {
         *headers = kafka.headers_new((size_t)PyList_Size(pairs));
         for (Py_ssize_t index = 0; result == 0 && index < PyList_Size(pairs); index++) {
@@ -143,7 +144,7 @@ static int partition_of(PyObject *object, int32_t *partition) {
     return 0;
 }
 
-/* The data to write: the columns, as lists of equal length; optional ones may be NULL. */
+/* The records to write, as columns: lists of equal length. Optional columns may be NULL. */
 typedef struct {
     rd_kafka_t *rk;
     rd_kafka_topic_t *topic;
@@ -208,7 +209,7 @@ static rd_kafka_resp_err_t produce_one(const Columns *columns, Py_ssize_t index)
         error = hand_over(columns, partition, timestamp, &key, &value, headers);
     }
     if (error != ERROR_NONE && headers != NULL) {
-        /* Taken over only with the record. */
+        /* librdkafka takes over the headers only if it accepts the record. */
         kafka.headers_destroy(headers);
     }
     release(&key);
@@ -216,7 +217,8 @@ static rd_kafka_resp_err_t produce_one(const Columns *columns, Py_ssize_t index)
     return error;
 }
 
-/* By name librdkafka would look it up for each record. */
+/* Returns the handle of a topic; NULL with an exception. Given its name, librdkafka would look up
+ * the topic for each record. */
 static rd_kafka_topic_t *topic_of(Client *client, const char *name) {
     for (Topic *topic = client->topics; topic != NULL; topic = topic->next) {
         if (strcmp(topic->name, name) == 0) {
@@ -285,7 +287,7 @@ static PyObject *produce_all(Client *client, const char *topic, Columns *columns
         if (index == start || !is_about_record) {
             return NULL;
         }
-        /* The caller repeats the call, with this record as the first. */
+        /* The caller repeats the call with this record as the first. */
         PyErr_Clear();
         error = ERROR_NONE;
     }

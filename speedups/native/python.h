@@ -1,25 +1,25 @@
-/* Declarations that the parts of the Python module share. Only Python's stable interface is used, so
- * that one build serves 3.11 and every later version.
+/* Declarations that the parts of the Python module share. Only Python's stable interface is used,
+ * so that one build works with 3.11 and all later versions.
  *
  * THE RULE ABOUT REFERENCES: no borrowed reference lives across a call that can run Python.
  *
- * Many more calls can run Python than look like it: dropping a reference (finalizers), hashing and
- * comparing (subclasses of bytes), converting to a number (`__index__`), reading an attribute,
- * iterating, formatting `%R` in an error, calling a function, and every allocation of an object that
+ * Many calls can run Python where this is not obvious: dropping a reference (finalizers), hashing
+ * and comparing (subclasses of bytes), converting to a number (`__index__`), reading an attribute,
+ * iterating, formatting `%R` in an error, calling a function, and each allocation of an object that
  * the garbage collector tracks, such as a tuple or a list, because a collection runs finalizers.
- * Python that runs there can change every list, dict, table and entry that it can reach. Therefore:
+ * This code can change each list, dict, table and entry that it can reach. Therefore:
  *
  * - Items of containers are read by `list_item`, `tuple_item` and `dict_item`, and attributes of an
  *   entry by `held`. All of them return a new reference. The interpreter's functions that return
  *   borrowed references are not called anywhere else (tests/style/test_native.py).
- * - Exempt are the arguments of a function, which its caller owns until it returns, and objects of
- *   which a C structure of this very call owns a reference.
+ * - The arguments of a function are exempt, because its caller owns them until it returns, and so
+ *   are objects to which a C structure of the same call owns a reference.
  * - Sizes and pointers into an object (the slots of a table, the bytes of a buffer) are borrowed as
  *   well: they are read again after such a call, or the object is locked.
- * - An attribute gets its new object first, and the old one is dropped last.
- * - Nothing that can run Python is called while an exception is set: each step checks the one before,
- *   and a clean-up that calls Python takes the exception away first and restores it then. Dropping
- *   references is all right, because finalizers do that themselves.
+ * - An attribute is set to its new object first, and the old object is dropped last.
+ * - Nothing that can run Python is called while an exception is set: each step checks the previous
+ *   one, and a cleanup that calls Python saves the exception first and restores it afterwards.
+ *   References may be dropped, because finalizers save and restore the exception themselves.
  * - A function that fails returns NULL or -1 with an exception, never None. */
 
 #ifndef MILLSTREAM_PYTHON_H
@@ -39,7 +39,7 @@ static inline PyObject *held(PyObject *object) { return Py_XNewRef(object); }
  * shorter. */
 static inline PyObject *list_item(PyObject *list, Py_ssize_t index) { return held(PyList_GetItem(list, index)); }
 
-/* The same for a tuple. */
+/* Returns an item of a tuple as a new reference; NULL with an IndexError if there is none. */
 static inline PyObject *tuple_item(PyObject *tuple, Py_ssize_t index) { return held(PyTuple_GetItem(tuple, index)); }
 
 /* Returns the value of a key as a new reference; NULL if there is none, or with an exception. */
@@ -60,8 +60,8 @@ static inline Exception take_exception(void) {
     return taken;
 }
 
-/* Restores the exception and replaces one that was set since. Without a saved exception the
- * current one stays. */
+/* Restores a saved exception, which replaces one that was set since then. Without a saved
+ * exception, the current one stays. */
 static inline void restore_exception(Exception taken) {
     if (taken.type != NULL) {
         PyErr_Restore(taken.type, taken.error, taken.traceback);
@@ -74,7 +74,7 @@ static inline void drop_exception(Exception taken) {
     Py_XDECREF(taken.traceback);
 }
 
-/* Returns the first of a saved exception and one that was set since, which is cleared as well. */
+/* Returns the saved exception, or else the one that was set since then, which is cleared. */
 static inline Exception first_exception(Exception taken) {
     Exception later = take_exception();
     if (taken.type == NULL) {
@@ -86,7 +86,7 @@ static inline Exception first_exception(Exception taken) {
 
 /* ---- numbers */
 
-/* Converts to a 64-bit integer: 0, or -1 with an exception. */
+/* Converts an object to a 64-bit integer: 0, or -1 with an exception. */
 static inline int as_number(PyObject *object, long long *number) {
     *number = object == NULL ? -1 : PyLong_AsLongLong(object);
     return *number == -1 && PyErr_Occurred() ? -1 : 0;
@@ -105,9 +105,9 @@ static inline int add_number(long long *number, long long more) {
 
 /* ---- deallocation */
 
-/* Frees an unreferenced object. Objects that such a call frees in turn are freed by its caller
- * once they are nested deeply, so a chain of any length uses a bounded stack. Objects of
- * garbage-collected types must be untracked before. */
+/* Frees an unreferenced object. Deeply nested calls queue their objects for the outermost call, so
+ * a chain of any length uses a bounded stack. Objects of garbage-collected types must be untracked
+ * before. */
 void free_flat(PyObject *object, void (*free_one)(PyObject *object));
 
 /* ---- clients */
@@ -131,7 +131,7 @@ PyObject *produce_columns(ClientObject *self, PyObject *arguments);
 PyObject *murmur3_128(PyObject *module, PyObject *data);
 PyObject *with_times(PyObject *module, PyObject *arguments);
 
-/* Adds a class to the module; -1 with an exception. */
+/* Add a class to the module: 0, or -1 with an exception. */
 int add_entries(PyObject *module);
 int add_entry_table(PyObject *module);
 int add_eviction_order(PyObject *module);

@@ -1,26 +1,26 @@
-/* The loop of aggregations by session. Most records start a session or move the end of one,
- * which is done here. Python handles all other cases, record by record. */
+/* The loop of aggregations by session. Most records start a session or extend one, which is done
+ * here. Python handles all other cases, record by record. */
 
 #include <limits.h>
 
 #include "key_index.h"
 #include "updates.h"
 
-/* Objects are arguments. */
+/* All objects are arguments. */
 typedef struct {
     Cache cache;
     Updates updates;
     KeyIndex *index;
-    /* The cache's eviction order, and its entries that are not in the table by key. */
+    /* The cache's eviction order, and a dict of its entries that are not in the table. */
     PyObject *order, *resting;
     PyObject *initializer, *aggregator, *merger, *failed, *otherwise;
     long long gap_ms, closed_after_ms, stream_time, written_until, extra_bytes;
-    /* New entries that were not reported to the cache yet. */
+    /* The number and size of new entries that were not reported to the cache yet. */
     long long came, came_bytes;
     long long late;
 } Sessions;
 
-/* One record, and the session that it moves, if any; owned. */
+/* One record, and the session that it extends, if any; owned. */
 typedef struct {
     Py_ssize_t index;
     PyObject *key_bytes, *key, *value;
@@ -96,8 +96,8 @@ static int leave_to_python(Sessions *self, Step *step) {
 
 /* ---- lookups */
 
-/* Returns the first session of a key that ends no earlier than a time, and the number of
- * sessions from it on. NULL if there is none, or with an exception. */
+/* Returns the first session of a key that ends at or after a time, and counts the sessions from it
+ * on. NULL if there is none, or with an exception. */
 static PyObject *first_session(Sessions *self, PyObject *key_bytes, long long first, Py_ssize_t *count) {
     PyObject *known, *stored = NULL;
     *count = 0;
@@ -134,7 +134,8 @@ static Found find(Sessions *self, Step *step) {
     return ONE;
 }
 
-/* Whether the entry can be reused for a session with other bounds: only the cache refers to it. */
+/* Returns whether the entry can be reused for a session with other bounds, because the session is
+ * not stored below. */
 static int may_move(Step *step) {
     Entry *entry = step->entry;
     return entry->dirty_seq != 0 && is_none(entry->stored);
@@ -167,7 +168,7 @@ static int put_new(Sessions *self, Step *step, PyObject *value) {
     return failed ? -1 : 0;
 }
 
-/* Makes an entry that of another session of the key: 0, or -1 with an exception. */
+/* Moves an entry to the stored key of another session: 0, or -1 with an exception. */
 static int move(Sessions *self, Entry *entry, PyObject *stored) {
     PyObject *old = key_of_entry(entry), *taken = NULL;
     int failed = old == NULL || take_entry(self->cache.table, old, &taken) < 0;
@@ -205,7 +206,7 @@ static int begin(Sessions *self, Step *step) {
     return failed;
 }
 
-/* Returns the aggregate of the session alone, merged into a new one; NULL with an exception. */
+/* Merges the aggregate of the session into an initial one; returns NULL with an exception. */
 static PyObject *merged(Sessions *self, Step *step) {
     PyObject *so_far = held(step->entry->value);
     PyObject *initial = PyObject_CallObject(self->initializer, NULL), *value = NULL;
@@ -217,7 +218,8 @@ static PyObject *merged(Sessions *self, Step *step) {
     return value;
 }
 
-/* Adds a record to the session that was found, whose bounds become those of the step. */
+/* Adds a record to the session that was found, which gets the bounds of the step: 0, or -1 with an
+ * exception. */
 static int extend(Sessions *self, Step *step, PyObject *stored) {
     int is_single = step->start == step->end;
     PyObject *so_far = merged(self, step);
@@ -241,7 +243,7 @@ static int extend(Sessions *self, Step *step, PyObject *stored) {
         return -1;
     }
     Exception exception = take_exception();
-    /* The session to merge is gone by now, unless it is the session of the record. */
+    /* The merged session is deleted by now, unless it is the session of the record itself. */
     if (!is_single && change(self, step, step->entry, Py_None) < 0) {
         drop_exception(exception);
         return -1;
@@ -322,7 +324,7 @@ PyObject *fold_sessions(PyObject *module, PyObject *arguments) {
     for (Py_ssize_t index = 0; !failed && index < self.updates.count; index++) {
         failed = take_record(&self, index) < 0;
     }
-    /* The work so far counts, with or without an exception. */
+    /* Report the work so far, with or without an exception. */
     Exception exception = take_exception();
     if (self.cache.is_open && tell_cache(&self) < 0) {
         exception = first_exception(exception);

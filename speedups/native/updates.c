@@ -21,7 +21,6 @@ static void close_column(Column *column) {
     Py_CLEAR(column->current);
 }
 
-/* Returns the item of a column at an index that is not before the last one; a new reference. */
 PyObject *cell(Column *column, Py_ssize_t index) {
     if (column->list != NULL) {
         return list_item(column->list, index);
@@ -92,7 +91,7 @@ int close_cache(Cache *state) {
 /* ---- records */
 
 int open_updates(Updates *updates, PyObject *given) {
-    /* Items of a tuple that is an argument. */
+    /* These are items of a tuple that is an argument. */
     PyObject *stored_keys, *indices, *keys, *values, *timestamps, *places, *offsets, *headers, *at;
     if (!PyArg_ParseTuple(given, "O!OOOOOOOO", &PyList_Type, &stored_keys, &indices, &keys, &values, &timestamps,
                           &places, &offsets, &headers, &at) ||
@@ -133,7 +132,7 @@ void close_updates(Updates *updates) {
     }
 }
 
-/* Parses a cell of numbers: 0, or -1 with an exception. */
+/* Reads a number from a column: 0, or -1 with an exception. */
 static int number(Column *column, Py_ssize_t index, long long *found) {
     PyObject *object = cell(column, index);
     int failed = as_number(object, found);
@@ -141,7 +140,6 @@ static int number(Column *column, Py_ssize_t index, long long *found) {
     return failed;
 }
 
-/* 0, or -1 with an exception and without owned references. */
 int context_of(Updates *updates, Py_ssize_t index, Context *context) {
     if (number(&updates->timestamps, index, &context->timestamp) < 0 ||
         number(&updates->offsets, index, &context->offset) < 0) {
@@ -172,7 +170,6 @@ int change_cached(Cache *cache, Entry *entry, PyObject *value, long long timesta
 
 /* ---- failures */
 
-/* Makes the caller handle a user's exception: 0 if the record is skipped. */
 int tell_failure(Cache *cache, PyObject *failed, Py_ssize_t index) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) {
         return -1;
@@ -184,7 +181,7 @@ int tell_failure(Cache *cache, PyObject *failed, Py_ssize_t index) {
         PyException_SetTraceback(exception.error, exception.traceback);
     }
     if (tell_seq(cache) == 0) {
-        /* As within an `except`: the callback may log the exception, or use `sys.exception()`. */
+        /* As in an `except` block: the callback may log the exception, or use `sys.exception()`. */
         PyObject *before = PyErr_GetHandledException();
         PyErr_SetHandledException(exception.error);
         told = PyObject_CallFunction(failed, "nO", index, exception.error);

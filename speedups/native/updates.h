@@ -6,14 +6,14 @@
 
 #include "entry_table.h"
 
-/* The data that a loop reads of each record. Lists are read at any index, others in order. */
+/* A column of the records of a loop. Lists are read at any index, other iterables in order. */
 typedef struct {
     PyObject *list, *iterator, *current;
     Py_ssize_t at;
 } Column;
 
-/* A cache while its entries are changed; it is an argument, the others are owned. `table` is
- * `entries`. */
+/* A cache while its entries are changed. `cache` is an argument; the other objects are owned.
+ * `table` is `entries`. */
 typedef struct {
     PyObject *cache, *entries, *dirty;
     EntryTable *table;
@@ -24,7 +24,7 @@ typedef struct {
 /* The entries to change, and the columns of the records that change them; owned. */
 typedef struct {
     PyObject *stored_keys, *indices;
-    /* The number of changes: a list that becomes shorter meanwhile ends the loop with an
+    /* The number of changes. A list that becomes shorter meanwhile ends the loop with an
      * IndexError. */
     Py_ssize_t count;
     Column keys, values, timestamps, places, offsets, headers;
@@ -39,14 +39,15 @@ typedef struct {
     PyObject *place, *headers;
 } Context;
 
-/* Returns the item of a column at an index that is not before the last one; a new reference. */
+/* Returns the item of a column at an index that is not before the previous one, as a new reference;
+ * NULL with an exception. */
 PyObject *cell(Column *column, Py_ssize_t index);
 
 /* Prepares the cache's entries for changes from C; returns whether that succeeded. */
 int open_cache(Cache *state, PyObject *cache);
 
-/* The work so far counts, even after a failure, whose exception must be saved before: 0, or -1
- * with an exception. */
+/* Writes the sequence number to the cache and releases it, even after a failure, whose exception
+ * must be saved before: 0, or -1 with an exception. */
 int close_cache(Cache *state);
 
 /* Writes the sequence number to the cache before Python uses it, and reads it afterwards: 0, or
@@ -54,8 +55,8 @@ int close_cache(Cache *state);
 int tell_seq(Cache *state);
 int ask_seq(Cache *state);
 
-/* Reads the sequence number after Python code that may have failed, whose exception stays: 0, or
- * -1 with an exception. */
+/* Reads the sequence number after Python code that may have failed; keeps its exception: 0, or -1
+ * with an exception. */
 int ask_seq_after(Cache *state, int failed);
 
 /* Parses the arguments of Millstream's `AggregateUpdates`; returns whether they are valid. */
@@ -70,7 +71,8 @@ int context_of(Updates *updates, Py_ssize_t index, Context *context);
  * exception. */
 int change_cached(Cache *cache, Entry *entry, PyObject *value, long long timestamp, Context *context);
 
-/* Makes the caller handle a user's exception: 0 if the record is skipped. */
+/* Passes the exception of a user's function to the callback `failed`: 0 if the record is skipped,
+ * or -1 with an exception. */
 int tell_failure(Cache *cache, PyObject *failed, Py_ssize_t index);
 
 /* Publishes the index of the record whose Python function is called. */

@@ -1,4 +1,4 @@
-"""`python -m millstream`: the command line if the script `millstream` is not on the path."""
+"""`python -m millstream`: the command line when the `millstream` script is not on the path."""
 
 from __future__ import annotations
 

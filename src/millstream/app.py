@@ -54,14 +54,14 @@ logger = logging.getLogger(__name__)
 class KafkaStreams:
     """Runs a topology on Spark: one long-running Spark task for each stream thread.
 
-    An object is started once and closed once. Instances with the same application id share the
+    An object can be started only once. Instances with the same application id share the
     work, on different hosts or on the same host, each with its own `state_dir`.
 
     Args:
-        spark: the Spark session for the threads. By default the active session, or else a session
-            on the master given to spark-submit or `millstream run --spark`, or else a local session
-            with `num_stream_threads + 4` slots (the maximum, if that is a range), which is stopped
-            at the end.
+        spark: the Spark session that runs the threads. Default: the active session; otherwise a
+            session on the master given to spark-submit or `millstream run --spark`; otherwise a
+            local session with `num_stream_threads + 4` slots (the maximum, if that is a range),
+            which is stopped on close.
 
     Raises:
         TopologyError: the topology is invalid.
@@ -89,7 +89,7 @@ class KafkaStreams:
         self._topology = topology
         self._spark = spark
         if not has_tasks(topology):
-            # Further threads would only have unused copies of the global stores.
+            # More threads would only hold unused copies of the global stores.
             config = config.replace(num_stream_threads=1)
         self._config = config
         self._states = ClientStateTracker(config.application_id, SystemClock())
@@ -131,14 +131,14 @@ class KafkaStreams:
         tables to their topics. If no broker responds, `start` retries for `task.timeout.ms` and
         logs a warning every second. Another thread may call `close` meanwhile.
 
-        Does not keep the script running: when the script ends, the application is closed, with a
-        warning.
+        The threads do not keep the script running: when the script ends, the application is closed
+        and a warning is logged.
 
         Raises:
             IllegalStateError: the object was started or closed before, or another instance of the
                 application with the same `state_dir` is running in this process.
             BrokerUnavailableError: no broker responds at `bootstrap_servers`.
-            AccessDeniedError: a broker refuses the login, or its certificate is not trusted.
+            AccessDeniedError: a broker rejects the login, or its certificate is not trusted.
             MissingSourceTopicError: source topics do not exist.
             UnknownTopicError: sink topics do not exist.
             TopologyError: joined topics are not co-partitioned, or internal topics have wrong
@@ -172,12 +172,12 @@ class KafkaStreams:
             raise
 
     def close(self, timeout: timedelta = _DEFAULT_CLOSE, *, leave_group: bool = True) -> bool:
-        """Close cleanly: commit, close the stores, leave the group.
+        """Close cleanly: commit, close the stores, and leave the group.
 
         Args:
             timeout: how long the threads may take. Slower threads are killed; no data is lost, but
                 records that they have not committed are reprocessed.
-            leave_group: whether to leave the group, so that other instances take over at once.
+            leave_group: whether to leave the group, so that other instances take over immediately.
                 Otherwise the tasks stay with this instance until the session timeout.
 
         Returns:
@@ -205,18 +205,18 @@ class KafkaStreams:
         return in_time and self._supervisor.closed_cleanly
 
     def run(self) -> None:
-        """Start, wait for SIGINT (Ctrl-C) or SIGTERM, and close. Call it on the main thread.
+        """Start, wait for SIGINT (Ctrl-C) or SIGTERM, and close.
 
-        The threads have 30 seconds to close. A second signal kills those that have not closed yet,
-        a third one ends the script at once. Progress messages go to stderr, or to the log if
-        `logging` has been configured.
+        Call it on the main thread. The threads have 30 seconds to close. A second signal kills
+        those that have not closed yet, a third terminates the script immediately. Progress messages
+        go to stderr, or to the log if `logging` has been configured.
 
         Raises:
             IllegalStateError: this is not the main thread, or `start` raised it.
             StreamsError: the application failed to start, or stopped because of this error.
             SparkError: closing timed out because Spark does not respond.
-            SystemExit: with 3, if a thread was killed or failed while closing: its uncommitted
-                records are reprocessed at the next start. With 128 or more after a third signal.
+            SystemExit: with code 3 if a thread was killed or failed while closing (its uncommitted
+                records are reprocessed at the next start); with 128 or more after a third signal.
 
         The exit code of the script is 0 after a clean close, and 1 after an error.
 
@@ -239,11 +239,11 @@ class KafkaStreams:
     def serve(
         self, host: str | None = None, port: int | None = None, token: str | None = None
     ) -> ServerAddress:
-        """Start the HTTP server: queries, metadata, probes, and the console. `close` stops it.
+        """Start the HTTP server: queries, metadata, probes, and the console.
 
-        Requires the extra `server`. `start` also starts the server if `server_port` is set. Other
-        instances can only query this one if the server was started before `start`.
-        docs/operations/http.md lists the endpoints.
+        `close` stops the server. Requires the extra `server`. `start` also starts the server if
+        `server_port` is set. Other instances can only query this one if the server was started
+        before `start`. docs/operations/http.md lists the endpoints.
 
         Args:
             host: the address to listen on; by default `server_host`, this machine only.
@@ -285,9 +285,9 @@ class KafkaStreams:
             stopped meanwhile.
 
         Raises:
-            NotEnoughSlotsError: Spark has no free slot: at once on a local session, after 25
-                seconds elsewhere. Other threads continue.
-            SparkError: Spark cannot run the thread. Other threads continue.
+            NotEnoughSlotsError: Spark has no free slot. Raised immediately in a local session,
+                after 25 seconds elsewhere. The other threads continue.
+            SparkError: Spark cannot run the thread. The other threads continue.
 
         Example:
             >>> name = streams.add_stream_thread()
@@ -298,8 +298,8 @@ class KafkaStreams:
         """Close one of the stream threads permanently (KIP-663).
 
         The thread commits, closes its stores and leaves the group (even as a static member), so
-        that other threads take over its tasks at once. It is undefined which thread is removed. The
-        last thread can be removed, too: then nothing is processed until one is added.
+        that other threads take over its tasks immediately. Which thread is removed is undefined.
+        The last thread can also be removed; nothing is processed until a thread is added.
 
         Args:
             timeout: how long to wait until the thread has closed; None waits indefinitely.
@@ -309,8 +309,8 @@ class KafkaStreams:
             REBALANCING.
 
         Raises:
-            TimeoutError: the thread did not close in time. It continues to close, and its index is
-                in use until it has.
+            TimeoutError: the thread did not close in time. It continues to close, and its index
+                stays in use until it has closed.
 
         Example:
             >>> name = streams.remove_stream_thread(timedelta(seconds=30))
@@ -324,7 +324,7 @@ class KafkaStreams:
     def running() -> list[KafkaStreams]:
         """Return the applications that this process has started and that have not ended.
 
-        Also finds those that no variable refers to any more, for example in a notebook.
+        Includes applications that no variable references anymore, for example in a notebook.
 
         Example:
             >>> for each in KafkaStreams.running():
@@ -339,7 +339,7 @@ class KafkaStreams:
 
     @property
     def error(self) -> StreamsError | None:
-        """The first error that stopped a thread or the application; None without one."""
+        """The first error that stopped a thread or the application, if any."""
         return self._supervisor.error
 
     def wait_for_state(self, state: ClientState | str, timeout: timedelta) -> None:
@@ -404,7 +404,10 @@ class KafkaStreams:
 
     @property
     def metrics_port(self) -> int | None:
-        """The port for Prometheus (setting `metrics_port`); None if it is not open."""
+        """The port that Prometheus scrapes (setting `metrics_port`).
+
+        None if the port is not open.
+        """
         return self._supervisor.metrics_port.port
 
     # --- interactive queries ---------------------------------------------------------------------
@@ -465,8 +468,8 @@ class KafkaStreams:
             InvalidStateStorePartitionError: the store has no such partition.
             StateStoreNotAvailableError: partitions are not assigned or restored yet. Retry.
             StateStoreMigratedError: partitions have moved. Retry.
-            InvalidStateStoreError: the store is of another kind. The base class of all these errors
-                except IllegalStateError.
+            InvalidStateStoreError: the store is of another kind. Also the base class of the errors
+                above, except IllegalStateError.
 
         Example:
             >>> streams.store("counts", QueryableStoreTypes.key_value())
@@ -495,9 +498,9 @@ class KafkaStreams:
                 the application is not running. `owners` queries the threads that own the
                 partitions; all rows pass through this process.
             position: the position of an earlier snapshot, to read it again.
-            as_of: for versioned stores: return the versions that were valid at this time instead of
-                the latest. UTC unless it has a time zone.
-            history: for versioned stores: return all stored versions.
+            as_of: return the versions that were valid at this time instead of the latest; UTC
+                unless it has a time zone. Versioned stores only.
+            history: return all stored versions. Versioned stores only.
 
         Returns:
             The columns `key` and `value`, typed by the store's serdes, and further columns that
@@ -530,10 +533,10 @@ class KafkaStreams:
         )
 
     def changes_dataframe(self, store: str, *, starting_offsets: str = "earliest") -> DataFrame:
-        """Return a streaming DataFrame of a store's changes: a row per record of its changelog.
+        """Return a streaming DataFrame of a store's changes: one row per changelog record.
 
-        A row without a value is a deletion. A streaming query reads each record once, and the same
-        records again if a micro-batch is retried.
+        A row without a value is a deletion. A streaming query reads each record once, or
+        again if a micro-batch is retried.
 
         Args:
             starting_offsets: `earliest`, `latest`, or a position from `position_of`.
@@ -563,16 +566,16 @@ class KafkaStreams:
         key_serde: Serde[Any] | None = None,
         partitioner: Partitioner | None = None,
     ) -> KeyQueryMetadata | None:
-        """Return which instances host a key of a store: the active one and standbys (KIP-535).
+        """Return the instances that host a key of a store, active and standby (KIP-535).
 
         Args:
-            key_serde: the serde that the key was written with; None for that of the store.
+            key_serde: the serde that the key was written with; None for the store's key serde.
             partitioner: the partitioner that the store's input topic was written with. Called with
                 the topic, the key, None for the value, and the number of partitions. None for the
                 default of Kafka's producers, murmur2 of the serialized key.
 
         Returns:
-            `KeyQueryMetadata.NOT_AVAILABLE` while the metadata is not available; retry then. None
+            `KeyQueryMetadata.NOT_AVAILABLE` while the metadata is not available: retry later. None
             if the topology has no such store.
 
         Raises:
@@ -623,7 +626,7 @@ class KafkaStreams:
     def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
         """Return how far local stores are behind their changelogs, by name and partition.
 
-        Running tasks have no lag; standby tasks and tasks that are being restored have.
+        Running active tasks have no lag; standby tasks and tasks being restored can lag.
 
         Raises:
             BrokerUnavailableError: the end offsets of the changelogs cannot be fetched.
@@ -651,7 +654,9 @@ class KafkaStreams:
         self._states.set_listener(listener)
 
     def set_uncaught_exception_handler(self, handler: ExceptionHandler) -> None:
-        """Set the handler for errors that end a thread. By default the instance closes, in ERROR.
+        """Set the handler for errors that end a thread.
+
+        By default, the instance closes and its final state is ERROR.
 
         Args:
             handler: called with the error, in this process. Returns a
@@ -669,15 +674,15 @@ class KafkaStreams:
         self._supervisor.failure_policy.exception_handler = handler
 
     def set_global_state_restore_listener(self, listener: Any) -> None:
-        """Set the listener for restorations of state.
+        """Set the listener for state restoration.
 
         Args:
             listener: an object with `on_restore_start(topic_partition, store, start, end)`,
                 `on_batch_restored(topic_partition, store, end, count)`,
                 `on_restore_end(topic_partition, store, total)` and optionally
                 `on_restore_suspended(topic_partition, store, total)`, for a task that is closed
-                before the end. `start` and `end` are offsets; `start` is 0 for an empty store.
-                Called in this process.
+                before it is restored. `start` and `end` are offsets; `start` is 0 for an empty
+                store. Called in this process.
 
         Example:
             >>> class RestoreLogger:
@@ -713,9 +718,10 @@ class KafkaStreams:
     # --- pausing ---------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Stop processing and restoring; the threads stay in the group and keep their tasks.
+        """Stop processing and restoring.
 
-        Records that were processed before are committed as usual.
+        The threads stay in the group and keep their tasks. Records that were processed before are
+        committed as usual.
 
         Example:
             >>> streams.pause()
@@ -766,7 +772,7 @@ class KafkaStreams:
         session = self._spark or find_session()
         if session is None:
             raise IllegalStateError(
-                "A DataFrame needs a Spark session, and there is none: start the application, or "
+                "A DataFrame needs a Spark session, but there is none: start the application, or "
                 "create a session and pass it to KafkaStreams(topology, config, spark)."
             )
         return session
@@ -793,10 +799,10 @@ def _is_debugging() -> bool:
 def attach_subscription(
     streams: KafkaStreams, subscription: MonitoredSubscription
 ) -> ThreadSupervisor:
-    """Let the console show a subscription. Internal, for `ProcessorSubscription`.
+    """Show a subscription in the console. Internal, for `ProcessorSubscription`.
 
-    Returns the supervisor of its threads, which changes their properties and knows whether all work
-    in flight was completed when they closed.
+    Returns the supervisor of its threads, which changes their properties and reports whether all
+    work in flight was completed when they closed.
     """
     streams._subscription = subscription
     return streams._supervisor

@@ -1,8 +1,8 @@
-"""Checks for asynchronous functions and generators where plain functions are required.
+"""Checks that user functions are not asynchronous functions or generators.
 
-A call of either only creates an object. The code of a coroutine runs when it is awaited, and that
+Calling either only creates an object. The code of a coroutine runs when it is awaited, and that
 of a generator when it is iterated; the engine does neither with the results of user functions. The
-record would be committed although no line of the function was executed.
+record would be committed although the function's code never ran.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GENERATOR_ADVICE: Final = (
     "result instead of yielding it; a processor forwards records with context.forward(record), "
     "and flat_map() and flat_map_values() accept functions that yield."
 )
-#: The advice of `checked_result` where an asynchronous function is allowed.
+#: The advice to pass to `checked_result` where asynchronous functions are allowed.
 AWAIT_ADVICE: Final = (
     "Its result is not awaited, so its code would never run. Pass the async function itself "
     "instead of a function that only calls it, or await it in an async def function."
@@ -30,21 +30,21 @@ AWAIT_ADVICE: Final = (
 
 
 def is_asynchronous(function: object) -> bool:
-    """Whether a call returns a coroutine or an asynchronous generator, as far as detectable.
+    """Whether a call returns a coroutine or an asynchronous generator.
 
-    Detectable, here and below, are functions and methods made by `async def`, `functools.partial`
-    of these, and objects whose `__call__` is such a method.
+    The checks of this module detect functions and methods defined by `async def` or `yield`,
+    `functools.partial` objects of these, and objects whose `__call__` is such a method.
     """
     return _is_made_by(function, _is_async)
 
 
 def is_generator(function: object) -> bool:
-    """Whether a call returns a generator, because of a `yield` in the body."""
+    """Whether a call returns a generator, because the function contains `yield`."""
     return _is_made_by(function, inspect.isgeneratorfunction)
 
 
 def is_deferred(function: object) -> bool:
-    """Whether a call executes no line of the function: it is asynchronous, or a generator."""
+    """Whether a function is asynchronous or a generator, so a call runs none of its code."""
     return is_asynchronous(function) or is_generator(function)
 
 
@@ -67,7 +67,7 @@ def generator_advice(subject: str) -> str:
 
 
 def reject_deferred(owner: str, parameter: str, function: object) -> None:
-    """Raise TypeError for an asynchronous or a generator function where a plain one is called."""
+    """Raise TypeError if a function is asynchronous or a generator function."""
     if is_deferred(function):
         raise TypeError(
             f"{owner} needs a plain function as its {parameter}. "
@@ -76,7 +76,7 @@ def reject_deferred(owner: str, parameter: str, function: object) -> None:
 
 
 def reject_generator(owner: str, parameter: str, function: object) -> None:
-    """Raise TypeError for a generator function where a plain or a coroutine function is called."""
+    """Raise TypeError if a function is a generator function."""
     if is_generator(function):
         raise TypeError(
             f"{owner} needs a plain or an async function as its {parameter}. "
@@ -85,7 +85,7 @@ def reject_generator(owner: str, parameter: str, function: object) -> None:
 
 
 def deferred_method_advice(target: object, names: Iterable[str]) -> str | None:
-    """Explain the first method that is asynchronous or a generator; None if there is none."""
+    """Return advice for the first method that is asynchronous or a generator, if any."""
     kind = target if isinstance(target, type) else type(target)
     for name in names:
         method = getattr(target, name, None)
@@ -95,7 +95,7 @@ def deferred_method_advice(target: object, names: Iterable[str]) -> str | None:
 
 
 def reject_deferred_methods(owner: str, target: object, prefix: str) -> None:
-    """Raise TypeError for asynchronous or generator methods where plain ones are called."""
+    """Raise TypeError if a method with the prefix is asynchronous or a generator."""
     for name in dir(target):
         if name.startswith(prefix):
             reject_deferred(owner, name, getattr(target, name))
@@ -112,7 +112,7 @@ def is_unstarted(result: object) -> bool:
 
 
 def checked_effect(result: Any) -> Any:
-    """Return the result of a function that is called for its effect, or as a condition.
+    """Check the result of a function that is called for its side effect or as a condition.
 
     Raises TypeError for a coroutine or a generator: the function's code never ran.
     """
@@ -125,7 +125,10 @@ def checked_effect(result: Any) -> Any:
 
 
 def checked_result(result: Any, advice: str = _ASYNC_ADVICE) -> Any:
-    """Return the result of a user function; a coroutine or async generator is a TypeError."""
+    """Return a user function's result.
+
+    Raises TypeError for a coroutine or an asynchronous generator.
+    """
     if is_unawaited(result):
         name = getattr(result, "__qualname__", type(result).__name__)
         if isinstance(result, Coroutine):
@@ -147,7 +150,7 @@ def name_of(function: object) -> str:
 
 
 def _is_made_by(function: object, is_of_kind: Callable[[object], bool]) -> bool:
-    """Whether a function, the target of a `partial`, or an object's `__call__` is of a kind."""
+    """Apply `is_of_kind` to a function, a `partial`'s function, or an object's `__call__`."""
     while isinstance(function, partial):
         function = function.func
     if is_of_kind(function):

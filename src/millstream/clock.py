@@ -1,6 +1,6 @@
-"""Clocks as injectable objects, deadlines, and wakeups of waiting threads.
+"""Injectable clocks, deadlines, and wakeups of waiting threads.
 
-Only this module reads the time of the machine.
+Only this module reads the system's clocks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Clock(Protocol):
         """Return the wall-clock time in milliseconds since the epoch, for timestamps."""
 
     def monotonic_ms(self) -> int:
-        """Return monotonic milliseconds from an arbitrary start, for intervals and deadlines."""
+        """Return milliseconds from an arbitrary start, for intervals and deadlines."""
 
     def sleep_ms(self, milliseconds: int) -> None: ...
 
@@ -34,7 +34,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that only `advance` and `sleep_ms` move, for the test driver."""
+    """A clock that only moves on `advance` and `sleep_ms`, for the test driver."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self._now_ms = now_ms
@@ -56,7 +56,7 @@ class ManualClock:
 
 
 class Deadline:
-    """A point in time at which a timeout ends; a timeout of None never ends."""
+    """A point in time at which a timeout expires; a timeout of None never expires."""
 
     def __init__(self, clock: Clock, timeout_ms: int | None) -> None:
         self._clock = clock
@@ -68,11 +68,11 @@ class Deadline:
 
     @property
     def left_ms(self) -> int | None:
-        """The milliseconds left, at least zero; None without a timeout."""
+        """The remaining milliseconds, at least zero; None without a timeout."""
         return None if self._at_ms is None else max(0, self._at_ms - self._clock.monotonic_ms())
 
     def remaining_ms(self, max_ms: int) -> int:
-        """Return the milliseconds left, at most `max_ms` and at least zero."""
+        """Return the remaining milliseconds, at most `max_ms` and at least zero."""
         if self._at_ms is None:
             return max_ms
         return max(0, min(max_ms, self._at_ms - self._clock.monotonic_ms()))
@@ -84,8 +84,8 @@ _CLOCK: Final = SystemClock()
 class Waker:
     """Ends the wait of its owning thread, from any other thread or a signal handler.
 
-    A wakeup outside of a wait is not lost: later waits return at once until the owner calls
-    `clear`. An owner that calls `clear` before it looks for work therefore misses nothing.
+    A wakeup outside of a wait is not lost: later waits return immediately until the owner calls
+    `clear`. An owner that calls `clear` before it checks for work therefore misses no wakeup.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Waker:
     def is_set(self) -> bool:
         """Whether `wake` was called since the last `clear`.
 
-        For waits that cannot be interrupted and are therefore cut into slices.
+        For waits that cannot be interrupted and are therefore split into slices.
         """
         return self._is_set
 
@@ -107,7 +107,7 @@ class Waker:
             self._tokens.put(None)
 
     def wait(self, timeout_ms: int) -> bool:
-        """Wait for a wakeup. Returns whether there was one."""
+        """Wait for a wakeup. Returns whether one arrived."""
         deadline = Deadline(_CLOCK, timeout_ms)
         # A wakeup that was cleared may have left a token.
         while not self._is_set:
@@ -118,7 +118,7 @@ class Waker:
         return self._is_set
 
     def clear(self) -> None:
-        """Reset the waker, before looking for work."""
+        """Reset the waker. Call this before checking for work."""
         self._is_set = False
         while not self._tokens.empty():
             try:

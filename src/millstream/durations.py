@@ -1,4 +1,4 @@
-"""Conversion of durations (`timedelta` in the API, milliseconds inside) and of ISO 8601 texts."""
+"""Conversion of durations and times from `timedelta` and ISO 8601 to milliseconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.errors import ConfigError
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-#: The part of ISO 8601 that Java's `Duration` reads: days, hours, minutes, seconds.
+#: The part of ISO 8601 that Java's `Duration` parses: days, hours, minutes, seconds.
 _ISO: Final = re.compile(
     r"P(?:(?P<days>\d+)D)?"
     r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
@@ -23,7 +23,7 @@ def milliseconds(owner: str, parameter: str, span: timedelta, *, min_ms: int | N
     """Convert a duration to whole milliseconds.
 
     `min_ms` is None if negative durations are allowed. Raises ConfigError if `span` is not a
-    timedelta, or below the minimum.
+    timedelta or is below the minimum.
     """
     if not isinstance(span, timedelta):
         raise ConfigError(
@@ -40,7 +40,7 @@ def milliseconds(owner: str, parameter: str, span: timedelta, *, min_ms: int | N
 def iso_duration(text: str) -> timedelta | None:
     """Parse an ISO 8601 duration such as `P1D` or `PT2H30M`.
 
-    Returns None if `text` is not a duration, or has more days than a `timedelta` holds.
+    Returns None if `text` is not a duration, or has more days than a `timedelta` can hold.
     """
     found = _ISO.fullmatch(text)
     parts = {name: float(part) for name, part in found.groupdict().items() if part} if found else {}
@@ -53,7 +53,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def time_ms(text: str) -> int:
-    """Parse an ISO 8601 time, UTC by default, as ms since the epoch, or raise ConfigError."""
+    """Convert an ISO 8601 time, by default UTC, to milliseconds since the epoch.
+
+    Raises ConfigError."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
@@ -67,7 +69,7 @@ def time_ms(text: str) -> int:
 
 
 def ago_ms(text: str, now_ms: int) -> int:
-    """Return the time that is an ISO 8601 duration before now, or raise ConfigError."""
+    """Return the time an ISO 8601 duration before `now_ms`, or raise ConfigError."""
     span = iso_duration(text)
     if span is None:
         raise ConfigError(f"{text!r} is not a duration: use the format P7D, PT12H or P1DT2H30M.")

@@ -10,10 +10,10 @@ StreamsError
 ├── DataFrameError                a DataFrame function of the topology, or its query, failed
 ├── ProductionError               a record could not be written to Kafka
 │   └── RecordRefusedError        the client rejected one record of a list; earlier ones are sent
-├── IllegalStateError             a call that the object does not allow in its current state
-├── UnsupportedOperationError     an operation that the object never supports
+├── IllegalStateError             a call is not allowed in the current state of the object
+├── UnsupportedOperationError     the object never supports the operation
 ├── NullKeyError                  a store operation was called with None as the key
-├── InvalidStateStoreError        a store that is unknown, closed or hosted elsewhere
+├── InvalidStateStoreError        a store is unknown, closed or hosted elsewhere
 │   └── UnknownStateStoreError
 ├── TaskAssignmentError           the leader could not compute or announce an assignment
 │   └── MissingSourceTopicError   a source topic does not exist
@@ -122,7 +122,10 @@ def _rebuild(
 
 
 class TopologyError(StreamsError, ValueError):
-    """The topology contradicts itself or the cluster. Never retriable: the program must change."""
+    """The topology contradicts itself or the cluster.
+
+    Never retriable: the program must change.
+    """
 
     def __init__(
         self,
@@ -150,7 +153,7 @@ class SerializationError(StreamsError):
 class BatchSerializationError(SerializationError):
     """One element of a list could not be serialized or deserialized.
 
-    A handler may skip that element: append `done` and continue after `index`. This way no user
+    A handler may skip that element: append `done` and continue after `index`. This way, no user
     function is called twice for an element.
 
     Args:
@@ -166,7 +169,7 @@ class BatchSerializationError(SerializationError):
         self.done = done
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The results are useful only next to the batch; they may be large or not picklable.
+        # The results are useful only together with the batch; they may be large or not picklable.
         fields = {**self.__dict__, "done": []}
         return (_rebuild, (type(self), self.args, fields, self.__cause__))
 
@@ -187,7 +190,7 @@ class ProductionError(StreamsError):
 
 
 class RecordRefusedError(ProductionError):
-    """The client rejected one record of a list, for example because the record is too large.
+    """The client rejected one record of a list, for example because it is too large.
 
     The records before it are being sent, the records after it are not. A handler may skip the
     rejected record: continue with the records after `index`.
@@ -213,7 +216,7 @@ class NullKeyError(StreamsError, TypeError):
 
 
 class UnsupportedOperationError(StreamsError):
-    """The object never supports this operation, for example a write to a global store by a task."""
+    """The object never supports this operation, such as a task's write to a global store."""
 
 
 class InvalidStateStoreError(StreamsError):
@@ -268,7 +271,10 @@ class MissingSourceTopicError(TaskAssignmentError):
 
 
 class TaskMigratedError(StreamsError):
-    """Another member owns the task now; the work since the last commit is not committed."""
+    """Another member owns the task now.
+
+    The work since the last commit is not committed.
+    """
 
     retriable = True
 
@@ -296,7 +302,7 @@ class LockError(StreamsError):
 
 
 class GroupMembershipError(StreamsError):
-    """The consumer group rejects this member: fenced, not authorized, or of another group type."""
+    """The consumer group rejects this member: fenced, not authorized, or the wrong group type."""
 
 
 class ShutdownRequestedError(StreamsError):
@@ -304,12 +310,12 @@ class ShutdownRequestedError(StreamsError):
 
 
 class OffsetOutOfRangeError(StreamsError):
-    """The offsets to read from do not exist in the partitions, or no longer exist.
+    """An offset to read from does not exist, or no longer exists.
 
-    These partitions are not read further until they are unassigned and assigned again.
+    The affected partitions are not read again until they are unassigned and reassigned.
 
     Args:
-        offsets: the missing offset of each partition concerned. The first entry is also in the
+        offsets: the missing offset of each affected partition. The first entry is also in the
             fields `topic`, `partition` and `offset`.
     """
 
@@ -374,8 +380,8 @@ class EnvironmentMismatchError(SparkError):
     """A worker runs other versions of Python or of the libraries than the driver.
 
     Args:
-        differences: for each differing package its name, the driver's version and the worker's
-            version; None for a package that is not installed.
+        differences: the name, the driver's version and the worker's version of each package that
+            differs. The version is None where the package is not installed.
     """
 
     def __init__(
@@ -386,13 +392,13 @@ class EnvironmentMismatchError(SparkError):
 
 
 class ThreadUnavailableError(SparkError):
-    """A stream thread is starting, restarting, has ended, or did not respond in time."""
+    """A stream thread is starting or restarting, has ended, or did not respond in time."""
 
     retriable = True
 
 
 def as_streams_error(action: str, error: BaseException, advice: str = "") -> StreamsError:
-    """Return `error`, wrapped in a `StreamsError` that explains the failure unless it is one."""
+    """Return `error`, wrapped in a `StreamsError` unless it already is one."""
     if isinstance(error, StreamsError):
         return error
     failure = StreamsError(f"{action} failed: {summary_of(error)}.{advice}")
@@ -404,7 +410,7 @@ def text_of(error: BaseException) -> str:
     """Return the text of any exception, at most `MAX_CHARS` characters. Never raises.
 
     The text of a user's exception may have any size, and its `__str__` may fail. A JVM exception
-    fetches its text from the JVM, which may have ended before the machine stops.
+    fetches its text from the JVM, which may have exited.
     """
     return _bounded(lambda: str(error), error)
 
@@ -415,7 +421,10 @@ def repr_of(value: object) -> str:
 
 
 def summary_of(error: BaseException) -> str:
-    """Return class and text of any exception: `ValueError: no such item`. Never raises."""
+    """Return the class and text of any exception: `ValueError: no such item`.
+
+    Never raises.
+    """
     return f"{type(error).__name__}: {text_of(error)}"
 
 

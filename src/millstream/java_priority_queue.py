@@ -1,4 +1,4 @@
-"""A port of Java's `PriorityQueue` that preserves its order of ties.
+"""A port of Java's `PriorityQueue` that breaks ties in the same order.
 
 When several input partitions have the same head timestamp, Kafka Streams takes the one at the top
 of its `java.util.PriorityQueue`; when two standbys of a task have to move, the one at the top moves

@@ -1,4 +1,4 @@
-"""Access to the C extension `millstream-speedups`, if it is installed in the right version."""
+"""Access to the C extension `millstream-speedups`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _log = logging.getLogger(__name__)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: The only version of the extension that works with this version of Millstream: the same one. The
-#: two call each other with many arguments, which may change with each release.
+#: The version of the extension that this version of Millstream needs. The versions must be equal,
+#: because the two call each other with many arguments, which may change with each release.
 EXTENSION_VERSION: Final = "0.1.0"
 
 _MODULE: Final = "millstream_speedups"
@@ -43,8 +43,9 @@ def extension() -> ModuleType | str:
 
 
 def compiled(pure: _Function, name: str, speedups: bool | None = None) -> _Function:
-    """Return a function or class of the extension; `pure` without the extension, or if `speedups`
-    is False.
+    """Return a function or class of the extension, or else `pure`.
+
+    `pure` is returned if the extension is not available or `speedups` is False.
     """
     found = "" if speedups is False else extension()
     if isinstance(found, str):
@@ -56,7 +57,7 @@ def compiled(pure: _Function, name: str, speedups: bool | None = None) -> _Funct
 @lru_cache
 def warn_once(reason: str) -> None:
     _log.warning(
-        "Python is used instead of the C extension, because %s. Install both packages in the same "
+        "Using Python instead of the C extension, because %s. Install both packages in the same "
         "version.",
         reason,
     )

@@ -1,4 +1,4 @@
-"""Decaton's subscriptions: many concurrent tasks per partition, in order by key."""
+"""Decaton's subscriptions: many concurrent tasks per partition, in order per key."""
 
 from millstream.metrics.values import Metric, Metrics
 from millstream.subscriptions.api.subscription import ProcessorSubscription

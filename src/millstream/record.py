@@ -78,7 +78,8 @@ class Record(Generic[K, V]):
     Raises:
         ValueError: the timestamp is negative (a "malformed record" in Kafka Streams) or above
             2^63 - 1.
-        TypeError: the timestamp is not an int, or the headers are not such pairs.
+        TypeError: the timestamp is not an int, or the headers are not pairs of a name and bytes (or
+            None).
 
     Example:
         >>> Record("alice", 1, 1_000).with_value(2)
@@ -191,13 +192,13 @@ def _checked_headers(headers: Any) -> tuple[Header, ...]:
                 raise TypeError
     except (TypeError, ValueError):
         raise TypeError(
-            "A record's headers must be pairs of a name as text and of bytes or None, but got "
+            "A record's headers must be pairs of a str and bytes (or None), but got "
             f"{wrong!r}. Write for example [('trace', b'7f')]."
         ) from None
     return given
 
 
-# Records are created in hot loops: the slots' own setters save 0.2 us per object.__setattr__.
+# Records are created in hot loops: the slots' setters save 0.2 us per call of object.__setattr__.
 _set_key = vars(Record)["key"].__set__
 _set_value = vars(Record)["value"].__set__
 _set_timestamp = vars(Record)["timestamp"].__set__
@@ -301,7 +302,7 @@ class FixedKeyRecord(Generic[K, V]):
 class RecordMetadata(NamedTuple):
     """The source of the record being processed.
 
-    In a punctuator `topic` is None and the numbers are -1.
+    In a punctuator, `topic` is None and the numbers are -1.
 
     Example:
         >>> context = MockProcessorContext()
@@ -316,12 +317,12 @@ class RecordMetadata(NamedTuple):
 
 
 class VersionedRecord(NamedTuple):
-    """A value of a versioned store, with its validity.
+    """A value of a versioned store, with its validity interval.
 
     Args:
-        timestamp: the start of the validity, in milliseconds since the epoch.
-        valid_to: the end of the validity, exclusive; None if the value is still valid or if the end
-            is unknown.
+        timestamp: the start of the validity interval, in milliseconds since the epoch.
+        valid_to: the exclusive end of the validity interval; None if the value is still valid or
+            the end is unknown.
 
     Example:
         >>> history = timedelta(hours=1)

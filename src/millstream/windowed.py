@@ -35,9 +35,9 @@ class Window(tuple[int, int]):
 
     def __new__(cls, start_ms: int, end_ms: int) -> Window:
         if start_ms < 0:
-            raise ValueError(f"A window cannot start at a negative time, but does at {start_ms}.")
+            raise ValueError(f"A window cannot start at a negative time, but got {start_ms}.")
         if end_ms < start_ms:
-            raise ValueError(f"A window cannot end at {end_ms} when it starts at {start_ms}.")
+            raise ValueError(f"A window cannot end at {end_ms} if it starts at {start_ms}.")
         return _new(cls, (start_ms, end_ms))
 
     @property
@@ -112,5 +112,8 @@ def unchecked_windows(starts_ms: Iterable[int], ends_ms: Iterable[int]) -> Itera
 
 
 def fixed_window_end(start_ms: int, size_ms: int) -> int:
-    """Return the end of a fixed-size window; `MAX_TIME_MS` where Java's `long` overflows."""
+    """Return the end of a fixed-size window.
+
+    This is `MAX_TIME_MS` where Java's `long` overflows.
+    """
     return min(start_ms + size_ms, MAX_TIME_MS)

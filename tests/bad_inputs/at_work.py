@@ -129,7 +129,7 @@ CONTINUES: dict[str, Any] = {
 
 PROCESSORS = Family(
     "Processors",
-    "An invalid call is an error of the processor, and the processing handler is called.",
+    "An invalid call raises an error in the processor, and the processing handler is called.",
     [
         case(
             "no-store",
@@ -138,8 +138,8 @@ PROCESSORS = Family(
             raises("no access to store 'kept'", "stores="),
         ),
         case(
-            "misspelt-store",
-            "a misspelt store",
+            "misspelled-store",
+            "a misspelled store",
             processing(lambda c, r: c.get_state_store("kep"), stores=("kept",)),
             raises("'kep'", "kept"),
         ),
@@ -187,7 +187,7 @@ PROCESSORS = Family(
         ),
         case(
             "store-value",
-            "a value that it cannot serialize",
+            "a value that a store's serde cannot serialize",
             processing(lambda c, r: c.get_state_store("kept").put("k", "x"), stores=("kept",)),
             raises("LONG"),
         ),
@@ -199,7 +199,7 @@ PROCESSORS = Family(
         ),
         case(
             "interval",
-            "a punctuation every 0 seconds",
+            "a punctuation interval of 0 seconds",
             starting(lambda c: c.schedule(timedelta(0), ms.PunctuationType.STREAM_TIME, fails)),
             Raises(StreamsError, "1 millisecond"),
         ),
@@ -241,7 +241,7 @@ PROCESSORS = Family(
         ),
         case(
             "closed-store",
-            "a store after its task has closed",
+            "a store that is used after its task was closed",
             used_later,
             Raises(InvalidStateStoreError, "kept"),
         ),
@@ -285,7 +285,7 @@ def for_global_table(builder: Any) -> None:
 
 HANDLERS = Family(
     "Exception handlers",
-    "An invalid response means FAIL; the error contains the failure and the handler's problem.",
+    "An invalid response means FAIL. The error describes the failure and the handler's problem.",
     [
         case(
             "raises",
@@ -391,7 +391,9 @@ TESTING = Family(
         case(
             "negative", "a negative timestamp", piped(timestamp=-1), Raises(ValueError, "negative")
         ),
-        case("fraction", "seconds as a timestamp", piped(timestamp=1.5), Raises(TypeError, "1.5")),
+        case(
+            "fraction", "a fraction as a timestamp", piped(timestamp=1.5), Raises(TypeError, "1.5")
+        ),
         case(
             "value",
             "input that its serde cannot serialize",

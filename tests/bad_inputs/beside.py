@@ -91,7 +91,7 @@ ASYNC = Family(
         ),
         declared(
             "arguments",
-            "a function without a parameter for the key, with_key=True",
+            "with_key=True and a function without a parameter for the key",
             TypeError,
             lambda s: s.map_async(waits, with_key=True),
             "mapper(key, value)",
@@ -122,7 +122,7 @@ ASYNC = Family(
             "a timeout for a plain function",
             ConfigError,
             lambda s: s.map_async(str, timeout=timedelta(seconds=1)),
-            "which cannot be cancelled",
+            "which cannot be canceled",
         ),
         failing(
             "raises",

@@ -113,7 +113,7 @@ FAMILY = Family(
         case("frame-kind", "an unknown kind", read(kind="table"), raises("'table'")),
         case(
             "frame-no-retention",
-            "a window store without its times",
+            "a window store without its window size and retention",
             read(kind="window", window_size=timedelta(minutes=1)),
             raises("window store", "retention="),
         ),
@@ -142,14 +142,14 @@ FAMILY = Family(
             raises(
                 "'nowhere:SERDE'",
                 "cannot be imported",
-                "the driver's sys.path from the call of millstream.lake.register(spark)",
+                "the sys.path that the driver had when it called millstream.lake.register(spark)",
             ),
         ),
         case(
             "frame-option-main",
             "a serde of the main program",
             options(key_serde="__main__:MY_SERDE"),
-            raises("'__main__:MY_SERDE'", "no objects of a notebook", "read_store()"),
+            raises("'__main__:MY_SERDE'", "no objects from a notebook", "read_store()"),
         ),
         case(
             "frame-option-owners",

@@ -87,7 +87,7 @@ async def later() -> str:
 
 RAISES = Family(
     "Functions that raise",
-    "The processing handler decides; by default the thread ends.",
+    "The processing handler is called. By default, the thread ends.",
     [
         raising("map-values", "in map_values()", lambda s, b: s.map_values(fails)),
         raising("filter", "in filter()", lambda s, b: s.filter(fails)),

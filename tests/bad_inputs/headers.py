@@ -71,17 +71,17 @@ FAMILY = Family(
         ),
         case(
             "bytes-name",
-            "one that sets bytes as a name",
+            "a processor that sets bytes as a name",
             set_headers([(b"a", b"x")]),
             raises("(b'a', b'x')"),
         ),
-        case("dict", "one that sets a dict", set_headers({"a": b"x"}), raises("pairs")),
+        case("dict", "a processor that sets a dict", set_headers({"a": b"x"}), raises("pairs")),
         case(
             "triple",
-            "one that sets tuples of three",
+            "a processor that sets tuples of three",
             set_headers([("a", b"x", 1)]),
             raises("pairs"),
         ),
-        case("none", "one that sets None", set_headers(None), raises("pairs")),
+        case("none", "a processor that sets None", set_headers(None), raises("pairs")),
     ],
 )

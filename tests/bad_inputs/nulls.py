@@ -234,7 +234,8 @@ KEYS = Family(
 
 VALUES = Family(
     "Records without a value",
-    "In tables, they are deletions. Aggregations and joins of streams drop them.",
+    "In tables, these records are deletions. Joins of streams, and aggregations without windows, "
+    "drop them.",
     [
         value_case("count", "count()", lambda s, b: s.group_by_key().count(), Dropped(1, [])),
         value_case(

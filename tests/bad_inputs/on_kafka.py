@@ -212,7 +212,7 @@ FAMILY = Family(
         ),
         case(
             "headers",
-            "headers without a name, without a value, with a duplicate name, and not UTF-8",
+            "headers with an empty name, no value, a duplicate name, and a value that is not UTF-8",
             headers_as_values,
             Accepted([("k", "[('', b'1'), ('a', None), ('a', b'\\xff')]")]),
         ),
@@ -224,14 +224,14 @@ FAMILY = Family(
         ),
         case(
             "no-sink",
-            "a topic to write to that does not exist",
+            "an output topic that does not exist",
             nowhere,
             Raises(UnknownTopicError, "missing"),
             starts=True,
         ),
         case(
             "no-source",
-            "a topic to read that does not exist",
+            "an input topic that does not exist",
             missing_source,
             Raises(MissingSourceTopicError, "missing"),
             starts=True,

@@ -129,7 +129,7 @@ FAMILY = Family(
         ),
         case(
             "unlimited-start",
-            "unlimited windows from before 1970",
+            "unlimited windows that start before 1970",
             lambda: ms.UnlimitedWindows(start_ms=-1),
             raises("start_ms=-1"),
         ),
@@ -141,7 +141,7 @@ FAMILY = Family(
         ),
         case(
             "window-negative",
-            "a window from before 1970",
+            "a window that starts before 1970",
             lambda: ms.Window(-5, 3),
             Raises(ValueError, "negative time"),
         ),
@@ -240,7 +240,7 @@ FAMILY = Family(
         ),
         case(
             "history",
-            "a versioned store with a negative history",
+            "a versioned store with a negative history retention",
             lambda: ms.Stores.persistent_versioned("kept", -SECOND),
             raises("history"),
         ),

@@ -73,8 +73,8 @@ SETTINGS = Family(
             raises("needs bootstrap_servers"),
         ),
         case(
-            "misspelt",
-            "a misspelt name",
+            "misspelled",
+            "a misspelled name",
             {"num_stream_thread": 2},
             raises("num_stream_thread", "num_stream_threads"),
         ),
@@ -102,7 +102,7 @@ SETTINGS = Family(
             {"num.stream.threads": "1 to 8"},
             raises("num.stream.threads", "'1 to 8'", "1-8"),
         ),
-        case("unknown", "an unknown name", {"colour": "red"}, raises("colour")),
+        case("unknown", "an unknown name", {"color": "red"}, raises("color")),
         case(
             "java-name",
             "a Java name as a keyword",
@@ -287,7 +287,7 @@ SETTINGS = Family(
 
 CLIENTS = Family(
     "Client settings and Java settings",
-    "Settings that a client does not support are errors.",
+    "A setting that a client does not support raises an error.",
     [
         case(
             "unknown",

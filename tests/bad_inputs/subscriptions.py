@@ -98,7 +98,7 @@ SUBSCRIPTIONS = Family(
             "limit-twice",
             "a rate limit as an argument and as a property",
             {"rate_limit": 5, "properties": parallel.Properties(processing_rate_per_partition=5)},
-            "are the same. Give only one",
+            "are the same. Pass only one",
         ),
     ],
 )

@@ -134,12 +134,16 @@ FAMILY = Family(
             "backwards", "decreasing timestamps", stamped(5, 3), Accepted([("k", "5"), ("k", "3")])
         ),
         extractor("text", "a timestamp extractor that returns text", "now", "returned 'now'"),
-        extractor("none", "one that returns None", None, "returned None"),
-        extractor("seconds", "one that returns fractional seconds", 1.5, "returned 1.5"),
-        extractor("bool", "one that returns a bool", True, "returned True"),
-        extractor("raises", "one that raises", KeyError("ts"), "KeyError: 'ts'"),
-        extractor("beyond", "one that returns more than 2^63 - 1", 2**63, "greater than 2^63 - 1"),
-        case("negative", "one that returns a negative number", extracted(-5), Dropped(1, [])),
+        extractor("none", "an extractor that returns None", None, "returned None"),
+        extractor("seconds", "an extractor that returns fractional seconds", 1.5, "returned 1.5"),
+        extractor("bool", "an extractor that returns a bool", True, "returned True"),
+        extractor("raises", "an extractor that raises", KeyError("ts"), "KeyError: 'ts'"),
+        extractor(
+            "beyond", "an extractor that returns more than 2^63 - 1", 2**63, "greater than 2^63 - 1"
+        ),
+        case(
+            "negative", "an extractor that returns a negative number", extracted(-5), Dropped(1, [])
+        ),
         case(
             "forward-negative",
             "a processor that forwards a negative timestamp",
@@ -179,7 +183,7 @@ FAMILY = Family(
         ),
         case(
             "far-ahead",
-            "a record from the far future, which makes all others late",
+            "a record from the far future, after which all others are late",
             far_ahead(),
             Dropped(1, [("[k@9223372036854765000/9223372036854766000]", "1")]),
         ),

@@ -399,7 +399,7 @@ PROCESSORS = Family(
             "store-sink",
             "a store for a sink",
             lambda t: t.add_state_store(store(), "sink"),
-            raises("to a processor only"),
+            raises("to a processor, not"),
         ),
         plain(
             "no-store",

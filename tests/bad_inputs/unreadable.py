@@ -66,7 +66,7 @@ def pair(builder: Any) -> None:
 
 FAMILY = Family(
     "Unreadable bytes",
-    "The deserialization handler decides; by default the thread ends.",
+    "The deserialization handler is called. By default, the thread ends.",
     [
         case("short-short", "3 bytes as SHORT", serdes.SHORT, b"abc", "exactly 2 bytes"),
         case("integer-text", "digits as INTEGER", serdes.INTEGER, b"12345", "exactly 4 bytes"),

@@ -65,7 +65,7 @@ def return_continue(context: Any, record: Any, error: Any) -> Any:
 
 FAMILY = Family(
     "Objects that cannot be serialized",
-    "The production handler is called, then the processing handler; by default the thread ends.",
+    "The production handler is called, then the processing handler. By default, the thread ends.",
     [
         case("string-int", "a number as STRING", serdes.STRING, 5, "STRING"),
         case("string-bytes", "bytes as STRING", serdes.STRING, b"x", "STRING"),

@@ -377,7 +377,7 @@ def test_the_first_lines_of_readme_describe_the_project() -> None:
         "Python",
         "Spark",
         "exactly",
-        "times its throughput",
+        "times the throughput",
         "Apache",
         "not a fit for",
     ):

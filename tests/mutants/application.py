@@ -88,7 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "stream threads continue if DataFrame stages cannot be closed",
         _SUPERVISOR,
         *(
-            "            finally:\n                # Leave a thread",
+            "            finally:\n                # Leaves each thread",
             "            except ZeroDivisionError:\n                pass\n"
             "            else:\n                # Leave",
         ),

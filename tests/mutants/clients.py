@@ -34,10 +34,10 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_DELIVERIES,
     ),
     mutant(
-        "suspects of a rejected batch are sent in one batch again",
+        "candidates of a rejected batch are sent in one batch again",
         _DELIVERY,
-        "suspect.send_again([suspect.row])\n            self._drain()",
-        "suspect.send_again([suspect.row])",
+        "candidate.send_again([candidate.row])\n            self._drain()",
+        "candidate.send_again([candidate.row])",
         tests=_DELIVERIES,
     ),
     mutant(
@@ -48,10 +48,10 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_DELIVERIES,
     ),
     mutant(
-        "the handler decides about both suspects of a transaction",
+        "the handler decides about both candidates of a transaction",
         _DELIVERY,
-        "suspects[::2]",
-        "suspects",
+        "candidates[::2]",
+        "candidates",
         tests=_DELIVERIES,
     ),
     mutant(
@@ -64,14 +64,14 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a response about offsets counts for the next transaction",
         _TRANSACTIONS,
-        "        self._apart = None\n        if self._must_renew:",
+        "        self._background_call = None\n        if self._must_renew:",
         "        if self._must_renew:",
         tests=_LATE_ANSWER,
     ),
     mutant(
         "aborting a transaction ignores its pending coordinator call",
         _TRANSACTIONS,
-        "if self._apart is not None and self._apart.is_pending:",
+        "if self._background_call is not None and self._background_call.is_pending:",
         "if False:",
         tests=_LATE_ANSWER,
     ),
@@ -145,21 +145,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # --- rejected batches ---
     mutant(
-        "the handler is called for innocent records of a rejected batch",
+        "the handler is called for unaffected records of a rejected batch",
         _DELIVERY,
         "                each.code == _REJECTED_WITH_ANOTHER\n",
         "                False\n",
         tests=_DELIVERIES,
     ),
     mutant(
-        "innocent records of a transaction are sent again",
+        "unaffected records of a transaction are sent again",
         _DELIVERY,
         "        if not self._transactional:\n            self._send_again",
         "        if True:\n            self._send_again",
         tests=_DELIVERIES,
     ),
     mutant(
-        "innocent records are sent again although nothing can be committed",
+        "unaffected records are sent again although nothing can be committed",
         _DELIVERY,
         "self.failed += len(failed) - number - 1\n                return\n",
         "self.failed += len(failed) - number - 1\n",
@@ -173,7 +173,7 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=_DELIVERIES,
     ),
     mutant(
-        "an unsent innocent record is committed",
+        "an unsent unaffected record is committed",
         _DELIVERY,
         "            self.fail(error)\n            raise\n",
         "            raise\n",

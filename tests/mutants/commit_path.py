@@ -146,7 +146,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     mutant(
         "changes during a pending commit are written with it",
-        *(_TASK, "        self.stores.commit_begun()\n", ""),
+        *(_TASK, "        self.stores.on_commit_started()\n", ""),
     ),
     mutant(
         "a commit is written into discarded state",
@@ -381,7 +381,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "offsets are those of the previous commit",
         _TASK,
         "CommitOffset(offset, ",
-        "CommitOffset(self.committed.get(place, offset), ",
+        "CommitOffset(self.committed.get(partition, offset), ",
     ),
     mutant(
         "offsets are those of the most advanced partition",
@@ -394,7 +394,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the offset of one partition is missing",
         _TASK,
         "            if offset is not None:\n                topic_id",
-        "            if offset is not None and place != min(processing.group.queues):\n"
+        "            if offset is not None and partition != min(processing.group.queues):\n"
         "                topic_id",
     ),
     mutant("offsets have no epoch", _TASK, "metadata.encode(), epoch)", "metadata.encode(), None)"),
@@ -421,49 +421,49 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "stores do not receive acknowledged offsets",
         _TASK,
-        "known = {place: acked[place] for place in reached if place in acked}",
+        "known = {partition: acked[partition] for partition in reached if partition in acked}",
         "known: dict[TopicPartition, int] = {}",
     ),
     mutant(
         "stores receive the acknowledged offsets of all changelogs",
         _TASK,
-        "known = {place: acked[place] for place in reached if place in acked}",
-        "known = {place: max(acked.values()) for place in reached if place in acked}",
+        "known = {partition: acked[partition] for partition in reached if partition in acked}",
+        "known = {partition: max(acked.values()) for partition in reached if partition in acked}",
     ),
     mutant(
         "source topics used as changelogs are ignored",
         _TASK,
-        "            if place in reached and place in offsets:",
+        "            if partition in reached and partition in offsets:",
         "            if False:",
     ),
     mutant(
         "a store is one ahead of the source topic used as its changelog",
         _TASK,
-        "known[place] = offsets[place].offset - 1",
-        "known[place] = offsets[place].offset",
+        "known[partition] = offsets[partition].offset - 1",
+        "known[partition] = offsets[partition].offset",
     ),
     mutant(
         "a store returns to an old acknowledged offset",
         _TASK,
-        "if (before := reached[place]) is None or offset > before",
-        "if (before := reached[place]) is None or offset != before",
+        "if (before := reached[partition]) is None or offset > before",
+        "if (before := reached[partition]) is None or offset != before",
     ),
     mutant(
         "the first offset of a store is not stored",
         _TASK,
-        "if (before := reached[place]) is None or offset > before",
-        "if (before := reached[place]) is not None and offset > before",
+        "if (before := reached[partition]) is None or offset > before",
+        "if (before := reached[partition]) is not None and offset > before",
     ),
     mutant(
         "repartition records are deleted before they are committed",
         _TASK,
-        "self.committed[place] = offsets[place].offset",
-        "self.committed[place] = offsets[place].offset + 1",
+        "self.committed[partition] = offsets[partition].offset",
+        "self.committed[partition] = offsets[partition].offset + 1",
     ),
     mutant(
         "repartition records are never deleted",
         _TASK,
-        "                self.committed[place] = offsets[place].offset",
+        "                self.committed[partition] = offsets[partition].offset",
         "                pass",
     ),
     mutant(
@@ -475,7 +475,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a requested commit is repeated",
         _TASK,
-        "        self.processing.node_context.commit_state.commit_begun()\n",
+        "        self.processing.node_context.commit_state.on_commit_started()\n",
         "",
     ),
     mutant(
@@ -877,7 +877,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a commit that the group rejected is lost",
         _THREAD,
-        "            # The flush before the commit has let tasks process.\n"
+        "            # The flush before the commit has made tasks process records.\n"
         "            self._check_commit_requests()\n",
         "            self._commit_requested = False\n",
     ),

@@ -26,9 +26,9 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a record with several calls is in flight only once",
         _IN_FLIGHT,
-        "                counts = pending[place] = {}\n"
+        "                counts = pending[partition] = {}\n"
         "            counts[offset] = counts.get(offset, 0) + 1\n",
-        "                counts = pending[place] = {}\n            counts[offset] = 1\n",
+        "                counts = pending[partition] = {}\n            counts[offset] = 1\n",
         tests=_WINDOW_TESTS,
     ),
     mutant(
@@ -41,8 +41,8 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "offsets of records with calls in flight are committed",
         _IN_FLIGHT,
-        "if place is not None and offset not in pending.get(place, ()):",
-        "if place is not None:",
+        "if partition is not None and offset not in pending.get(partition, ()):",
+        "if partition is not None:",
         tests=_MAP_ASYNC_TESTS,
     ),
     mutant(

@@ -79,7 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "an exception of any size is sent to the driver",
         "spark/connection/messages.py",
-        "if len(data) > _EXCEPTION_BYTES:",
+        "if len(data) > _MAX_EXCEPTION_BYTES:",
         "if not data:",
         tests=_EXCEPTIONS,
     ),

@@ -28,9 +28,9 @@ MUTANTS: tuple[Mutant, ...] = (
         _TASK,
         "        finally:\n"
         "            # Even if closing failed: the task can be opened again.\n"
-        '            self._state.transition_to(TaskState.CLOSED, "given up")\n',
+        '            self._state.transition_to(TaskState.CLOSED, "released")\n',
         "        finally:\n            pass\n"
-        '        self._state.transition_to(TaskState.CLOSED, "given up")\n',
+        '        self._state.transition_to(TaskState.CLOSED, "released")\n',
         tests=_UNTRUSTED,
     ),
     mutant(

@@ -71,7 +71,7 @@ def _task_methods(
     scheduler: Scheduler, checks: Checks
 ) -> dict[tuple[type, str], Callable[..., Any]]:
     open_stores, start = StreamTask.open_stores, StreamTask.start
-    step, commit_begun = StreamTask.step, StreamTask.commit_begun
+    step, on_commit_started = StreamTask.step, StreamTask.on_commit_started
     post_commit = StreamTask.post_commit
     suspend, close = StreamTask.suspend, StreamTask.close
     add = StateRestorer.add
@@ -104,7 +104,7 @@ def _task_methods(
     def watched_commit_begun(self: StreamTask) -> None:
         if (process := living()) is not None:
             checks.commit_started(process, self)
-        commit_begun(self)
+        on_commit_started(self)
 
     def watched_post_commit(self: StreamTask, offsets: Any, acked: Any) -> None:
         process = living()
@@ -133,7 +133,7 @@ def _task_methods(
         (StreamTask, "open_stores"): watched_open,
         (StreamTask, "start"): watched_start,
         (StreamTask, "step"): watched_step,
-        (StreamTask, "commit_begun"): watched_commit_begun,
+        (StreamTask, "on_commit_started"): watched_commit_begun,
         (StreamTask, "post_commit"): watched_post_commit,
         (StreamTask, "suspend"): watched_suspend,
         (StreamTask, "close"): watched_close,

@@ -77,7 +77,7 @@ ALLOWED: dict[str, set[str]] = {
     "unit/application/test_overdue_commits.py": {"_on_event", "_supervisor"},
     "unit/application/test_serving.py": {"_config", "_query_client", "_supervisor"},
     "support/running/thread_run.py": {"_tasks"},
-    "support/running/topologies/console_sample.py": {"_clock", "_thread_is"},
+    "support/running/topologies/console_sample.py": {"_clock", "_set_thread_state"},
     "unit/application/console/test_document.py": {"_application", "_http_server"},
     # The parts of a subscription, to run it without Spark or to inspect its processes.
     "integration/parallel/test_subscriptions.py": {"_streams"},

@@ -8,8 +8,8 @@ from itertools import groupby
 import orjson
 import pytest
 import workload
-from check import Numbers
-from load import Load, user_key
+from harness.check import Numbers
+from harness.load import Load, user_key
 from rules import cents
 
 KEYS, RECORDS = 40, 30_000

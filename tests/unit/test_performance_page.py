@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import report
-from growing import Line, Row, with_ratios
+from growth.lines import Line, Row, with_ratios
 from programs import TITLES
 
 
@@ -132,7 +132,7 @@ def line(median: float) -> dict[str, Any]:
     """A line of the part scaling, with two sizes."""
     sizes = {1: Row.of("count", 1, [0.5]), 200: Row.of("count", 200, [median, 1, 9])}
     rows = with_ratios(list(sizes.values()))
-    return Line("tasks", "us a record", 3, rows, records=1_000).to_dict()
+    return Line("tasks", "µs per record", 3, rows, records=1_000).to_dict()
 
 
 def test_the_newest_result_of_each_scaling_line_is_shown() -> None:
@@ -197,7 +197,7 @@ def test_guarantees_and_latencies_have_tables() -> None:
             result("latency", "2026-01-01", medians=latencies, records=None),
         ]
     )[report.PAGE]
-    assert "| `count` | `eos` | 100 ms | millstream | 200,000" in page
+    assert "| `count` | `eos` | 100 ms | Millstream | 200,000" in page
     places = [page.index(f"| {ms} |") for ms in ("100 ms", "1,000 ms", "30,000 ms")]
     assert places == sorted(places)
-    assert "| `count` | 1,000 | millstream | 4.5 (4.0 to 5.0) |" in page
+    assert "| `count` | 1,000 | Millstream | 4.5 (4.0 to 5.0) |" in page

@@ -15,7 +15,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Tasks of a topic, processed by a Decaton subscription.
+ * Processes the tasks in a topic with a Decaton subscription.
  *
  * <p>Arguments: bootstrap servers, topic, group, concurrency per partition, work (sleep | noop | http), number of tasks, and for
  * http the URL. Reads the topic from its start, and prints the nanoseconds between the start of the first task and the end of the

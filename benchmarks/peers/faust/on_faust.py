@@ -1,5 +1,4 @@
-"""The jobs on Faust (faust-streaming) with one worker. Without a cache, each record has a
-result."""
+"""The jobs on faust-streaming, with one worker. Without a cache, each record has a result."""
 
 from __future__ import annotations
 
@@ -65,7 +64,7 @@ class Jobs:
         )
 
     def stateless(self) -> None:
-        """Keep the events above the threshold and add a field."""
+        """Keep the events above the threshold, and add a field."""
 
         async def work(stream: Any) -> None:
             async for key, value in stream.items():

@@ -1,4 +1,4 @@
-"""The jobs on Quix Streams with one process. Without a cache, each record has a result."""
+"""The jobs on Quix Streams, with one process. Without a cache, each record has a result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONG = struct.Struct(">q")
 
 
 class MarkingDeserializer(Deserializer):  # type: ignore[misc]
-    """Decodes values, and marks the first one and the last expected one (0: neither)."""
+    """Decodes values, and marks the first one and the last expected one, if any are expected."""
 
     def __init__(self, decode: Callable[[bytes], Any], path: str, expected: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The jobs on Spark Structured Streaming: micro-batches in a local Spark with one task at a time.
 
 Spark keeps its offsets in a checkpoint. For the harness, the offsets of completed batches are also
-committed for a consumer group, when Spark reports its progress.
+committed for a consumer group when Spark reports its progress.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _cents(amount: str) -> Column:
 
 
 def _long(number: Column) -> Column:
-    """Eight big-endian bytes."""
+    """Return a number as eight big-endian bytes."""
     return f.unhex(f.lpad(f.hex(number), 16, "0"))
 
 
@@ -114,11 +114,11 @@ class ProgressCommitter(StreamingQueryListener):
         )
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Mark the running query."""
+        """Mark that the query is running."""
         marks.put(self._arguments.marks, "running")
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Handle a completed batch: written, with its state and end in the checkpoint."""
+        """Handle a completed batch, which has been written and is in the checkpoint."""
         progress = event.progress
         if not progress.numInputRows:
             return
@@ -137,10 +137,10 @@ class ProgressCommitter(StreamingQueryListener):
             marks.put(self._arguments.marks, "last")
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Ignore an idle query."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Ignore the end."""
+        """Do nothing."""
 
 
 def _session(arguments: Arguments) -> SparkSession:

@@ -19,13 +19,13 @@ from millstream.testing import TopologyTestDriver
 
 
 class Customers:
-    """Looks up customers. Only the path of the database is shipped to the workers."""
+    """A lookup of customers in a database. Only its path is shipped to the workers."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def with_town(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Add the customer's town to an order, or None if the customer does not exist."""
+        """Add the customer's town to an order; the town of an unknown customer is None."""
         # SQLite connections are cheap, so each call opens one. For a server, use a pool.
         connection = sqlite3.connect(self.path)
         try:

@@ -2,8 +2,8 @@
 
 `map_async` makes a hundred calls concurrently and keeps the records of each key in order. The
 client is created in the first call, on the worker, because functions are shipped to workers and
-must not hold sockets. The function itself retries temporary failures. A record that takes longer
-than the timeout, including retries, is cancelled and fails.
+must not hold sockets. The function itself retries temporary failures. A call that takes longer than
+the timeout, including retries, is canceled, and its record fails.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Weather:
 
 
 class WithWeather:
-    """Adds the weather of the town to an order."""
+    """A function that adds the weather of the town to an order."""
 
     def __init__(self) -> None:
         self.client: Weather | None = None

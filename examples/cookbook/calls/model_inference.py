@@ -3,7 +3,7 @@
 `map_batches` passes the available records as Arrow columns, up to a thousand rows, so that numpy, a
 model or a GPU can process them together. The result of a row must not depend on other rows, because
 batches vary in size. The model is loaded in the first call, on the worker, so that only its
-location has to be shipped. Requires `pip install 'millstream[arrow]' numpy`.
+location is shipped. Requires `pip install 'millstream[arrow]' numpy`.
 """
 
 from __future__ import annotations

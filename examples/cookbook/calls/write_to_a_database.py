@@ -2,10 +2,10 @@
 
 Kafka's transactions only cover Kafka. After a crash, some records are processed again. To apply
 each record to a database only once, store the next offset of each topic and partition in the same
-database transaction as the change, and skip records with lower offsets. With this, at-least-once
-processing is enough. For the opposite direction, from a database to Kafka, use the *outbox*
-pattern: one transaction writes the change and a row that describes the event, and Debezium copies
-these rows to a topic (see *change data capture*).
+database transaction as the change, and skip records with lower offsets. At-least-once processing is
+then sufficient. For the opposite direction, from a database to Kafka, use the *outbox* pattern: one
+transaction writes the change and a row that describes the event, and Debezium copies these rows to
+a topic (see *change data capture*).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS applied (
 
 
 class Ledger(Processor[str, int, None, None]):
-    """Adds each amount to a balance in a database, exactly once."""
+    """A processor that adds each amount to a balance in a database, exactly once."""
 
     def __init__(self, path: str) -> None:
         # This runs on the worker, because the supplier creates the processor there.
@@ -59,7 +59,7 @@ class Ledger(Processor[str, int, None, None]):
 
 
 def booked(path: str) -> Topology:
-    """Add the amounts of each account to its balance in the database."""
+    """Add amounts to the balance of their account in the database."""
     builder = StreamsBuilder()
     amounts = builder.stream("amounts", key=STRING, value=LONG)
     amounts.process(lambda: Ledger(path), name="ledger")

@@ -22,7 +22,7 @@ DEAD_LETTERS = "orders-dead-letters"
 
 
 def config(bootstrap_servers: str) -> StreamsConfig:
-    """Records that fail are kept in a topic; all other errors stop the thread."""
+    """Return settings that write failed records to a dead-letter topic."""
     return StreamsConfig(
         application_id="totals",
         bootstrap_servers=bootstrap_servers,
@@ -33,7 +33,7 @@ def config(bootstrap_servers: str) -> StreamsConfig:
 
 
 def totals() -> Topology:
-    """Writes the total of each order."""
+    """Write the total of each order."""
     builder = StreamsBuilder()
     (
         builder.stream("orders", key=STRING, value=JSON)

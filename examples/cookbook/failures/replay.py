@@ -18,7 +18,7 @@ ATTEMPTS = "attempts"
 
 
 class Parse(Processor[str, str, str, int]):
-    """Parses amounts; retries invalid ones, and finally forwards them to `given-up`."""
+    """A processor that parses amounts, and retries invalid ones a few times."""
 
     def process(self, record: Record[str, str]) -> None:
         try:
@@ -34,7 +34,7 @@ class Parse(Processor[str, str, str, int]):
 
 
 def amounts() -> Topology:
-    """Reads amounts as text, including failed ones, and writes them in cents."""
+    """Read amounts as text, including amounts to retry, and write them in cents."""
     topology = Topology()
     topology.add_source("text", ["amounts-as-text", "amounts-retry"], key=STRING, value=STRING)
     topology.add_processor("parse", Parse, "text")
@@ -57,7 +57,7 @@ def test_records_have_three_attempts() -> None:
 
 
 def test_the_same_with_the_dsl() -> None:
-    """In the DSL, without retries: both topics are one stream."""
+    """The DSL reads both topics as one stream, here without retries."""
     builder = StreamsBuilder()
     both = builder.stream(["orders", "orders-dead-letters"], key=STRING, value=STRING)
     both.map_values(str.strip).to("orders-again", key=STRING, value=STRING)

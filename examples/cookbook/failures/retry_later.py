@@ -2,9 +2,9 @@
 
 Sending emails or calling a partner's service needs no state. A subscription executes each task,
 retries it through a topic with exponential backoff, and writes it to a dead-letter topic after too
-many attempts, while later tasks continue. See
-[subscriptions](../../../docs/build/subscriptions.md) for rate limits, quotas and properties that
-change at run time. A subscription needs a broker, so the tests here only cover the function.
+many attempts, while later tasks continue. See [subscriptions](../../../docs/build/subscriptions.md)
+for rate limits, quotas and properties that change at run time. A subscription needs a broker, so
+the tests here only cover the function.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ATTEMPTS = 5
 
 
 def mailer(bootstrap_servers: str) -> ProcessorSubscription:
-    """Up to fifty concurrent emails; five attempts within half a minute, then a dead letter."""
+    """Send up to fifty emails concurrently, with five attempts in half a minute."""
     return ProcessorSubscription(
         "mailer",
         topics="emails",

@@ -3,9 +3,9 @@
 Topics and changelogs contain records of earlier versions. A typed serde checks each record when it
 is read, so new types must also accept old records. Give new fields a default, because old records
 do not have them. Removed fields are ignored. If the meaning of a field changes, use a new field. If
-that is not enough, tag records with their version and read a union, as here; the topology then only
-handles the newest type. `millstream upgrade-check old.py new.py` compares the types of two versions
-before you deploy.
+that is not enough, tag records with their version and read a union, as here; the rest of the
+topology then only handles the latest type. `millstream upgrade-check old.py new.py` compares the
+types of two versions before you deploy.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ORDER = json_of(OrderV2)
 
 
 def newest(order: OrderV1 | OrderV2) -> OrderV2:
-    """An order, converted to the current version."""
+    """Return the order, converted to the current version."""
     if isinstance(order, OrderV2):
         return order
     first, _, last = order.name.rpartition(" ")
@@ -46,7 +46,7 @@ def newest(order: OrderV1 | OrderV2) -> OrderV2:
 
 
 def upgraded() -> Topology:
-    """Reads orders of both versions, and writes orders of the current version."""
+    """Read orders of both versions, and write orders of the current version."""
     builder = StreamsBuilder()
     orders = builder.stream("orders", key=STRING, value=ANY_ORDER)
     orders.map_values(newest).to("orders-v2", key=STRING, value=ORDER)

@@ -1,8 +1,8 @@
 """Validation: separate invalid records, and give the reasons.
 
-Typed serdes reject records of the wrong type, and the exception handler decides about them. For
-other rules, do not raise exceptions for expected failures: split the stream, and write invalid
-records to a separate topic, together with the reasons, for their producers to see.
+Typed serdes reject records of the wrong type, and the exception handler decides how to continue.
+For other rules, do not raise exceptions for expected failures: split the stream, and write invalid
+records with the reasons to a separate topic, where their producers can inspect them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millstream.testing import TopologyTestDriver
 
 
 def faults(order: dict[str, Any]) -> list[str]:
-    """The faults of an order; empty if it is valid."""
+    """Return the faults of an order, or an empty list if it is valid."""
     found = []
     if not order.get("customer"):
         found.append("there is no customer")
@@ -25,7 +25,7 @@ def faults(order: dict[str, Any]) -> list[str]:
 
 
 def validated() -> Topology:
-    """Splits orders into valid ones, and invalid ones with the reasons."""
+    """Separate valid orders from invalid ones, and add the reasons to the latter."""
     builder = StreamsBuilder()
     branches = (
         builder.stream("orders", key=STRING, value=JSON)

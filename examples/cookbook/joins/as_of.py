@@ -17,7 +17,7 @@ HISTORY = timedelta(days=30)
 
 
 def converted() -> Topology:
-    """Payments (amounts by currency) and rates; amounts in euros."""
+    """Convert payments to euros. Payments and rates are keyed by currency."""
     builder = StreamsBuilder()
     rates = builder.table(
         "rates",

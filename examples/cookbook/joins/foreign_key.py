@@ -1,9 +1,9 @@
 """Foreign keys: a table of orders that is updated with their customers.
 
-Each order has a customer id. When the customer moves, all their orders change, including last
-year's: this is a foreign-key join of two tables, and its result is a table. `foreign_key` returns
-the key of the customer for an order. The two topics may have different numbers of partitions. Use a
-typed serde for the left table, because equal values must have equal bytes.
+Each order has a customer id. When a customer moves, all of the customer's orders change, including
+last year's. This is a foreign-key join of two tables, and its result is a table. `foreign_key`
+returns the key of the customer for an order. The two topics may have different numbers of
+partitions. Use a typed serde for the left table, because equal values must have equal bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ORDER, CUSTOMER = json_of(Order), json_of(Customer)
 
 
 def addressed() -> Topology:
-    """Orders and customers; a shipping label for each order."""
+    """Write a shipping label for each order, and update it when the customer moves."""
     builder = StreamsBuilder()
     orders = builder.table("orders", key=STRING, value=ORDER, store="orders")
     customers = builder.table("customers", key=STRING, value=CUSTOMER, store="customers")

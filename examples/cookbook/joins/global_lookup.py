@@ -3,7 +3,7 @@
 Every stream thread has a complete copy of a `global_table`. Its topic does not have to be
 partitioned like the stream, and the lookup key can be any part of the record. The join uses the
 current content of the table, regardless of timestamps. The table must fit on every host, so use a
-regular table for something as large as customers.
+regular table for large data such as customers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millstream.testing import TopologyTestDriver
 
 
 def named() -> Topology:
-    """Visits with a country code; visits with the name of the country."""
+    """Add the name of the country to visits that contain a country code."""
     builder = StreamsBuilder()
     countries = builder.global_table("countries", key=STRING, value=STRING, store="countries")
     visits = builder.stream("visits", key=STRING, value=JSON)

@@ -1,10 +1,10 @@
 """Outer joins: orders without a payment, and payments without an order.
 
 Two streams are joined by key *and time*: here a payment matches an order if it arrives within an
-hour. Pairs are emitted at once. Unmatched records are emitted when no match is possible any more,
-that is when stream time reaches the end of the hour plus the grace period. Stream time advances
-with newer records of either stream. A payment that arrives too late for its order is reported as
-unmatched.
+hour. Pairs are emitted immediately. Unmatched records are emitted when a match is no longer
+possible, that is, when stream time reaches the end of the hour plus the grace period. Stream time
+advances with newer records of either stream. A payment that arrives too late for its order is
+reported as unmatched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WINDOWS = JoinWindows(timedelta(hours=1), before=timedelta(minutes=1), grace=tim
 
 
 def status(ordered: int | None, paid: int | None) -> str:
-    """The status of an order and a payment, or of an unmatched one."""
+    """Return the status of an order and its payment, one of which may be missing."""
     if paid is None:
         return "not paid"
     if ordered is None:
@@ -29,7 +29,7 @@ def status(ordered: int | None, paid: int | None) -> str:
 
 
 def matched() -> Topology:
-    """Ordered and paid amounts by order number; the status of each order."""
+    """Write the status of each order. Orders and payments are keyed by order number."""
     builder = StreamsBuilder()
     orders = builder.stream("orders", key=STRING, value=LONG)
     payments = builder.stream("payments", key=STRING, value=LONG)

@@ -1,8 +1,8 @@
 """Enrichment from a table: add customer data to each order.
 
-The topic of customers is read as a table, which contains the newest record of each key. The join
+The topic of customers is read as a table, which contains the latest record of each key. The join
 looks up the customer in a local store when the order arrives, without a network call. Both topics
-must have the same number of partitions, and the customer as the key. Use a `global_table` if the
+must have the same number of partitions, and the customer as their key. Use a `global_table` if the
 table is small and has a different key, and a foreign-key join if orders must be updated when their
 customer changes.
 """
@@ -18,12 +18,12 @@ from millstream.testing import TopologyTestDriver
 
 
 def with_customer(order: dict[str, Any], customer: dict[str, Any] | None) -> dict[str, Any]:
-    """The order with the customer's town, or None if the customer does not exist yet."""
+    """Add the customer's town to an order; the town of an unknown customer is None."""
     return {**order, "town": customer and customer["town"]}
 
 
 def enriched() -> Topology:
-    """Orders and customers; orders with towns."""
+    """Add the customer's town to each order."""
     builder = StreamsBuilder()
     customers = builder.table("customers", key=STRING, value=JSON, store="customers")
     orders = builder.stream("orders", key=STRING, value=JSON)
@@ -32,7 +32,7 @@ def enriched() -> Topology:
 
 
 def config(bootstrap_servers: str) -> StreamsConfig:
-    """Orders wait up to a second for a customer with a smaller timestamp."""
+    """Return settings that let orders wait for customers with older timestamps."""
     return StreamsConfig(
         application_id="orders-with-towns",
         bootstrap_servers=bootstrap_servers,

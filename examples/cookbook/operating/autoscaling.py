@@ -3,8 +3,9 @@
 Pass a pair as `num_stream_threads`. The application starts with the minimum, adds threads while the
 estimated time to process the lag exceeds `elastic_lag_target_ms`, and removes threads once fewer
 would have been enough for `elastic_cooldown_ms`. On a cluster with dynamic allocation, Spark adds
-executors for them. The number of partitions is an upper bound, and standbys make moves cheap. To
-scale the number of instances on Kubernetes, use `millstream lag --json` or the lag metrics.
+executors for new threads. The number of partitions is an upper bound. With standbys, moving tasks
+is cheap. To scale the number of instances on Kubernetes, use `millstream lag --json` or the lag
+metrics.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from millstream.serdes import STRING
 
 
 def config(bootstrap_servers: str) -> StreamsConfig:
-    """One to eight threads, so that records wait for about 10 s at most."""
+    """Return settings with up to eight threads, so that records wait for about 10 s."""
     return StreamsConfig(
         application_id="orders",
         bootstrap_servers=bootstrap_servers,
@@ -26,7 +27,7 @@ def config(bootstrap_servers: str) -> StreamsConfig:
 
 
 def counted() -> Topology:
-    """Counts the orders of each customer in a store."""
+    """Count the orders of each customer in a store."""
     builder = StreamsBuilder()
     builder.stream("orders", key=STRING, value=STRING).group_by_key().count(store="counts")
     return builder.build()

@@ -1,8 +1,8 @@
 """Backfill: process history that the topic no longer has.
 
 A new application needs years of data, but the topic only keeps a few days. `stream_from_lake` reads
-a table that `to_lake` has written, and continues with the topic where the table ends: as one
-stream, in event-time order, without loss or duplicates ([lake
+a table that `to_lake` has written, and continues with the topic where the table ends. The result is
+one stream in event-time order, without loss or duplicates ([lake
 tables](../../../docs/build/lake.md#reading-a-table-before-a-topic)). If the history is in another
 topic instead, such as an archive or a compacted topic, read both topics: a task always takes the
 record with the smallest timestamp next. This recipe shows the second case.
@@ -21,7 +21,7 @@ DAY_MS = DAY // timedelta(milliseconds=1)
 
 
 def sales_per_day() -> Topology:
-    """Counts archived and new sales per day."""
+    """Count archived and new sales per day."""
     builder = StreamsBuilder()
     (
         builder.stream(["sales-archive", "sales"], key=STRING, value=STRING)

@@ -16,7 +16,7 @@ from millstream.testing import TopologyTestDriver
 
 
 def config(bootstrap_servers: str, canary: bool) -> StreamsConfig:
-    """The settings of the application or of its canary, which only reads new records."""
+    """Return the settings. The canary only reads new records."""
     return StreamsConfig(
         application_id="totals-canary" if canary else "totals",
         bootstrap_servers=bootstrap_servers,
@@ -25,7 +25,7 @@ def config(bootstrap_servers: str, canary: bool) -> StreamsConfig:
 
 
 def totals(canary: bool = False) -> Topology:
-    """Sums the amounts of each account; the canary writes to a separate topic."""
+    """Sum the amounts of each account. The canary writes to a separate topic."""
     builder = StreamsBuilder()
     amounts = builder.stream("amounts", key=STRING, value=LONG)
     if canary:  # the change: ignore refunds

@@ -1,11 +1,11 @@
 """Migration from Java without downtime: one application in two languages.
 
 Instances of Kafka Streams and Millstream can share one application, with the same id, the same
-topology and one consumer group. So a migration works like an upgrade: port the topology, compare
-the descriptions, start Python instances, stop Java instances. `topology.describe()` gives the same
-text in Python as in Java; a test that compares the two detects differences until the last Java
-instance is stopped. [Moving from Java](../../../docs/operations/moving-from-java.md) describes
-every step.
+topology and one consumer group. A migration therefore works like an upgrade: port the topology,
+compare the descriptions, start Python instances, and stop Java instances. `topology.describe()`
+returns the same text in Python as in Java; a test that compares the two detects differences until
+the last Java instance is stopped. [Moving from Java](../../../docs/operations/moving-from-java.md)
+describes every step.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Topologies:
 
 
 def word_count() -> Topology:
-    """In Java: `builder.stream("lines").flatMapValues(…).groupBy(…).count(…)`."""
+    """Port `builder.stream("lines").flatMapValues(…).groupBy(…).count(…)` from Java."""
     builder = StreamsBuilder()
     (
         builder.stream("lines", key=STRING, value=STRING)

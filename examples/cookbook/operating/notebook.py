@@ -1,11 +1,10 @@
 """Notebooks: read the state of a running application.
 
 `read_store` reads a store from its changelog as a Spark DataFrame, with typed columns and the
-newest value of each key. It needs the application id, the name of the store and the serdes, but not
-the code of the application, which may run elsewhere or not at all. Start the notebook with
-`pip install 'millstream[spark]' jupyter`;
-[`counts_in_a_notebook.py`](../../counts_in_a_notebook.py) is a complete program. The test here
-covers the topology, which does not need a broker.
+latest value of each key. It needs the application id, the name of the store and the serdes, but not
+the code of the application, which may run elsewhere or not at all. Start the notebook with `pip
+install 'millstream[spark]' jupyter`; [`counts_in_a_notebook.py`](../../counts_in_a_notebook.py) is
+a complete program. The test here covers the topology, which does not need a broker.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ APPLICATION = "clicks"
 
 
 def counted() -> Topology:
-    """The topology of the application."""
+    """Return the topology of the application."""
     builder = StreamsBuilder()
     builder.stream("clicks", key=STRING, value=STRING).group_by_key().count(store="counts")
     return builder.build()
 
 
 def most_active(spark: Any, bootstrap_servers: str) -> Any:
-    """A cell of the notebook: the ten users with the most clicks, as a DataFrame."""
+    """Return the ten users with the most clicks as a DataFrame."""
     config = StreamsConfig(application_id=APPLICATION, bootstrap_servers=bootstrap_servers)
     counts = read_store(spark, config, "counts", key=STRING, value=LONG)
     return counts.orderBy(counts.value.desc()).limit(10)

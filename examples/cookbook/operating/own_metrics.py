@@ -21,7 +21,7 @@ from millstream.testing import TopologyTestDriver
 
 
 class Meter(FixedKeyProcessor[str, int, int]):
-    """Counts orders and sums their amounts."""
+    """A processor that counts orders and sums their amounts."""
 
     def init(self, context: FixedKeyProcessorContext[str, int]) -> None:
         super().init(context)
@@ -35,7 +35,7 @@ class Meter(FixedKeyProcessor[str, int, int]):
 
 
 def metered() -> Topology:
-    """Measures orders (cents by customer), and forwards them."""
+    """Measure orders (in cents, keyed by customer), and forward them."""
     builder = StreamsBuilder()
     (
         builder.stream("orders", key=STRING, value=LONG)

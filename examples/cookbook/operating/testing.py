@@ -1,9 +1,10 @@
 """Testing: examples, time and properties, without Kafka and Spark.
 
-Three kinds of tests find most mistakes. Examples: given input, expected output. Time: late records
-and closing windows; the driver controls time to the millisecond. Properties: for any input, the
-topology gives the same result as a plain loop; Hypothesis generates the input and reports the
-smallest counterexample. Each test takes milliseconds.
+Three kinds of tests find most mistakes. Examples compare the output for a given input with the
+expected output. Tests of time cover late records and closing windows; the driver controls time to
+the millisecond. Property tests check that the topology gives the same result as a plain loop for
+any input; Hypothesis generates the input and reports the smallest counterexample. Each run of the
+driver takes milliseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MINUTE_MS = 60_000
 
 
 def clicks_per_minute() -> Topology:
-    """Counts clicks by page and minute."""
+    """Count clicks by page and minute."""
     builder = StreamsBuilder()
     (
         builder.stream("clicks", key=STRING, value=STRING)
@@ -36,7 +37,7 @@ def clicks_per_minute() -> Topology:
 
 
 def counted(clicks: list[tuple[str, int]]) -> dict[str, int]:
-    """Return the output of the topology for clicks (pages and times)."""
+    """Return the output of the topology for clicks, given as pages and times."""
     with TopologyTestDriver(clicks_per_minute()) as driver:
         topic = driver.create_input_topic("clicks", key=STRING, value=STRING)
         for page, time_ms in clicks:

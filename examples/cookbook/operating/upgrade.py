@@ -1,7 +1,7 @@
 """Upgrades: change a topology without losing its state.
 
 A new version finds its state and internal topics by name. Generated names contain a number that
-changes when an operator is added, and then the new version silently starts with empty stores. So
+changes when an operator is added; the new version then silently starts with empty stores. Therefore
 name every store, grouping and repartition topic from the start; `check_explicit_names()` in a test
 enforces this. Keep the output of `millstream describe app.py --facts` for the deployed version:
 `millstream upgrade-check deployed.json app.py` then lists the effects of the new version before it
@@ -18,7 +18,7 @@ from millstream.serdes import LONG, STRING
 
 
 def version_1(store: str | None = "clicks-per-page") -> Topology:
-    """Counts clicks (pages by user) by page."""
+    """Count clicks by page. Clicks are keyed by user."""
     builder = StreamsBuilder()
     (
         builder.stream("clicks", key=STRING, value=STRING)
@@ -33,7 +33,7 @@ def version_1(store: str | None = "clicks-per-page") -> Topology:
 
 
 def version_2(store: str | None = "clicks-per-page") -> Topology:
-    """The same without clicks of robots: one more operator."""
+    """Count clicks by page, but ignore clicks of robots with one more operator."""
     builder = StreamsBuilder()
     (
         builder.stream("clicks", key=STRING, value=STRING)
@@ -49,7 +49,7 @@ def version_2(store: str | None = "clicks-per-page") -> Topology:
 
 
 def stores(topology: Topology) -> set[str]:
-    """The names of the stores."""
+    """Return the names of the stores."""
     return {
         store
         for part in topology.describe().to_dict()["subtopologies"]

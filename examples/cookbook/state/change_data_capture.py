@@ -1,8 +1,8 @@
 """Change data capture: a table from Debezium's change events.
 
 Debezium writes a record for each change of a row: its state `before`, its state `after`, and the
-operation (`c` created, `u` updated, `d` deleted, `r` read in the first snapshot, `t` truncated).
-A table needs the row itself, and None for a deleted row. After a deletion, Debezium also writes a
+operation (`c` created, `u` updated, `d` deleted, `r` read in the first snapshot, `t` truncated). A
+table needs the row itself, and None for a deleted row. After a deletion, Debezium also writes a
 tombstone, which has the same meaning.
 """
 
@@ -33,7 +33,7 @@ class Payload(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Debezium's JSON with `schemas.enable=true`; otherwise the record is only the payload."""
+    """A change event of Debezium, with `schemas.enable=true`."""
 
     payload: Payload
 
@@ -42,12 +42,12 @@ CUSTOMER, CHANGE = json_of(Customer), json_of(Change)
 
 
 def row(change: Change) -> Any:
-    """The row after the change, or None if it was deleted."""
+    """Return the row after the change, or None if it was deleted."""
     return None if change.payload.op == "d" else change.payload.after
 
 
 def customers_by_town() -> Topology:
-    """Changes of a table of customers; the number of customers in each town."""
+    """Count the customers in each town from the changes of a database table."""
     builder = StreamsBuilder()
     (
         builder.stream("db.public.customers", key=STRING, value=CHANGE)

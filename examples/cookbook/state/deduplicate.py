@@ -3,7 +3,7 @@
 Producers that retry, and applications that restart after a crash, write some events twice. A window
 store keeps ids for a day and expires them in segments, which is cheaper than searching for old
 entries. The store must be partitioned by the compared value: here the id of the event is the key.
-If it is not, use `select_key(...).repartition(...)` first.
+If the id is not the key, use `select_key(...).repartition(...)` first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RETENTION_MS = RETENTION // timedelta(milliseconds=1)
 
 
 class ForwardOnce(Processor[str, str, str, str]):
-    """Drops events if there is another one with the same id within a day."""
+    """A processor that drops an event if its id has already been seen within a day."""
 
     def init(self, context: ProcessorContext[str, str]) -> None:
         super().init(context)
@@ -43,9 +43,9 @@ class ForwardOnce(Processor[str, str, str, str]):
 
 
 def unique() -> Topology:
-    """Events by id; the first event of each id."""
+    """Forward the first event of each id. Events are keyed by id."""
     builder = StreamsBuilder()
-    # Twice as long, because late events are also compared with newer ones.
+    # Ids are stored for twice as long, because late events are also compared with newer ones.
     supplier = Stores.persistent_window("seen", 2 * RETENTION, timedelta(milliseconds=1))
     builder.add_state_store(Stores.window_builder(supplier, STRING, BOOLEAN))
     (

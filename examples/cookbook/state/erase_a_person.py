@@ -1,11 +1,11 @@
 """Erasing a person: an erasure request that reaches every store.
 
-A table deletes a key when it reads a record without a value. So a request becomes such a record:
-merged into the stream of changes, it deletes the person from the table of that stream, from its
-changelog and from all derived topics. Compaction then removes older records; set
+A table deletes a key when it reads a record without a value. This topology turns each request into
+such a record and merges it into the stream of changes, where it deletes the person from the table,
+from its changelog and from all derived topics. Compaction then removes older records; set
 `delete.retention.ms` and `max.compaction.lag.ms` of these topics to the time allowed by law.
-Windows are deleted when their retention ends. Kafka cannot erase data in other systems: let them
-read the requests, too.
+Windows are deleted when their retention ends. Kafka cannot erase data in other systems; those
+systems must read the requests as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DAILY_COMPACTION = {"max.compaction.lag.ms": "86400000", "delete.retention.ms": 
 
 
 def profiles() -> Topology:
-    """Profiles and erasure requests; the current profiles."""
+    """Keep the current profiles, and delete a profile when its erasure is requested."""
     builder = StreamsBuilder()
     changes = builder.stream("profiles", key=STRING, value=JSON)
     requests = builder.stream("erasure-requests", key=STRING, value=JSON)

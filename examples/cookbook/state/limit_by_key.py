@@ -27,14 +27,14 @@ TOKENS_PER_MS = 1 / 20_000
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """The number of tokens at a time."""
+    """The number of tokens at a point in time."""
 
     tokens: float
     at_ms: int
 
 
 class Limit(Processor[str, str, str, str]):
-    """Forwards records to `allowed` if there is a token, and to `rejected` otherwise."""
+    """A processor that rejects records of users without tokens."""
 
     def init(self, context: ProcessorContext[str, str]) -> None:
         super().init(context)
@@ -52,7 +52,7 @@ class Limit(Processor[str, str, str, str]):
 
 
 def limited() -> Topology:
-    """Messages by user; the messages within and over the limit."""
+    """Separate the messages that exceed a user's limit."""
     builder = StreamsBuilder()
     buckets = Stores.persistent_key_value("buckets")
     builder.add_state_store(Stores.key_value_builder(buckets, STRING, json_of(Bucket)))

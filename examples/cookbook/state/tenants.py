@@ -1,9 +1,9 @@
 """Multiple tenants in one topic: separate keys, and an output topic for each tenant.
 
-The key has two parts, tenant and user, in one typed serde. Kafka partitions by its bytes, and
-stores compare them, so data of different tenants is never mixed in a store. If the tenant is the
-first part, all keys of a tenant share a prefix. A large tenant is spread over all partitions,
-because the user is part of the key. `to` takes a function that chooses the topic.
+The key has two parts, tenant and user, in one typed serde. Kafka partitions records by the bytes of
+the key, and stores compare these bytes, so data of different tenants is never mixed. If the tenant
+is the first part, all keys of a tenant share a prefix. A large tenant is spread over all
+partitions, because the user is part of the key. `to` takes a function that chooses the topic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OWNER = json_of(Owner)
 
 
 def clicks_by_tenant() -> Topology:
-    """Clicks by `tenant/user`; counts by user, in a topic for each tenant."""
+    """Count clicks by user, and write the counts to a topic for each tenant."""
     builder = StreamsBuilder()
     (
         builder.stream("clicks", key=STRING, value=STRING)

@@ -28,7 +28,7 @@ TIME_TO_LIVE_MS = timedelta(days=7) // timedelta(milliseconds=1)
 
 
 class ExpiringCounts(Processor[str, str, str, int]):
-    """Counts records by key; a key without records for a week starts again at 1."""
+    """A processor that counts records, and deletes keys after a week without any."""
 
     def init(self, context: ProcessorContext[str, int]) -> None:
         super().init(context)
@@ -51,7 +51,7 @@ class ExpiringCounts(Processor[str, str, str, int]):
 
 
 def counted() -> Topology:
-    """Visits by visitor; the count of each visitor."""
+    """Count the visits of each visitor."""
     builder = StreamsBuilder()
     builder.add_state_store(
         Stores.timestamped_key_value_builder(Stores.persistent_key_value("counts"), STRING, LONG)

@@ -1,8 +1,8 @@
 """Final results: one message per window, after the window has closed.
 
-By default, an application forwards the current result of a window at every commit. For alerts,
-invoices and emails you only want the final one. `emit_strategy(ON_WINDOW_CLOSE)` emits it from the
-aggregation itself; `suppress(until_window_closes)` emits it from a later point of the topology, for
+By default, an application forwards the current result of a window at every commit. Alerts, invoices
+and emails only need the final result. `emit_strategy(ON_WINDOW_CLOSE)` emits it from the
+aggregation itself; `suppress(until_window_closes)` emits it at a later point of the topology, for
 example after a filter on the table. Both depend on stream time: if no more records arrive, the last
 windows stay open.
 """
@@ -20,14 +20,14 @@ ALLOWED = 2
 
 
 def failed_logins() -> Topology:
-    """Failed logins by user; one alarm per user with more than two in a quarter of an hour."""
+    """Raise an alarm for users with more than two failed logins in 15 minutes."""
     builder = StreamsBuilder()
     (
         builder.stream("failed-logins", key=STRING, value=STRING)
         .group_by_key()
         .windowed_by(TimeWindows(QUARTER, grace=timedelta(seconds=30)))
         .count(store="failed-logins")
-        # Bounded: a missing alarm is worse than an application that stops.
+        # The buffer is bounded, because a stopped application is better than a missing alarm.
         .suppress(
             Suppressed.until_window_closes(BufferConfig.max_records(100_000).shut_down_when_full())
         )

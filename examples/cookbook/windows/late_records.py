@@ -2,8 +2,8 @@
 
 A window accepts late records until stream time reaches its end plus the grace period. Records that
 arrive after that are dropped and counted in `dropped-records-total`. To keep them, for example to
-correct a report by hand, put a processor in front of the window. It sees the same stream time, and
-can forward these records to a separate topic.
+correct a report manually, put a processor in front of the window. The processor has the same stream
+time as the window, and can forward these records to a separate topic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOUR_MS, GRACE_MS = (each // timedelta(milliseconds=1) for each in (HOUR, GRACE)
 
 
 class SeparateLateRecords(Processor[str, str, str, str]):
-    """Forwards records of closed hours to the node `too-late`, all others to `in-time`."""
+    """A processor that separates records of closed hours."""
 
     def process(self, record: Record[str, str]) -> None:
         end_ms = record.timestamp // HOUR_MS * HOUR_MS + HOUR_MS
@@ -29,7 +29,7 @@ class SeparateLateRecords(Processor[str, str, str, str]):
 
 
 def sales_per_hour() -> Topology:
-    """Sales by shop; counts by shop and hour, and the sales that are too late."""
+    """Count sales by shop and hour, and separate sales that are too late."""
     builder = StreamsBuilder()
     sales = builder.stream("sales", key=STRING, value=STRING).process(SeparateLateRecords)
     sales.to("late-sales", key=STRING, value=STRING, name="too-late")

@@ -1,8 +1,9 @@
 """Moving average: the average of the last minute, updated with every value.
 
-Tumbling windows jump, and hopping windows jump in smaller steps. `SlidingWindows` has a window that
-ends with each record and contains the records of the minute before it, which is what a moving
-average needs. The aggregate is a sum and a count, because an average alone cannot be updated.
+Tumbling windows advance by their whole length, and hopping windows by smaller steps. A moving
+average needs `SlidingWindows`, which define a window for each record: it ends with the record and
+contains the records of the minute before. The aggregate is a sum and a count, because an average
+alone cannot be updated.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ class Sum(msgspec.Struct, frozen=True):
 
 
 def average(window: Windowed[str], values: Sum) -> tuple[str, float]:
-    """The average, keyed by the sensor and the second in which the window ends."""
+    """Return the average, keyed by the sensor and the second in which the window ends."""
     return f"{window.key} at {window.window.end_ms // 1_000} s", values.total / values.count
 
 
 def averages() -> Topology:
-    """Temperatures by sensor; averages of the last minute."""
+    """Compute the average temperature of the last minute for each sensor."""
     builder = StreamsBuilder()
     (
         builder.stream("temperatures", key=STRING, value=DOUBLE)

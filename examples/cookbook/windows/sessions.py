@@ -1,10 +1,9 @@
 """Sessions: the pages of each visit to a website.
 
-Clicks of a visitor belong to the same session until there are none for half an hour.
-`SessionWindows` finds these gaps. A late click can merge two sessions, which is why `aggregate`
-takes a third function. The session is part of the key: when it grows, the table deletes the old
-session (a record without a value) and adds the new one. With `emit_strategy`, a session is only
-emitted when it is complete.
+A visitor's session ends when there are no clicks for half an hour. `SessionWindows` finds these
+gaps. A late click can merge two sessions, which is why `aggregate` takes a third function. The
+session is part of the key: when it grows, the table deletes the old session (a record without a
+value) and adds the new one. With `emit_strategy`, a session is only emitted when it is complete.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ GRACE = timedelta(minutes=5)
 
 
 def seconds(session: Windowed[str]) -> int:
-    """The length of a session."""
+    """Return the length of a session."""
     return (session.window.end_ms - session.window.start_ms) // 1_000
 
 
 def visits() -> Topology:
-    """Clicks (pages by visitor); completed visits, with their pages in order."""
+    """Collect the pages that a visitor clicks, and emit each completed visit."""
     builder = StreamsBuilder()
     (
         builder.stream("clicks", key=STRING, value=STRING)
@@ -43,7 +42,7 @@ def visits() -> Topology:
             list,
             lambda visitor, page, pages: [*pages, page],
             lambda visitor, one, other: [*one, *other],
-            # A visit is emitted with the next record, which may arrive much later: keep it a day.
+            # A later record closes the visit. It may arrive much later: keep visits for a day.
             store=Materialized("visits", value=JSON, retention=timedelta(days=1)),
         )
         .to_stream(lambda session, pages: f"{session.key}, {seconds(session)} s")

@@ -1,9 +1,9 @@
 """Silence: detect devices that have stopped sending.
 
-Missing records do not trigger anything, and stream time only advances with records. So a processor
-stores the time of the last record of each device, and a wall-clock punctuation checks once a minute
-which devices have been silent for too long. It raises an alarm once, and clears it when the device
-sends again.
+Missing records do not trigger anything, and stream time only advances with records. Therefore a
+processor stores the time of each device's latest record, and a wall-clock punctuation checks once a
+minute which devices have been silent for too long. The processor raises one alarm for a silent
+device, and clears it when the device sends again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ MAX_SILENCE_MS = 5 * 60_000
 
 
 class WatchForSilence(Processor[str, str, str, str]):
-    """Stores the time of the last record of each device, negated once an alarm was raised."""
+    """A processor that raises an alarm for silent devices.
+
+    The store contains the time of each device's latest record, negated after an alarm.
+    """
 
     def init(self, context: ProcessorContext[str, str]) -> None:
         super().init(context)
@@ -49,7 +52,7 @@ class WatchForSilence(Processor[str, str, str, str]):
 
 
 def watched() -> Topology:
-    """Measurements by device; alarms `silent` and `back`."""
+    """Write the alarms `silent` and `back` for devices that send measurements."""
     builder = StreamsBuilder()
     last_seen = Stores.key_value_builder(Stores.persistent_key_value("last-seen"), STRING, LONG)
     builder.add_state_store(last_seen)

@@ -1,10 +1,10 @@
 """Top N: the three best-selling products of each hour.
 
-This takes two aggregations. The first one counts by product and hour. Its table is then grouped by
-hour: when the count of a product changes, the subtractor removes the old count and the adder adds
-the new one. The aggregate of an hour is a dict of all its products, so that a product that drops
-out of the top three can be replaced. If there are too many products for that, keep the best
-hundred, and accept that a product that rises from below appears late.
+This requires two aggregations. The first one counts by product and hour. Its table is then grouped
+by hour: when the count of a product changes, the subtractor removes the old count and the adder
+adds the new one. The aggregate of an hour is a dict of all its products, so that a product that
+drops out of the top three can be replaced. If there are too many products for that, keep the best
+hundred; a product that rises into this hundred then appears late.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BEST = 3
 
 
 def by_hour(product: Windowed[str], count: int) -> tuple[str, dict[str, Any]]:
-    """The hour, and the product with its count."""
+    """Return the hour, and the product with its count."""
     hour = product.window.start_ms // 3_600_000
     return f"hour {hour}", {"product": product.key, "count": count}
 
@@ -35,13 +35,13 @@ def without_product(hour: str, row: dict[str, Any], counts: dict[str, int]) -> d
 
 
 def best(counts: dict[str, int]) -> list[str]:
-    """The products with the highest counts; ties are ordered by name."""
+    """Return the products with the highest counts, with ties ordered by name."""
     ranked = sorted(counts, key=lambda product: (-counts[product], product))
     return ranked[:BEST]
 
 
 def best_sellers() -> Topology:
-    """Sales (one product each); the best-selling products of each hour."""
+    """Rank the best-selling products of each hour; each sale is of one product."""
     builder = StreamsBuilder()
     (
         builder.stream("sales", key=STRING, value=STRING)

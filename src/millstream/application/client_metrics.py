@@ -39,7 +39,8 @@ _ORDERED_STATES: Final = tuple(ClientState)
 class ClientMetrics:
     """The metrics of the instance and the latest reports of its threads.
 
-    Updates come from one thread; metrics can be read from any. Kafka Streams' class of this name.
+    Updated by one thread; readable from any thread. Corresponds to the class of the same name in
+    Kafka Streams.
     """
 
     def __init__(
@@ -75,13 +76,13 @@ class ClientMetrics:
         self._latest[thread] = reader
 
     def thread_restarted(self, thread: str) -> None:
-        """Start a new report for a thread. Its old metrics stay until the first report arrives."""
+        """Reset the frames of a restarted thread. Its old metrics stay until its first report."""
         self._threads.pop(thread, None)
 
     def thread_state_changed(self, thread: str, state: ThreadState) -> None:
-        """Keep only the counters of a thread that has stopped running.
+        """Keep only the metrics that remain valid after a thread has stopped running.
 
-        They remain readable after the end. The metrics of its tasks are dropped, as other threads
+        Its counters stay readable. The gauges of its tasks are dropped, because other threads
         report them by now.
         """
         if state in INACTIVE_STATES and thread in self._latest:
@@ -92,7 +93,7 @@ class ClientMetrics:
         self._latest.pop(thread, None)
 
     def by_thread(self) -> dict[str, list[Metric]]:
-        # Copied first: a report may arrive meanwhile.
+        # Copied first, because a report may arrive during the iteration.
         latest = dict(self._latest)
         return {thread: _metrics(each) for thread, each in latest.items()}
 
@@ -167,7 +168,7 @@ def _after_end(metrics: Iterable[Metric], state: ThreadState) -> Iterator[Metric
 
 
 class MetricsPort:
-    """The Prometheus port, which is open while the application runs, if `metrics_port` is set."""
+    """The Prometheus endpoint of a running application, if `metrics_port` is set."""
 
     def __init__(self, config: StreamsConfig, metrics: Callable[[], Metrics]) -> None:
         self._config = config
@@ -179,10 +180,10 @@ class MetricsPort:
         return None if self._open is None else self._open.port
 
     def open(self) -> None:
-        """Start to listen if `metrics_port` is set.
+        """Start listening if `metrics_port` is set.
 
         Raises:
-            ConfigError: the port cannot be used, or the extra is not installed.
+            ConfigError: the address cannot be used, or the extra `prometheus` is not installed.
         """
         host, port = self._config.metrics_host, self._config.metrics_port
         if port is None:

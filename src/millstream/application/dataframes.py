@@ -44,7 +44,7 @@ class DataFrameStages:
                 stage_plan(stage, config)
         self._failure_policy = failure_policy
         self._failures: queue.SimpleQueue[StreamsError] = queue.SimpleQueue()
-        self._keepers: list[StageSupervisor] = []
+        self._supervisors: list[StageSupervisor] = []
         self._paused = False
 
     @property
@@ -53,22 +53,22 @@ class DataFrameStages:
         return connectors_of(tables)
 
     def start(self, session: SparkSession) -> None:
-        """Start to supervise the stages.
+        """Start supervising the stages.
 
         Raises:
             ConfigError: a serde is missing.
         """
         plans = [stage_plan(stage, self._config) for stage in self._stages]
         for plan in plans:
-            keeper = StageSupervisor(plan, self._config, session, self._failures.put)
-            keeper.pause(self._paused)
-            self._keepers.append(keeper)
-            keeper.start()
+            supervisor = StageSupervisor(plan, self._config, session, self._failures.put)
+            supervisor.pause(self._paused)
+            self._supervisors.append(supervisor)
+            supervisor.start()
 
     def pause(self, paused: bool) -> None:
         self._paused = paused
-        for keeper in self._keepers:
-            keeper.pause(paused)
+        for supervisor in self._supervisors:
+            supervisor.pause(paused)
 
     def tick(self) -> None:
         """Pass the errors of stages to the failure policy. Called several times a second."""
@@ -76,20 +76,24 @@ class DataFrameStages:
             self._failure_policy.listener_failed(self._failures.get())
 
     def close(self, timeout_ms: int) -> None:
-        """Stop all queries, each at the end of its current batch if that is soon."""
+        """Stop all queries. Each finishes its current batch if that does not take too long."""
         timeout_s = min(timeout_ms / 2_000, _MAX_CLOSE_TIMEOUT_S)
-        for keeper in self._keepers:
-            keeper.request_close(timeout_s)
-        for keeper in self._keepers:
-            if not keeper.await_closed(timeout_s + _MAX_CLOSE_TIMEOUT_S):
+        for supervisor in self._supervisors:
+            supervisor.request_close(timeout_s)
+        for supervisor in self._supervisors:
+            if not supervisor.await_closed(timeout_s + _MAX_CLOSE_TIMEOUT_S):
                 logger.warning(
-                    "The query of the DataFrame function %s is still stopping. It runs in the "
-                    "Spark session until then",
-                    keeper.tracker.status.name,
+                    "The query of the DataFrame function %s has not stopped yet. It keeps running "
+                    "in the Spark session until it stops",
+                    supervisor.tracker.status.name,
                 )
 
     def metrics(self) -> list[Metric]:
-        return [metric for keeper in self._keepers for metric in _metrics_of(keeper.tracker.status)]
+        return [
+            metric
+            for supervisor in self._supervisors
+            for metric in _metrics_of(supervisor.tracker.status)
+        ]
 
 
 def _metrics_of(status: StageStatus) -> list[Metric]:
@@ -129,9 +133,9 @@ class LakeHistories:
 
 
 def with_read_committed(topology: Topology, config: StreamsConfig) -> StreamsConfig:
-    """Return the settings for a topology with histories.
+    """Return the settings, with isolation level `read_committed` if there are histories.
 
-    A killed writer leaves uncommitted records behind, which must not be read.
+    A killed writer of a history leaves uncommitted records behind, which must not be read.
 
     Raises:
         ConfigError: the settings read uncommitted records.

@@ -23,8 +23,8 @@ from millstream.spark.worker.worker_logging import short_name
 logger = logging.getLogger("millstream")
 
 _FAILED_CLOSE_TIMEOUT_MS = 30_000
-#: The group announces a shutdown within `max.poll.interval.ms`, in which all members rejoin, plus
-#: this margin.
+#: The group must announce a requested shutdown within `max.poll.interval.ms`, in which all members
+#: rejoin, plus this margin.
 _SHUTDOWN_MARGIN_MS = 30_000
 
 
@@ -52,7 +52,7 @@ ExceptionHandler = Callable[[StreamsError], StreamsUncaughtExceptionHandlerRespo
 
 
 def default_handler(error: StreamsError) -> StreamsUncaughtExceptionHandlerResponse:
-    """Shut down the client: the handler if the user has not set one."""
+    """Return `SHUTDOWN_CLIENT`. Used if the user has not set a handler."""
     return StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
 
 
@@ -61,18 +61,18 @@ def call_handler(
 ) -> StreamsUncaughtExceptionHandlerResponse:
     """Call a handler and return its response.
 
-    A handler that raises or returns something else closes the instance.
+    If the handler raises or returns any other object, the response is `SHUTDOWN_CLIENT`.
     """
     try:
         response: object = handler(failure)
     except Exception:
-        logger.exception("the uncaught exception handler failed; the application is closed")
+        logger.exception("the uncaught exception handler failed: closing the application")
         return StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
     if isinstance(response, StreamsUncaughtExceptionHandlerResponse):
         return response
     logger.error(
         "the uncaught exception handler returned %r, which is not a "
-        "StreamsUncaughtExceptionHandlerResponse; the application is closed",
+        "StreamsUncaughtExceptionHandlerResponse: closing the application",
         response,
     )
     return StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
@@ -82,7 +82,9 @@ _Response = StreamsUncaughtExceptionHandlerResponse
 
 
 class FailurePolicy:
-    """Calls the user's uncaught exception handler and applies its response. Not thread-safe.
+    """Calls the user's uncaught exception handler and applies its response.
+
+    Not thread-safe.
 
     Args:
         shut_down_client: closes this instance because of an error, in the background.
@@ -91,8 +93,8 @@ class FailurePolicy:
 
     Attributes:
         error: the first error that stopped a thread or the application.
-        failed_threads: the number of threads that died of an error.
-        raises_error: whether `run` raises the error. The error is then logged at INFO only.
+        failed_threads: the number of threads that ended with an error.
+        raises_error: whether `run` raises the error. If so, the error is logged at INFO.
         failed_close_timeout_ms: the time after which a failed thread is killed if it has not
             closed.
         on_decision: called with the failed thread, the error, and the response.
@@ -128,7 +130,7 @@ class FailurePolicy:
         self._shutdown_deadline: Deadline | None = None
 
     def thread_running(self, thread: str) -> None:
-        """Handle that a thread is running, possibly as a replacement."""
+        """Handle the start of a thread, which may be a replacement."""
         self._to_replace.discard(thread)
         self._handled.discard(thread)
 
@@ -139,11 +141,11 @@ class FailurePolicy:
         return thread in self._to_replace
 
     def thread_ended(self, thread: str) -> None:
-        """Handle that a thread has ended and is not replaced."""
+        """Handle the end of a thread that is not replaced."""
         self._to_replace.discard(thread)
 
     def listener_failed(self, failure: StreamsError) -> None:
-        """Handle an error of a user's listener. No thread has died of it."""
+        """Handle an error of a user's listener, which does not end a thread."""
         if self._states.is_live:
             self._apply_response(call_handler(self.exception_handler, failure), None, failure)
 
@@ -160,7 +162,7 @@ class FailurePolicy:
             self.error = self.error or failure
             return
         if isinstance(failure, ShutdownRequestedError):
-            # Follows Kafka Streams: the handler is not called for a shutdown request of another
+            # Follows Kafka Streams: the handler is not called for a shutdown request from another
             # instance.
             logger.log(self._error_level, "%s", failure)
             self.on_decision(thread, failure, "another instance requested a shutdown")
@@ -168,7 +170,7 @@ class FailurePolicy:
             return
         logger.log(self._error_level, "%s died: %s", short_name(thread), failure)
         if self._shutdown_cause is not None:
-            # The failed thread may not have sent the shutdown request: its replacement sends it.
+            # The failed thread may not have sent the shutdown request, so its replacement sends it.
             response = _Response.SHUTDOWN_APPLICATION
         else:
             response = call_handler(self.exception_handler, failure)
@@ -181,11 +183,11 @@ class FailurePolicy:
         failure: StreamsError,
     ) -> None:
         self.on_decision(thread, failure, response.name)
-        # A replacement cannot fix a wrong setting or a problem of Spark.
-        hopeless = isinstance(failure, SparkError | ConfigError)
+        # A replacement cannot fix a wrong setting or a problem with Spark.
+        is_permanent = isinstance(failure, SparkError | ConfigError)
         if response is _Response.SHUTDOWN_APPLICATION and self._has_group:
-            self._shut_down_application(thread, failure, hopeless=hopeless)
-        elif response is not _Response.REPLACE_THREAD or hopeless:
+            self._shut_down_application(thread, failure, is_permanent=is_permanent)
+        elif response is not _Response.REPLACE_THREAD or is_permanent:
             self._shut_down_client(failure)
         elif thread is not None:
             self._replace_after_close(thread)
@@ -196,33 +198,33 @@ class FailurePolicy:
         self._stream_threads.close_failed(thread, self.failed_close_timeout_ms)
 
     def _shut_down_application(
-        self, thread: str | None, failure: StreamsError, *, hopeless: bool
+        self, thread: str | None, failure: StreamsError, *, is_permanent: bool
     ) -> None:
         """Request the shutdown of all instances through the group.
 
-        A running thread sends the request, or else a replacement for the failed thread. As in Kafka
-        Streams, this instance closes when the group announces the shutdown.
+        A running thread sends the request; if there is none, a replacement for the failed thread
+        does. As in Kafka Streams, this instance closes when the group announces the shutdown.
         """
         self.error = self.error or failure
         others = self._stream_threads.live - (0 if thread is None else 1)
-        if hopeless and others < 1:
+        if is_permanent and others < 1:
             logger.error("no thread is left to request a shutdown of the other instances")
             self._shut_down_client(failure)
             return
         if self._shutdown_cause is None:
             self._shutdown_cause = failure
-            most_ms = int(client_setting(self._config, "main_consumer", "max.poll.interval.ms"))
-            self._shutdown_deadline = Deadline(self._clock, most_ms + _SHUTDOWN_MARGIN_MS)
+            timeout_ms = int(client_setting(self._config, "main_consumer", "max.poll.interval.ms"))
+            self._shutdown_deadline = Deadline(self._clock, timeout_ms + _SHUTDOWN_MARGIN_MS)
             source = "a listener" if thread is None else short_name(thread)
             logger.error("requesting a shutdown of all instances: %s failed: %s", source, failure)
             self._stream_threads.request_shutdown(f"{source} failed: {failure}")
-        if thread is not None and not hopeless:
+        if thread is not None and not is_permanent:
             self._replace_after_close(thread)
 
     def tick(self) -> None:
         """Close this instance if the group did not announce a requested shutdown in time."""
-        by, cause = self._shutdown_deadline, self._shutdown_cause
-        if by is not None and cause is not None and by.passed and self._states.is_live:
+        deadline, cause = self._shutdown_deadline, self._shutdown_cause
+        if deadline is not None and cause is not None and deadline.passed and self._states.is_live:
             self._shutdown_deadline = None
             logger.error(
                 "the group did not announce the requested shutdown in time, so only this instance "

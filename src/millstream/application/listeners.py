@@ -14,7 +14,7 @@ from millstream.runtime.thread_control import RestoreEvent, RestoreStep
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-#: Shorter restorations end before a bar can be read.
+#: Restorations of fewer records end before a progress bar is readable.
 _MIN_RECORDS: Final = 200_000
 
 
@@ -67,7 +67,7 @@ def notify(listener: Callable[[RestoreEvent], None], event: RestoreEvent) -> Str
     try:
         listener(event)
     except Exception as error:
-        kind = "standby" if event.step.is_of_standby else "restore"
+        kind = "standby" if event.step.is_standby else "restore"
         failure = StreamsError(
             f"The {kind} listener failed on '{event.step.value}' of store '{event.store}': "
             f"{type(error).__name__}: {error}. Correct the listener, or catch the error in it.",

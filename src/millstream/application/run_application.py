@@ -1,4 +1,4 @@
-"""Running applications: as a script, until the end of a script, and as a registry of all."""
+"""Runs applications as scripts, closes them at the end of scripts, and registers them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from millstream.state.directories.state_directory import resolve_state_dir
 
 logger = logging.getLogger("millstream")
 
-#: The exit code after an unclean close. 0 is a clean close, 1 an error, and 2 Python's code for
-#: wrong arguments.
+#: The exit code after an unclean close. 0 means a clean close, 1 an error, and 2 is Python's code
+#: for wrong arguments.
 EXIT_UNCLEAN = 3
 #: The time after Ctrl-C until threads are killed.
 CLOSE_TIMEOUT = timedelta(seconds=30)
 #: The additional time for killing threads and stopping Spark, before the script ends anyway.
 _RELEASE_TIMEOUT_S = 45.0
 _POLL_INTERVAL_S = 0.1
-#: The time in RUNNING without a task after which that is reported.
+#: How long an application is RUNNING without tasks before it is reported as such.
 _TASKS_TIMEOUT_S = 5.0
 #: The maximum number of tasks and partitions in a message.
 _MAX_LISTED = 8
@@ -57,7 +57,8 @@ def run_script(
     """Start an application, wait for a signal or an error, and close it.
 
     Must be called on the main thread. The first SIGINT or SIGTERM closes the application cleanly,
-    the second kills the threads that have not closed yet, and the third ends the script at once.
+    the second kills the threads that have not closed yet, and the third ends the script
+    immediately.
 
     Raises:
         SparkError: closing timed out.
@@ -66,11 +67,11 @@ def run_script(
     print_message = _message_writer()
     supervisor.failure_policy.raises_error = True
     began = time.monotonic()
-    least, most = config.least_stream_threads, config.most_stream_threads
-    threads = f"{least}" if least == most else f"{least} to {most}"
+    minimum, maximum = config.least_stream_threads, config.most_stream_threads
+    threads = f"{minimum}" if minimum == maximum else f"{minimum} to {maximum}"
     print_message(
         f"millstream {version('millstream')} is starting {config.application_id}: {threads} stream "
-        f"thread{'' if most == 1 else 's'}, brokers {config.bootstrap_servers}"
+        f"thread{'' if maximum == 1 else 's'}, brokers {config.bootstrap_servers}"
     )
     signals = _Signals(supervisor)
     with installed_handlers(dict.fromkeys((signal.SIGINT, signal.SIGTERM), signals.on_signal)):
@@ -92,21 +93,21 @@ def run_script(
             print_message(
                 f"{signals.names[0]}: closing {config.application_id}; repeat to kill its threads"
             )
-        orderly = _close(application, config, supervisor, signals)
+        is_clean = _close(application, config, supervisor, signals)
     if states.state is ClientState.NOT_RUNNING:
         # A thread that ends early may never have reported its work.
         has_worked = reported or supervisor.metrics.has_reports
-        outcome = _outcome(orderly, supervisor, has_worked=has_worked)
+        outcome = _outcome(is_clean, supervisor, has_worked=has_worked)
         print_message(f"{config.application_id} stopped, {outcome}")
-        if supervisor.error is not None or not orderly:
+        if supervisor.error is not None or not is_clean:
             raise SystemExit(EXIT_UNCLEAN)
 
 
 class _Signals:
-    """The received signals.
+    """Records the received signals.
 
-    The handler takes no lock and does not log: it may interrupt code of the main thread that holds
-    the same lock.
+    The handler takes no lock and does not log, because it may interrupt code of the main thread
+    that holds the same lock.
     """
 
     def __init__(self, supervisor: ThreadSupervisor) -> None:
@@ -151,7 +152,7 @@ def _close(
 
 
 def _message_writer() -> Callable[[str], None]:
-    """Return the function for messages: the log if it is configured, or else stderr."""
+    """Return a function that writes to the log if it is configured, or else to stderr."""
     if logger.hasHandlers():
         return logger.info
 
@@ -186,10 +187,10 @@ def _listed(noun: str, items: Sequence[str]) -> str:
     return f"{len(items)} {noun}{'' if len(items) == 1 else 's'} ({shown})"
 
 
-def _outcome(orderly: bool, supervisor: ThreadSupervisor, *, has_worked: bool) -> str:
+def _outcome(is_clean: bool, supervisor: ThreadSupervisor, *, has_worked: bool) -> str:
     if supervisor.error is not None:
         return f"with an error: {supervisor.error}"
-    if not orderly:
+    if not is_clean:
         return (
             "after threads were killed: their uncommitted records are reprocessed at the next start"
         )
@@ -201,12 +202,12 @@ def close_with_script(
 ) -> None:
     """Close an application cleanly at the end of the script, unless it was closed before.
 
-    A script ends when its main thread and all other non-daemon threads have ended. Without this,
-    the stream threads would be killed with the driver, or continue without it for a while on a
-    cluster. Signals that end the process at once are not handled here.
+    A script ends when its main thread and all other non-daemon threads have ended. Without this
+    function, the stream threads would be killed with the driver, or continue without it for a while
+    on a cluster. Signals that end the process immediately are not handled here.
     """
-    # Not a daemon: Python waits for this thread before the shutdown, in which nothing can be closed
-    # any more.
+    # Not a daemon: Python waits for this thread before it shuts down the interpreter, when nothing
+    # can be closed any more.
     threading.Thread(
         target=_await_end, args=(application, states, close), name=_SCRIPT_END_THREAD, daemon=False
     ).start()
@@ -218,7 +219,7 @@ def _await_end(
     while not states.wait_for(_FINAL, _SCRIPT_POLL_INTERVAL_S):
         if _script_runs():
             continue
-        # An application that is closing already is left to its caller.
+        # An application that is already closing is left to the caller of `close`.
         if states.is_live:
             logger.warning(
                 "%r was not closed before its script ended: closing it now. start() does not "
@@ -246,7 +247,7 @@ A = TypeVar("A", bound=HasState)
 
 
 class StartedApplications(Generic[A]):
-    """The started applications, by application id, cluster and state directory. Thread-safe."""
+    """The started applications by id, cluster and state directory. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -273,7 +274,7 @@ class StartedApplications(Generic[A]):
             )
 
     def all(self) -> list[A]:
-        """Return the running applications in the order of their start."""
+        """Return the running applications in the order in which they started."""
         with self._lock:
             return [each for each in self._started.values() if _runs(each)]
 

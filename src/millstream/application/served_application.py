@@ -1,4 +1,4 @@
-"""The HTTP server of an application, and the application as seen by it."""
+"""The HTTP server of an application, and its backend."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MIN_TOKEN_CHARACTERS: Final = 8
 
 
 class ServedApplication:
-    """Implements the server's view of an application; see `ServerBackend`."""
+    """The backend of the HTTP server for one application; see `ServerBackend`."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class ServedApplication:
     def health(self) -> Health:
         """Return whether the instance is live and ready.
 
-        It is live unless it has failed or a thread hangs. It is ready if it is RUNNING and all
-        threads make progress and commit.
+        It is live unless it has failed or been closed, or a thread hangs. It is ready if it is
+        RUNNING and all threads make progress and commit.
         """
         state = self._streams.state
         threads = self._streams.metadata_for_local_threads()
@@ -90,7 +90,7 @@ class ServedApplication:
 
     @cached_property
     def _document(self) -> ConsoleDocument:
-        # Lazy: most applications never open the console, and a large topology takes a moment.
+        # Lazy: the console of most applications is never opened, and a large topology takes time.
         return ConsoleDocument(self._streams, self._config, self._supervisor, self._subscription)
 
     def threads(self) -> list[Mapping[str, Any]]:
@@ -117,7 +117,7 @@ class ServedApplication:
         count = self._query_client.partitions_of(store)
         if count is not None:
             return range(count)
-        # With the local partitions only, an incomplete result would look complete.
+        # If only the local partitions were read, an incomplete result would look complete.
         raise StateStoreNotAvailableError(
             f"Store {store} cannot be read now: its number of partitions could not be fetched from "
             "the cluster. Retry in a moment."
@@ -171,7 +171,7 @@ def _plain(properties: Properties) -> dict[str, Any]:
 
 
 class ApplicationHttpServer:
-    """The HTTP server of an application, at most one at a time. Thread-safe.
+    """Starts and closes the HTTP server of an application. Thread-safe.
 
     Args:
         announce: called with the address for other instances (`host:port`, or None if they cannot
@@ -221,7 +221,7 @@ class ApplicationHttpServer:
             scheme = "http" if options.tls is None else "https"
             address = ServerAddress(f"{scheme}://{reached}", own)
             try:
-                # A loopback address would lead other machines to a server of their own.
+                # On another machine, a loopback address would refer to that machine itself.
                 self._announce(None if is_loopback(host) else reached, own, peers)
                 self._log_exposure(host, is_encrypted=options.tls is not None)
                 self._publish_address(address, is_given=given is not None)

@@ -33,11 +33,11 @@ from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger("millstream")
 
-#: The backoff before a thread is replaced: a record that always fails must not keep a cluster busy.
-#: A run of `_REPLACE_CALM_MS` resets the backoff.
-_REPLACE_FIRST_MS = 250
-_REPLACE_MOST_MS = 30_000
-_REPLACE_CALM_MS = 60_000
+#: The backoff before a thread is replaced, because a record that always fails must not keep a
+#: cluster busy. A thread that runs for `_REPLACE_RESET_AFTER_MS` resets the backoff.
+_REPLACE_INITIAL_MS = 250
+_REPLACE_MAX_MS = 30_000
+_REPLACE_RESET_AFTER_MS = 60_000
 
 #: The states in which a thread counts as alive, as in Kafka Streams.
 _ALIVE = frozenset(ThreadState) - {
@@ -48,9 +48,9 @@ _ALIVE = frozenset(ThreadState) - {
 
 
 class StreamThreads:
-    """The threads of an instance by name: their indexes, and the commands that all of them get.
+    """The threads of an instance, their indexes, and the commands for all of them.
 
-    An index is in use from the submission of its thread until all of the thread's reports were
+    An index is in use from the submission of its thread until all reports of the thread have been
     handled. Thread-safe.
     """
 
@@ -63,7 +63,7 @@ class StreamThreads:
     ) -> None:
         self.engine: SparkEngine | None = None
         self.paused = False
-        #: The reason of a requested application shutdown; None if there is none.
+        #: The reason for a requested shutdown of the application, or None.
         self.shutdown_reason: str | None = None
         #: The changed properties of a subscription, without those left at their defaults.
         self.properties: Mapping[str, Any] | None = None
@@ -82,7 +82,7 @@ class StreamThreads:
     # --- starting ---------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Pickle the first threads, so that errors are raised before any is started.
+        """Pickle the first threads, so that errors are raised before any thread starts.
 
         Raises:
             NotPicklableError: the topology cannot be pickled.
@@ -92,8 +92,8 @@ class StreamThreads:
         }
 
     def start(self) -> None:
-        # All threads are announced before any can report: a listener that changes threads waits for
-        # the end of this start.
+        # All threads are announced before any of them can report, because a listener that changes
+        # threads waits for the end of the start.
         for index in self._payloads:
             self._announce(index, "submitted to Spark")
         for index, payload in self._payloads.items():
@@ -103,7 +103,7 @@ class StreamThreads:
     def add(self, register_ms: int | None = None) -> str:
         """Submit one more thread under the lowest free index, and return its name.
 
-        `register_ms` is the timeout for a slot; by default that of all threads.
+        `register_ms` is the timeout for a slot. The default is that of the first threads.
 
         Raises:
             NotEnoughSlotsError: the local session has no slot for the thread.
@@ -129,15 +129,15 @@ class StreamThreads:
     def replace(self, name: str) -> bool:
         """Start a replacement for an ended thread after a backoff.
 
-        Return False if the thread was removed meanwhile.
+        Return False if the thread was removed in the meantime.
         """
         backoff = self._backoffs.get(name)
         if backoff is None:
             backoff = self._backoffs[name] = Backoff(
                 self._clock,
-                initial_ms=_REPLACE_FIRST_MS,
-                max_ms=_REPLACE_MOST_MS,
-                reset_after_ms=_REPLACE_CALM_MS,
+                initial_ms=_REPLACE_INITIAL_MS,
+                max_ms=_REPLACE_MAX_MS,
+                reset_after_ms=_REPLACE_RESET_AFTER_MS,
             )
         pause_ms = backoff.next_pause_ms()
         logger.info("replacing %s in %d ms", short_name(name), pause_ms)
@@ -159,16 +159,16 @@ class StreamThreads:
                 self._send(name, RequestShutdown(self.shutdown_reason))
 
     def confirm(self, name: str) -> None:
-        """Handle that an added thread runs: its later errors go to the failure policy."""
+        """Mark an added thread as running: its later errors go to the failure policy."""
         with self._changed:
             self._unconfirmed.discard(name)
 
     # --- closing ----------------------------------------------------------------------------------
 
     def begin_removal(self, which: str | None = None) -> str | None:
-        """Request a thread to close permanently and leave the group, and return its name.
+        """Start closing a thread permanently, and return its name; None if no thread is left.
 
-        By default, this is the first live one, as in Kafka Streams.
+        The thread leaves the group. The default is the first live thread, as in Kafka Streams.
         """
         engine = self.engine
         assert engine is not None
@@ -191,11 +191,11 @@ class StreamThreads:
     def await_removal(self, name: str, timeout_s: float | None) -> bool:
         """Wait until a thread is removed or the application has closed.
 
-        Return whether that was within the timeout.
+        Return whether this happened within the timeout.
         """
         assert self.engine is not None
         if self.engine.is_event_thread:
-            # The end is reported on this very thread, later.
+            # The current thread reports the end later, so waiting for the report would block.
             return self.engine.await_end(name, timeout_s)
         with self._changed:
             return self._changed.wait_for(
@@ -203,15 +203,16 @@ class StreamThreads:
             )
 
     def mark_closed(self) -> None:
-        """Handle that the engine is closed. No thread is left, and later reports are ignored."""
+        """Handle the end of the engine: no thread is left, and later reports are ignored."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
     def close_failed(self, name: str, within_ms: int) -> None:
-        """Kill a failed thread if it has not ended within a timeout.
+        """Close a failed thread, and kill it if it has not ended within a timeout.
 
-        The thread waits for a command before it leaves the group.
+        The thread waits for a command before it leaves the group: `Close`, or the shutdown request
+        that it has already received.
         """
         if self.engine is not None:
             self.engine.kill_after(name, within_ms)
@@ -241,7 +242,7 @@ class StreamThreads:
 
     @property
     def live(self) -> int:
-        """The number of threads, without those that are being removed."""
+        """The number of threads, excluding those that are being removed."""
         with self._changed:
             return len(self._indexes.keys() - self._leaving)
 
@@ -258,13 +259,13 @@ class StreamThreads:
             self._send_to_all(ChangeProperties(given))
 
     def request_shutdown(self, why: str) -> None:
-        """Have the threads request a shutdown of the application from the group."""
+        """Make the threads request a shutdown of all instances through the group."""
         with self._changed:
             self.shutdown_reason = self.shutdown_reason or why
             self._send_to_all(RequestShutdown(self.shutdown_reason))
 
     def _resize_memory(self) -> None:
-        # Follows KIP-663: the total for all threads stays the same.
+        # Follows KIP-663: the total memory of all threads stays the same.
         self._send_to_all(ResizeMemory(self._memory_share))
 
     @property
@@ -324,7 +325,7 @@ class StreamThreads:
             self.remove(name)
             raise
         if is_removed:
-            # It was removed before the engine had a thread to close.
+            # The thread was removed before the engine had one to close.
             self._states.set_thread_state(name, ThreadState.DEAD, "removed before it was submitted")
             self.remove(name)
         return not is_removed
@@ -345,7 +346,9 @@ class ThreadChanges:
         self._lock = lock
 
     def add(self) -> str | None:
-        """Add a thread, wait until it runs, and return its name; None if that is impossible now.
+        """Add a thread, wait until it runs, and return its name.
+
+        Return None if threads cannot be added now.
 
         Raises:
             SparkError: Spark has no slot for the thread, or cannot run it.
@@ -384,7 +387,10 @@ class ThreadChanges:
 
     @contextmanager
     def engine_if_idle(self) -> Iterator[SparkEngine | None]:
-        """Yield the engine with the lock held, or None if threads cannot change now. Never wait."""
+        """Yield the engine with the lock held, or None if threads cannot change now.
+
+        Never blocks.
+        """
         if self._stream_threads.shutdown_reason is not None or not self._lock.acquire(
             blocking=False
         ):
@@ -398,8 +404,8 @@ class ThreadChanges:
     @contextmanager
     def _locked_engine(self) -> Iterator[SparkEngine | None]:
         """Yield the engine with the lock held, or None if threads cannot change now."""
-        # Also checked before locking: `close` holds the lock while it waits for listeners, which
-        # may call this.
+        # The state is also checked before locking: `close` holds the lock while it waits for
+        # listeners, which may call this method.
         if self._states.is_live:
             self._lock.acquire()
             try:
@@ -409,7 +415,7 @@ class ThreadChanges:
             finally:
                 self._lock.release()
         logger.warning(
-            "threads can only be added or removed while the application runs, and it is %s",
+            "threads can only be added or removed while the application runs, but its state is %s",
             self._states.state.name,
         )
         yield None

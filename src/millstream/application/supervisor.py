@@ -60,8 +60,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("millstream")
 
 _ERROR_CLOSE_TIMEOUT_MS = 30_000
-#: The timeout for a slot. It is chosen so that the error is reported within half a minute of the
-#: start.
+#: The timeout for a slot. A missing slot is thus reported within 30 s of the start.
 _REGISTER_TIMEOUT_MS = 25_000
 
 
@@ -92,7 +91,7 @@ class ThreadSupervisor:
         self._starting = threading.RLock()
         self._starter: int | None = None
         self._close_request: tuple[int, bool] | None = None
-        #: Set by a signal handler, which must do nothing else: `start` ends early.
+        #: Set by a signal handler, which must not do anything else. Makes `start` return early.
         self.interrupted = False
         #: Whether all threads closed without being killed.
         self.closed_cleanly = True
@@ -113,14 +112,13 @@ class ThreadSupervisor:
         self.event_log = EventLog(self._clock)
         states.set_recorder(self.event_log.state_changed)
         self.failure_policy.on_decision = self.event_log.add_failure
-        #: Interactive queries.
         self.query_client = QueryClient(
             topology, config, states.threads, self._send_request, lambda: states.state
         )
         self._engine: SparkEngine | None = None
-        #: Where threads hang.
+        #: The stalls of the threads that currently hang.
         self.stalls: dict[str, Stall] = {}
-        #: How long threads have processed records without a commit, if that is too long.
+        #: How long threads with overdue commits have processed records without a commit.
         self.uncommitted_ms: dict[str, int] = {}
         self.metrics = ClientMetrics(
             topology,
@@ -153,13 +151,13 @@ class ThreadSupervisor:
     def start(self) -> None:
         """Lock the state directory, check the cluster, and start the threads.
 
-        Ends early if `close` is called meanwhile, from another thread or a signal handler, or if
-        `interrupted` is set: it then no longer waits for brokers or for Spark.
+        Returns early, without waiting for brokers or Spark any longer, if another thread or a
+        signal handler calls `close`, or if `interrupted` is set.
         """
         self._starter = threading.get_ident()
         try:
             with self._starting:
-                # Local checks come first, then those on the cluster, and slow steps last.
+                # Local checks come first, then checks on the cluster, and slow steps last.
                 for step in (
                     self.metrics_port.open,
                     self._take_directory,
@@ -172,7 +170,7 @@ class ThreadSupervisor:
                     if not self._start_cancelled():
                         step()
         except StartCancelledError:
-            logger.info("%s: the start of Spark was cancelled", self._config.application_id)
+            logger.info("%s: the start of Spark was canceled", self._config.application_id)
         finally:
             self._starter = None
         if self._close_request is not None:
@@ -196,7 +194,8 @@ class ThreadSupervisor:
         """
         self._close_request = (timeout_ms, leave_group)
         if self._starter == threading.get_ident():
-            # This is a signal handler that interrupted `start`, which cleans up when it continues.
+            # A signal handler has interrupted `start`, which closes the application when it
+            # continues.
             return True
         with self._starting:
             self._bars.close()
@@ -221,7 +220,7 @@ class ThreadSupervisor:
 
     @property
     def num_threads(self) -> int:
-        """The number of threads; before the start, that of the settings."""
+        """The number of threads; before the start, the minimum from the settings."""
         return (
             self._config.least_stream_threads if self._engine is None else self._stream_threads.live
         )
@@ -284,14 +283,14 @@ class ThreadSupervisor:
         self.dataframes.tick()
         self.autoscaler.tick()
 
-    def _send_request(self, thread: str, question: ThreadRequest[Any]) -> Future[Any]:
+    def _send_request(self, thread: str, request: ThreadRequest[Any]) -> Future[Any]:
         if self._engine is None:
             raise ThreadUnavailableError(f"Stream thread {thread} has not been started yet.")
-        return self._engine.post(thread, question)
+        return self._engine.post(thread, request)
 
     def _close_all(self, timeout_ms: int, leave_group: bool) -> bool:
         with ExitStack() as rest:
-            # Callbacks run in reverse order, each even if others raise.
+            # Callbacks run in reverse order, even if others raise.
             rest.callback(self._directory.unlock_application)
             rest.callback(self.metrics_port.close)
             rest.callback(self.query_client.close)
@@ -301,10 +300,10 @@ class ThreadSupervisor:
             try:
                 self.dataframes.close(timeout_ms)
             finally:
-                # Leave a thread time to close its resources if the cluster does not respond.
+                # Leaves each thread time to close its resources if the cluster does not respond.
                 command = Close(leave_group, timeout_ms // 2)
-                orderly = self._engine.close(timeout_ms, command)
-            return orderly
+                is_clean = self._engine.close(timeout_ms, command)
+            return is_clean
 
     @property
     def _client_id(self) -> str:
@@ -331,7 +330,7 @@ class ThreadSupervisor:
         try:
             self._handle_event(event)
         except Exception as error:
-            # The application must not continue after an event was not handled.
+            # The application must not continue if an event was not handled.
             logger.exception("failed to handle the event '%s' of %s", event.kind, event.thread)
             self._shut_down_client(as_streams_error(event.thread, error))
 
@@ -351,8 +350,8 @@ class ThreadSupervisor:
             self.workers.ended(event.thread)
             self._clear_alerts(event.thread)
             self._states.set_tasks(event.thread, {})
-            self._thread_is(event.thread, ThreadState.CREATED, f"restarted: {event.data}")
-            # Last, so that the event log has these tasks as those before the rebalance.
+            self._set_thread_state(event.thread, ThreadState.CREATED, f"restarted: {event.data}")
+            # Last, so that the event log records the old tasks as those before the rebalance.
             self.event_log.tasks_changed(event.thread, {})
         elif event.kind == "exited":
             self._on_exit(event.thread, event.data)
@@ -364,7 +363,7 @@ class ThreadSupervisor:
             case StateChanged(state, why):
                 # A thread is only DEAD when its Spark task has ended.
                 if state is not ThreadState.DEAD:
-                    self._thread_is(thread, state, why)
+                    self._set_thread_state(thread, state, why)
             case ClientJoined():
                 logger.info("%s %s", short_name(thread), self.workers.joined(thread, report))
             case TasksChanged(tasks, copies):
@@ -388,7 +387,7 @@ class ThreadSupervisor:
             case RestoreEvent():
                 self._bars.show(report)
                 self.event_log.restore_progressed(thread, report)
-                standby = report.step.is_of_standby
+                standby = report.step.is_standby
                 listener = self.standby_listener if standby else self.restore_listener
                 failure = None if listener is None else notify(listener, report)
                 if failure is not None:
@@ -396,7 +395,7 @@ class ThreadSupervisor:
             case unknown:
                 logger.warning("%s sent an unknown report: %r", thread, unknown)
 
-    def _thread_is(self, thread: str, state: ThreadState, why: str) -> None:
+    def _set_thread_state(self, thread: str, state: ThreadState, why: str) -> None:
         self.metrics.thread_state_changed(thread, state)
         self.event_log.thread_state_changed(thread, state, why)
         self._states.set_thread_state(thread, state, why)
@@ -419,8 +418,9 @@ class ThreadSupervisor:
             return
         self.uncommitted_ms[thread] = uncommitted_ms
         logger.error(
-            "%s has processed records for %d s without a commit: all of them will be reprocessed "
-            "after a failure. The cause is in its log; slow functions are interrupted and retried",
+            "%s has processed records for %d s without a commit: all of them are reprocessed after "
+            "a failure. See the log of the thread for the cause; slow functions are interrupted "
+            "and retried",
             short_name(thread),
             uncommitted_ms // 1_000,
         )
@@ -430,19 +430,19 @@ class ThreadSupervisor:
         self.uncommitted_ms.pop(thread, None)
 
     def _on_exit(self, thread: str, ended: ThreadExit) -> None:
-        self._thread_is(thread, ThreadState.DEAD, ended.reason or ended.kind)
+        self._set_thread_state(thread, ThreadState.DEAD, ended.reason or ended.kind)
         self.has_drained = self.has_drained and ended.has_drained
         if ended.error is not None and not self.failure_policy.is_handled(thread):
             if thread in self._stream_threads.leaving:
                 logger.warning(
-                    "%s failed while it was removed: %s", short_name(thread), ended.error
+                    "%s failed while it was being removed: %s", short_name(thread), ended.error
                 )
             else:
                 self.failure_policy.thread_failed(thread, ended.error)
         self._handle_end(thread)
 
     def _on_failed(self, thread: str, error: SparkError) -> None:
-        self._thread_is(thread, ThreadState.DEAD, "cannot be run")
+        self._set_thread_state(thread, ThreadState.DEAD, "cannot be run")
         if not self._stream_threads.is_unconfirmed(thread):
             self.failure_policy.thread_failed(thread, error)
         elif self._states.is_live and not self.autoscaler.try_withdraw(thread, error):
@@ -451,7 +451,7 @@ class ThreadSupervisor:
         self._handle_end(thread)
 
     def _handle_end(self, thread: str) -> None:
-        # The handler may have closed the application, or the user removed the thread.
+        # The handler may have closed the application, or the user may have removed the thread.
         if (
             self.failure_policy.should_replace(thread)
             and self._states.is_live
@@ -471,7 +471,7 @@ class ThreadSupervisor:
         self.failure_policy.error = self.error or failure
         if self._states.try_transition(ClientState.PENDING_ERROR, str(failure)):
             # Closing waits for the last events, so it must not run on the thread that delivers
-            # them.
+            # events.
             threading.Thread(target=self._close_in_error, name="millstream-close").start()
 
     def _close_in_error(self) -> None:

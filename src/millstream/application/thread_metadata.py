@@ -29,14 +29,15 @@ class ThreadMetadata:
     """A stream thread of this instance: its state, its tasks, and where it runs.
 
     Attributes:
-        host: the host of its Spark Python worker; None while it has none.
-        pid: the process id of that worker; None while it has none.
+        host: the host of the Spark Python worker that runs the thread; None while no worker does.
+        pid: the process id of that worker, or None.
         stall: where the thread hangs, if it has made no progress for `max.poll.interval.ms`.
         client: the process id of the thread's Kafka Streams client. The threads on one host belong
             to one client and share a state directory.
-        uncommitted_ms: how long the thread has processed records without a commit. None unless that
-            is longer than the commit interval and twice `max.poll.interval.ms` (under exactly-once
-            `transaction.timeout.ms`), of which at most a minute counts.
+        uncommitted_ms: how long the thread has processed records without a commit. None until a
+            commit is overdue: by twice `max.poll.interval.ms` (under exactly-once, twice
+            `transaction.timeout.ms` if that is smaller), but at most one minute, after
+            `commit.interval.ms`.
 
     Example:
         >>> tasks = (TaskMetadata("0_1", "RUNNING"), TaskMetadata("1_1", "RUNNING"))

@@ -1,4 +1,4 @@
-"""Task assignment: from the members of the group to the tasks of each.
+"""Task assignment: computes the tasks of each member of the group.
 
 The group's leader (`leader_assignor`) combines the members' subscriptions (`wire_format`,
 `client_members`) and the topics of the topology (`topic_metadata`) into tasks and internal topics
@@ -12,7 +12,7 @@ The task assignors are `placement/high_availability`, which moves no task before
 restored elsewhere, and `placement/sticky`. No assignor scans all processes for each task: lags are
 only stored for processes that reported a position (`placement/task_lags`), and the least loaded
 process is on top of a heap (`placement/client_load`). `racks` then exchanges tasks between
-processes, by a minimum-cost flow, or between racks where that search would take too long.
+processes by a minimum-cost flow, or between racks if that search would take too long.
 
 There are four assignors, each of which calls the next: the group protocol calls a `MemberAssignor`
 (an interface in `kafka`), which is the `ThreadAssignor` (in `runtime`) for stream threads; if its

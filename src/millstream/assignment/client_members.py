@@ -52,12 +52,12 @@ class ClientMetadata:
     ) -> ProcessState:
         """Return the state of the process for a task assignor.
 
-        `ends` has the sum of the changelogs' end offsets of every stateful task.
+        `ends` contains the sum of the changelogs' end offsets of every stateful task.
         """
         reported: dict[TaskId, int] = {}
         for sums in self.offset_sums.values():
             for task_id, total in sums.items():
-                # The thread that runs a task decides, else the one with the largest sum.
+                # The thread that runs a task decides, or else the one with the largest sum.
                 known = reported.get(task_id, 0)
                 if total == LATEST_OFFSET or known == LATEST_OFFSET:
                     reported[task_id] = LATEST_OFFSET
@@ -75,7 +75,7 @@ class ClientMetadata:
         )
 
     def previous_tasks(self, task_of: Mapping[TopicPartition, TaskId]) -> dict[str, list[TaskId]]:
-        """Return the tasks that each thread owned or has state of, the owned ones first.
+        """Return the tasks that each thread owned or has state for, the owned ones first.
 
         All threads report the state on their shared disk, but a task owned by one of them is only
         returned for that thread.
@@ -102,7 +102,7 @@ class ClientMetadata:
 class GroupMembers:
     #: Ordered by their ids.
     clients: tuple[ClientMetadata, ...]
-    #: Every partition that a member owns and has not given up.
+    #: Every partition that a member owns and has not released.
     owned: frozenset[TopicPartition]
     topics: frozenset[str]
     #: The newest version of the wire format that every member can read.
@@ -111,7 +111,7 @@ class GroupMembers:
     common_version: int
     #: The members that requested a shutdown of all instances.
     shutdown_requested: tuple[str, ...]
-    #: Approximate.
+    #: The approximate size of all subscriptions.
     subscription_bytes: int
 
 

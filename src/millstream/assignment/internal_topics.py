@@ -1,4 +1,4 @@
-"""Partition counts of internal topics, the topics to create, and the partitions of each task.
+"""Partition counts of internal topics, topics to create, and partitions of tasks.
 
 Source of the semantics: Kafka Streams' `RepartitionTopics`, `CopartitionedTopicsEnforcer`,
 `ChangelogTopics`, `InternalTopicManager` and `PartitionGrouper`.
@@ -20,7 +20,7 @@ def missing_source_topics(topics: TopologyTopics, counts: Mapping[str, int]) -> 
 def repartition_counts(topics: TopologyTopics, counts: Mapping[str, int]) -> dict[str, int]:
     """Return the required partition count of each repartition topic.
 
-    This is the user's setting, else the count of the topics that it is joined with, else the
+    This is the user's setting, or else the count of the topics that it is joined with, or else the
     largest count among the source topics of the sub-topologies that write to it. All external
     source topics must exist. The existing counts of repartition topics are ignored:
     `topics_to_create` checks them. Raises CopartitionError if co-partitioned topics have different
@@ -66,7 +66,7 @@ def _resolve_from_writers(
             if sources and sources <= known.keys()
         }
         if not ready:
-            # A cycle: as in Kafka Streams, its known counts decide.
+            # A cycle: as in Kafka Streams, the known counts in the cycle decide.
             ready = {topic: sources & known.keys() for topic, sources in upstream.items()}
             ready = {topic: sources for topic, sources in ready.items() if sources}
         if not ready:
@@ -118,7 +118,7 @@ def _not_copartitioned(
             "topics that it is joined with."
         )
     else:
-        remedy = "Give the same number to each repartition(partitions=...)."
+        remedy = "Pass the same number to each repartition(partitions=...)."
     return CopartitionError(
         f"Cannot join by key: {', '.join(listed)} partitions. A join reads the same partition "
         f"number of every topic, so their counts must be equal. {remedy}",
@@ -129,7 +129,7 @@ def _not_copartitioned(
 def changelog_counts(
     groups: Iterable[TopicGroup], tasks: Iterable[TaskId]
 ) -> dict[str, tuple[int, Mapping[str, str]]]:
-    """Return the partition count and the config of each changelog that is not a source topic.
+    """Return the partition count and config of each changelog that is not a source topic.
 
     A changelog has a partition for each task of its sub-topology. Sub-topologies without tasks have
     no changelogs yet.
@@ -158,7 +158,7 @@ def topics_to_create(
         if actual != partitions:
             raise TopologyError(
                 f"Internal topic {name!r} exists with a wrong number of partitions: expected "
-                f"{partitions}, actual {actual}. Probably partitions were added to an input "
+                f"{partitions}, actual {actual}. Partitions were probably added to an input "
                 "topic, or the topology changed, after the application had run. Reset the "
                 "application, or recreate the topic, which deletes its contents.",
                 topic=name,
@@ -176,8 +176,9 @@ def tasks_of(
     """Return the source partitions of every task, ordered by task id.
 
     A sub-topology has as many tasks as its largest source topic has partitions. A task reads the
-    partition with its number of each source topic that has one. Raises TaskAssignmentError if the
-    count of a source topic is unknown, or two tasks read one partition.
+    partition with its own number from each source topic that has one.
+    Raises TaskAssignmentError if the count of a source topic is unknown, or two tasks read one
+    partition.
     """
     tasks: dict[TaskId, frozenset[TopicPartition]] = {}
     reader_of: dict[str, int] = {}
@@ -186,13 +187,13 @@ def tasks_of(
             if topic not in counts:
                 raise TaskAssignmentError(
                     f"The partition count of source topic {topic!r} is not known. "
-                    "Probably the topic was just deleted.",
+                    "The topic was probably just deleted.",
                     topic=topic,
                 )
             if reader_of.setdefault(topic, group.subtopology_id) != group.subtopology_id:
                 raise TaskAssignmentError(
                     f"Topic {topic!r} is read by sub-topologies {reader_of[topic]} and "
-                    f"{group.subtopology_id}, but a topic can be read by one source only.",
+                    f"{group.subtopology_id}, but a topic can be read by only one source.",
                     topic=topic,
                 )
         max_count = max((counts[topic] for topic in group.source_topics), default=0)

@@ -1,8 +1,8 @@
-"""The third of the four assignors: the assignments of the group's leader.
+"""The third of the four assignors, which computes assignments in the group's leader.
 
 Source of the semantics: Kafka Streams' `StreamsPartitionAssignor`, with cooperative rebalancing
-(KIP-429): a partition moves in two rounds. In the first round it is withheld from its new owner and
-the old owner gives it up; in the second round it is assigned.
+(KIP-429): a partition moves in two rounds. In the first round, it is withheld from its new owner,
+and the old owner releases it; in the second round, it is assigned.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class LeaderAssignor:
         self._clock = clock or SystemClock()
 
     def assign(self, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
-        """Return an assignment for each member, by member id. Equal calls have equal results.
+        """Return an assignment for each member, by member id. Equal inputs have equal results.
 
         If a source topic is missing, a subscription cannot be read, or the task assignor returns an
         invalid assignment, all members receive an error code and no tasks, and the details are
@@ -119,7 +119,7 @@ class LeaderAssignor:
             if not mismatched:
                 return self._assign(group)
             for name, why in mismatched.items():
-                log.error("%s has another topology and gets no tasks: %s", name, why)
+                log.error("%s has a different topology and gets no tasks: %s", name, why)
             known = {name: each for name, each in members.items() if name not in mismatched}
             rejection = MemberAssignment((), encode_mismatch(self._topics, version))
             return {**self._assign(decode_members(known)), **dict.fromkeys(mismatched, rejection)}
@@ -156,7 +156,7 @@ class LeaderAssignor:
             len(tasks),
             len(result),
             len(group.clients),
-            f"; {assignments.withheld} follow when their owners have given them up"
+            f"; {assignments.withheld} follow when their owners have released them"
             if assignments.withheld
             else "",
         )
@@ -168,8 +168,8 @@ class LeaderAssignor:
     ) -> Mapping[uuid.UUID, ProcessAssignment]:
         if lags_known:
             return self._task_assignor(state)
-        # Follows Kafka Streams' FallbackPriorTaskAssignor: tasks stay where they are, and a further
-        # rebalance follows for when the cluster responds again. Racks are ignored meanwhile.
+        # Follows Kafka Streams' FallbackPriorTaskAssignor: tasks stay where they are, and another
+        # rebalance is scheduled, because the cluster may respond by then. Racks are ignored.
         config = replace(state.config, rack_aware_assignment_strategy="none")
         given = assign_sticky(replace(state, config=config))
         requester = self._process_id if self._process_id in given else next(iter(given))
@@ -179,9 +179,10 @@ class LeaderAssignor:
     def _prepare_tasks(
         self, topics: TopologyTopics
     ) -> tuple[dict[TaskId, TaskInfo], dict[TaskId, int] | None]:
-        """Create internal topics, and return the tasks and the end offset sum of each stateful
-        task; None for the sums if the cluster does not return them. Raises MissingSourceTopicError
-        if a source topic does not exist.
+        """Create internal topics; return the tasks and the end offset sums of stateful tasks.
+
+        The sums are None if the cluster does not return them. Raises MissingSourceTopicError if a
+        source topic does not exist.
         """
         changelogs = {name for group in topics.groups for name in group.changelog_topics}
         sources = topics.external_source_topics
@@ -192,7 +193,7 @@ class LeaderAssignor:
             raise MissingSourceTopicError(
                 f"The application reads {', '.join(map(repr, missing))}, which the cluster does "
                 "not have. Create source topics before the application starts. Perhaps a name is "
-                "misspelled, or this is another cluster.",
+                "misspelled, or this is the wrong cluster.",
                 topic=missing[0],
             )
         resolved = repartition_counts(topics, counts)
@@ -222,8 +223,10 @@ class LeaderAssignor:
         return tasks, ends
 
     def _replica_racks(self, tasks: _Tasks) -> Mapping[TopicPartition, frozenset[str]]:
-        """Return the racks of the partitions' replicas, if the settings require them and the
-        cluster returns them."""
+        """Return the racks of the partitions' replicas.
+
+        Empty if the settings do not require them or the cluster does not return them.
+        """
         if self._config.rack_aware_assignment_strategy == "none":
             return {}
         topics = {partition.topic for info in tasks.values() for partition in info.partitions}
@@ -338,15 +341,16 @@ def spread_over_threads(
     previous: Mapping[str, Sequence[TaskId]],
     loads: MutableMapping[str, int],
 ) -> dict[str, list[TaskId]]:
-    """Return the tasks of each thread. The numbers of tasks differ by one at most.
+    """Return the tasks of each thread. The numbers of tasks differ by at most one.
 
     Source of the semantics: Kafka Streams' `StreamsPartitionAssignor.assignTasksToThreads`.
 
     Each thread first keeps its previous tasks, up to its fair share. Then threads below their share
     are filled up in turn. Each of the few remaining tasks goes to its previous thread if that
-    thread has no more than its share yet, else to the next such thread. `previous` has the tasks to
-    keep first. `loads` is the number of tasks of other kinds that each thread has already; it is
-    updated, so that the next kind evens out the differences of this one.
+    thread does not exceed its share yet, or else to the next such thread. `previous` contains the
+    previous tasks of each thread, ordered by priority. `loads` contains the number of tasks of
+    other kinds that each thread already has. It is updated, so that the next kind evens out the
+    differences of this one.
     """
     names = sorted(consumers)
     given: dict[str, list[TaskId]] = {name: [] for name in names}
@@ -378,7 +382,7 @@ def spread_over_threads(
             del left[task_id]
             del at_share[name]
     assert len(left) <= len(at_share), f"no thread has room for {sorted(left)}"
-    # Kafka Streams assigns these in the order of a heap; here they are ordered.
+    # Kafka Streams assigns these tasks in the order of a heap; here they are sorted.
     for task_id, name in zip(left, at_share, strict=False):
         given[name].append(task_id)
     for name in names:
@@ -387,7 +391,7 @@ def spread_over_threads(
 
 
 def _warn_if_large(given: Mapping[str, MemberAssignment], subscription_bytes: int) -> None:
-    """Warn before the broker rejects the group because of its size, with an unspecific error."""
+    """Warn before the broker rejects a large group with an unspecific error."""
     size = subscription_bytes + sum(
         len(each.user_data) + 4 * len(each.partitions) for each in given.values()
     )
@@ -406,8 +410,8 @@ def _warn_if_large(given: Mapping[str, MemberAssignment], subscription_bytes: in
 def _error_for_all(
     members: Iterable[str], code: AssignorError, version: int, requested_by: Iterable[str] = ()
 ) -> dict[str, MemberAssignment]:
-    # Kafka Streams' members only use the code; our members read the requesting members from the
-    # hosts.
+    # Kafka Streams' members only use the code; Millstream's members read the requesting members
+    # from the hosts.
     hosts = {HostInfo(name, 0): frozenset[TopicPartition]() for name in requested_by}
     info = AssignmentInfo(error_code=code, version=version, partitions_by_host=hosts)
     data = info.encode()

@@ -17,7 +17,7 @@ from millstream.record import TaskId, TopicPartition
 def mismatched_members(
     topics: TopologyTopics, subscribed: Mapping[str, Collection[str]]
 ) -> dict[str, str]:
-    """Return the members whose topics differ from the leader's, and describe the difference.
+    """Return the members whose topics differ from the leader's, and the differences.
 
     If a source has a topic pattern, no member is rejected: each member resolves the pattern itself,
     and not always at the same time. `subscribed` maps the id of each member to its topics.
@@ -33,7 +33,7 @@ def mismatched_members(
 
 
 def encode_mismatch(topics: TopologyTopics, version: int) -> bytes:
-    """Encode the assignment for a mismatched member: an error and the leader's source topics."""
+    """Encode an assignment with an error and the leader's source topics."""
     return AssignmentInfo(
         error_code=AssignorError.ASSIGNMENT_ERROR,
         # Members that do not support this field only read the error.

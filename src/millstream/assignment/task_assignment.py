@@ -27,16 +27,16 @@ class TaskAssignment:
 
     active: Mapping[TaskId, frozenset[TopicPartition]] = field(default_factory=dict)
     standby: Mapping[TaskId, frozenset[TopicPartition]] = field(default_factory=dict)
-    #: The source partitions of the whole application's active tasks.
+    #: The source partitions of all active tasks of the application, by host.
     partitions_by_host: HostPartitions = field(default_factory=dict)
     standby_partitions_by_host: HostPartitions = field(default_factory=dict)
     #: Unless it is NONE, nothing is assigned, and the standby tasks are only used by
     #: `check_same_topology`.
     error: AssignorError = AssignorError.NONE
-    #: When to request another rebalance, in milliseconds since the epoch; 0 for at once, None for
-    #: not at all, which also cancels a previous request.
+    #: When to request another rebalance, in milliseconds since the epoch; 0 for immediately, None
+    #: for never, which also cancels a previous request.
     next_rebalance_ms: int | None = None
-    #: The version of further subscriptions.
+    #: The version for the next subscriptions.
     subscription_version: int = LATEST_VERSION
     #: With SHUTDOWN_REQUESTED, the members that requested it, if the leader reports them.
     requested_by: tuple[str, ...] = ()
@@ -106,12 +106,11 @@ def decode_assignment(
 def _pair_up(
     partitions: list[TopicPartition], task_ids: tuple[TaskId, ...]
 ) -> dict[TaskId, frozenset[TopicPartition]]:
-    """Return the partitions of each task: the first partition belongs to the first task, and so
-    on."""
+    """Return the partitions of each task. A partition belongs to the task at its index."""
     if len(partitions) != len(task_ids):
         raise TaskAssignmentError(
             f"The group's leader assigned {len(partitions)} partitions but tasks for "
-            f"{len(task_ids)}. Probably another kind of application uses the same group id."
+            f"{len(task_ids)}. The group id is probably used by another kind of application."
         )
     tasks: dict[TaskId, set[TopicPartition]] = {}
     for partition, task_id in zip(partitions, task_ids, strict=True):
@@ -120,8 +119,10 @@ def _pair_up(
 
 
 def _next_subscription_version(info: AssignmentInfo, subscription_version: int) -> int:
-    """Return the version that all members support: lower for an older member, higher after
-    upgrades."""
+    """Return the version that all members support.
+
+    It decreases if an older member joins, and increases after all members have been upgraded.
+    """
     if info.common_version > subscription_version or info.version < subscription_version:
         return info.common_version
     return subscription_version
@@ -132,7 +133,7 @@ def _next_rebalance_ms(
 ) -> int | None:
     host = HostInfo.parse(end_point)
     if changes_version or (host is not None and host not in info.partitions_by_host):
-        # Otherwise the other members do not have the address of this process.
+        # Without another rebalance, the other members would not receive the version or address.
         return REBALANCE_NOW_MS
     return None if info.next_rebalance_ms == NO_REBALANCE_MS else info.next_rebalance_ms
 

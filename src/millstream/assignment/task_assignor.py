@@ -1,4 +1,4 @@
-"""The last of the four assignors, which can be replaced: assigns tasks to processes.
+"""The last of the four assignors: assigns tasks to processes. Users can replace it.
 
 Follows Kafka Streams' `TaskAssignor` (KIP-924): a function from the state of the application to the
 tasks of each process. Topics, threads and the wire format are handled elsewhere.
@@ -43,7 +43,7 @@ class ProcessState:
         previous_standby: the other tasks with state on the process.
         client_tags: the `client.tag.*` settings.
         lags: the number of changelog records to restore for each stateful task; `LATEST_OFFSET` for
-            a running task. The process has no state of other tasks.
+            a running task. The process has no state for tasks that are missing here.
         rack: the `client.rack`; None if the threads have none or different ones.
 
     Example:
@@ -61,7 +61,7 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentConfig:
-    """The settings for assignors, by the names of Kafka Streams.
+    """The settings for assignors, with the names that they have in Kafka Streams.
 
     Args:
         max_warmup_replicas: the maximum number of warm-up replicas, which prepare the move of a
@@ -104,9 +104,9 @@ class ApplicationState:
         config: the leader's settings.
         leader: the process of the leader, which requests probing rebalances.
         now_ms: the leader's time, in milliseconds since the epoch.
-        replica_racks: the racks of each partition's replicas, if a rack-aware strategy is set. Does
-            not contain partitions with a broker without a rack, nor changelogs if there are no
-            standbys.
+        replica_racks: the racks of each partition's replicas, if a rack-aware strategy is set.
+            Partitions with a replica on a broker without a rack are missing, and so are changelogs
+            if there are no standbys.
 
     Example:
         >>> import uuid
@@ -131,9 +131,9 @@ class ApplicationState:
 
 
 def process_order(process_id: uuid.UUID) -> tuple[int, int]:
-    """Return the sort key of process ids: their halves as signed numbers, as in Java.
+    """Return the sort key of a process id: its halves as signed numbers, as in Java.
 
-    The order decides among processes that are equally suitable.
+    The order decides between processes that are equally suitable.
     """
     upper, lower = process_id.int >> 64, process_id.int & (1 << 64) - 1
     return _signed(upper), _signed(lower)
@@ -177,7 +177,7 @@ TaskAssignor = Callable[[ApplicationState], Mapping[uuid.UUID, ProcessAssignment
 def check_assignment(
     state: ApplicationState, assignment: Mapping[uuid.UUID, ProcessAssignment]
 ) -> None:
-    """Reject an assignment with unassigned or duplicate tasks.
+    """Reject an invalid assignment, for example with unassigned or duplicate tasks.
 
     Raises TaskAssignmentError if the assignment is invalid; the message contains Kafka Streams'
     name of the violated rule.

@@ -1,6 +1,6 @@
-"""The topics of a topology for the assignor, and its access to the cluster.
+"""The topics of a topology, and the assignor's access to the cluster.
 
-All names are real names: internal topics have the application id as prefix.
+All names are those on the cluster: the names of internal topics begin with the application id.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TopicGroup:
     subtopology_id: int
     #: Including repartition topics.
     source_topics: tuple[str, ...] = ()
-    #: Those with fixed names, including repartition topics.
+    #: The sink topics with fixed names, including repartition topics.
     sink_topics: tuple[str, ...] = ()
     repartition_source_topics: Mapping[str, RepartitionSpec] = field(default_factory=dict)
     changelog_topics: Mapping[str, ChangelogSpec] = field(default_factory=dict)
@@ -60,10 +60,10 @@ class TopologyTopics:
     copartition_groups: tuple[frozenset[str], ...] = ()
     #: The locations in the user's program that require each co-partitioned group.
     joined_at: Mapping[frozenset[str], str] = field(default_factory=dict)
-    #: Joins with topics of patterns, and the topics beside them.
+    #: Joins with topics that match patterns, and the other topics of these joins.
     pattern_joins: tuple[PatternJoin, ...] = ()
-    #: The topics of queries that read internal topics and write others, without tasks. Their
-    #: `subtopology_id` is meaningless.
+    #: The topics of DataFrame queries, which read internal topics and write other topics, without
+    #: tasks. Their `subtopology_id` is meaningless.
     stage_groups: tuple[TopicGroup, ...] = ()
 
     @property
@@ -81,9 +81,11 @@ class TopologyTopics:
         return sources - set(self.repartition_topics)
 
     def with_matches(self, subscribed: Iterable[str]) -> TopologyTopics:
-        """Return a copy with the topics that match a pattern as source topics, co-partitioned with
-        the topics they are joined with. `subscribed` are all topics that a member of the group
-        subscribes to. Raises TopologyError if a topic matches the patterns of two sources.
+        """Return a copy in which the topics that match a pattern are source topics.
+
+        They are co-partitioned with the topics that they are joined with. `subscribed` contains all
+        topics to which members of the group subscribe. Raises TopologyError if a topic matches the
+        patterns of two sources.
         """
         if not any(group.source_patterns for group in self.groups):
             return self
@@ -100,7 +102,7 @@ class TopologyTopics:
             if len(readers) > 1:
                 raise TopologyError(
                     f"Topic {topic!r} matches the patterns of two sources, {readers[0][1]!r} and "
-                    f"{readers[1][1]!r}, but a topic can be read by one source only. "
+                    f"{readers[1][1]!r}, but a topic can be read by only one source. "
                     "Make the patterns exclude each other.",
                     topic=topic,
                 )
@@ -127,8 +129,10 @@ class TopologyTopics:
     def _joined_with(
         self, matches: Mapping[re.Pattern[str], Iterable[str]]
     ) -> dict[frozenset[str], str]:
-        """Return the co-partitioned groups, including pattern matches, and the locations of their
-        joins."""
+        """Return the co-partitioned groups and the locations of their joins.
+
+        The groups include topics that match patterns.
+        """
         joins = [(group, self.joined_at.get(group, "")) for group in self.copartition_groups]
         for topics, patterns, partition in self.pattern_joins:
             found = {topic for pattern in patterns for topic in matches.get(pattern, ())}
@@ -155,8 +159,8 @@ class NewTopic(NamedTuple):
 class Cluster(Protocol):
     """The assignor's requests to the Kafka cluster.
 
-    Every call has a deadline that the implementation sets, all of them together well below
-    `session.timeout.ms`, because the rest of the group waits meanwhile. An expected topic must not
+    The implementation sets a timeout for every call. All of them together must be well below
+    `session.timeout.ms`, because the rest of the group is waiting. An expected topic must not
     be reported as missing because of a single response without it. All methods raise
     BrokerUnavailableError if no broker responded in time.
     """
@@ -165,8 +169,10 @@ class Cluster(Protocol):
         """Return the partition counts of the topics that exist."""
 
     def replica_racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
-        """Return the racks of the brokers with replicas of each partition. Partitions with a broker
-        without a rack and topics that do not exist are left out.
+        """Return the racks of the brokers with replicas of each partition.
+
+        Partitions with a replica on a broker without a rack, and topics that do not exist, are left
+        out.
         """
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -178,7 +184,7 @@ class Cluster(Protocol):
     def committed_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        """Return the group's committed offset of each partition; 0 without one."""
+        """Return the group's committed offset of each partition; 0 if there is none."""
 
     def create_topics(self, topics: Sequence[NewTopic]) -> None:
         """Create topics and wait until they exist.

@@ -1,8 +1,9 @@
-"""The user data of subscriptions and assignments, in Kafka Streams' wire format, versions 7 to 11.
+"""The user data of subscriptions and assignments, in Kafka Streams' wire format.
 
-That of `SubscriptionInfo` (KIP-441, KIP-662, KIP-671, KIP-708) and `AssignmentInfo`. An assignment
-does not contain the partitions of active tasks: these are in the consumer's assignment, and the
-order of the partitions maps them to tasks (`task_assignment`).
+Supports the versions 7 to 11 of the format. The classes correspond to Kafka Streams'
+`SubscriptionInfo` (KIP-441, KIP-662, KIP-671, KIP-708) and `AssignmentInfo`. An assignment does not
+contain the partitions of active tasks: these are in the consumer's assignment, and the order of the
+partitions maps them to tasks (`task_assignment`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from millstream.record import TaskId, TopicPartition
 LATEST_VERSION: Final = 11
 #: The oldest version that can be read and written: the first with offset sums (Kafka 2.6).
 OLDEST_VERSION: Final = 7
-#: Since this version a task has a topology name, which is always absent here.
+#: Since this version, a task has a topology name, which is always absent in Millstream.
 TOPOLOGY_NAME_VERSION: Final = 10
 
 #: The offset sum of a running active task: no other member has a larger one.
@@ -31,9 +32,9 @@ LATEST_OFFSET: Final = -2
 #: The offset sum of a task without a known position.
 UNKNOWN_OFFSET_SUM: Final = -3
 
-#: Instead of the time of a follow-up rebalance: none.
+#: The time of the next rebalance if none is required.
 NO_REBALANCE_MS: Final = 2**63 - 1
-#: Instead of the time of a follow-up rebalance: immediately after this one.
+#: The time of the next rebalance if it must follow immediately.
 REBALANCE_NOW_MS: Final = 0
 
 
@@ -64,8 +65,8 @@ class WireReader:
         if size < 0 or end > len(self._data):
             raise TaskAssignmentError(
                 f"Cannot read the {self._what}: a field at position {self._at} of "
-                f"{len(self._data)} has size {size}. Probably another kind of application uses "
-                "the same group id; use a separate application id for each application."
+                f"{len(self._data)} has size {size}. The group id is probably used by another "
+                "kind of application; use a separate application id for each application."
             )
         taken = self._data[self._at : end]
         self._at = end
@@ -140,7 +141,7 @@ _NAMED_SUM = struct.Struct(">iiqh")
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionInfo:
-    """The state of a member as the leader needs it."""
+    """The state of a member, which the leader needs to assign tasks."""
 
     #: Threads of one process share its state directory.
     process_id: uuid.UUID
@@ -161,12 +162,11 @@ class SubscriptionInfo:
 
     @property
     def is_future(self) -> bool:
-        """Whether the member has a newer version than this one, so that only the two version
-        numbers are known."""
+        """Whether the member's version is newer, so that only its version numbers are known."""
         return self.version > LATEST_VERSION
 
     def encode(self) -> bytes:
-        """Encode the subscription in its version, without fields that the version does not have.
+        """Encode the subscription in its version, without fields that the version lacks.
 
         Raises TaskAssignmentError if the version cannot be written.
         """
@@ -207,9 +207,10 @@ class SubscriptionInfo:
 
     @classmethod
     def decode(cls, data: bytes) -> SubscriptionInfo:
-        """Decode a subscription of version 7 or later; for future versions, only the version
-        numbers. Raises TaskAssignmentError if the bytes are not a subscription, or the version is
-        too old.
+        """Decode a subscription of version 7 or later.
+
+        For future versions, only the version numbers are decoded. Raises TaskAssignmentError if the
+        bytes are not a subscription, or the version is too old.
         """
         reader = WireReader(data, "subscription of a group member")
         version = reader.int32()
@@ -280,7 +281,7 @@ class HostInfo(NamedTuple):
 
     @classmethod
     def parse(cls, end_point: str) -> HostInfo | None:
-        """Parse `host:port`, with or without a protocol prefix. Returns None for an empty text.
+        """Parse `host:port`, with or without a protocol prefix. Return None for empty text.
 
         Raises:
             TaskAssignmentError: the text has another form.
@@ -294,8 +295,8 @@ class HostInfo(NamedTuple):
         match = _END_POINT.fullmatch(end_point)
         if match is None or not match[1]:
             raise TaskAssignmentError(
-                f"A member of the group gave {end_point!r} as its application.server, which is "
-                "not of the form host:port. Correct that setting, or leave it out."
+                f"The application.server of a group member is {end_point!r}, which does not have "
+                "the form host:port. Correct the setting, or leave it out."
             )
         return cls(match[1], int(match[2]))
 
@@ -361,7 +362,7 @@ class AssignmentInfo:
             raise TaskAssignmentError(
                 f"The group's leader sent an assignment of version {version}, but only versions "
                 f"{OLDEST_VERSION} to {LATEST_VERSION} are supported. "
-                "Probably it runs another version of Kafka Streams; upgrade the older of the two."
+                "It probably runs another version of Kafka Streams; upgrade the older of the two."
             )
         common_version = reader.int32()
         active = tuple(_read_task(reader, version) for _ in range(reader.int32()))

@@ -1,12 +1,13 @@
 """The command line `millstream`.
 
-Each subcommand is a module of `commands` that defines a click command, listed in `main.COMMANDS`;
-`main` turns errors of Millstream into a line on stderr and an exit code. `programs` finds the
-topology, the settings and the application in a user's program without running it, runs it as a
-child that is restarted after changes and ends with the command, or loads it in its own process,
-because one process cannot load two versions. `cluster_options` connects to the cluster,
-`application_server` to a running application over HTTP, and `output` writes tables, JSON and
-messages. `demo` has the parts of `millstream demo`; `init` fills the templates of `templates`.
+Each subcommand is a click command in a module of `commands`, listed in `main.COMMANDS`. `main`
+prints errors of Millstream on stderr and returns an exit code. `programs` loads a user's program
+without running it, to find its topology, settings and application; it does so in a subprocess if
+several versions are needed, because one process cannot load two. It also runs a program as a child
+process, which is restarted after changes and ends with the command. `cluster_options` connects to
+the cluster, `application_server` connects to a running application over HTTP, and `output` writes
+tables, JSON and messages. `demo` contains the parts of `millstream demo`; `init` fills in the
+templates in `templates`.
 """
 
 from __future__ import annotations

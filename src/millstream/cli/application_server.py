@@ -1,4 +1,4 @@
-"""A client for the HTTP server of a running application, and how commands find it."""
+"""A client for the HTTP server of a running application, and the search for that server."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ class TlsFiles(NamedTuple):
 
 
 def tls_options(function: F) -> F:
-    """Add the options for HTTPS. The parameters are the fields of `TlsFiles`."""
+    """Add the options for HTTPS: the parameters `ca`, `cert` and `tls_key`."""
     file = click.Path(exists=True, dir_okay=False)
     for option in (
         click.option(
             "--ca",
             type=file,
-            help="For HTTPS: a PEM file with the server's certificate authority; by default that "
-            "of the program's settings, or the system's.",
+            help="For HTTPS: a PEM file with the server's certificate authority; by default the "
+            "one in the program's settings, or else the system's.",
         ),
         click.option(
             "--cert",
             type=file,
             help="For HTTPS: a PEM file with the client certificate, if the server requires one; "
-            "by default that of the program's settings.",
+            "by default the one in the program's settings.",
         ),
         click.option(
             "--key",
@@ -82,9 +82,10 @@ def tls_options(function: F) -> F:
 
 
 def context_of(tls: TlsFiles, config: StreamsConfig | None) -> ssl.SSLContext:
-    """Return the TLS context for connections to a server, as instances of the application use it.
+    """Return the TLS context for connections to a server.
 
-    Raises ConfigError if a file cannot be read or used.
+    Files that are not given are those that the application's instances use. Raises ConfigError if a
+    file cannot be read or used.
     """
     if tls.key is not None and tls.cert is None:
         raise ConfigError("--key requires --cert.")
@@ -98,7 +99,7 @@ def context_of(tls: TlsFiles, config: StreamsConfig | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=ca)
         if cert is not None:
-            # An empty password: OpenSSL would otherwise prompt for one.
+            # With None, OpenSSL would prompt for a password.
             context.load_cert_chain(cert, key, password or "")
     except (OSError, ValueError) as error:
         shown = "" if cert is None else f", --cert ({cert}), --key ({key}) and {_PASSWORD_VARIABLE}"
@@ -131,7 +132,7 @@ def server_options(function: F) -> F:
             "program",
             metavar="PROGRAM",
             type=click.Path(),
-            help="The program of the server, for its application id and state directory.",
+            help="The program that runs the server, for its application id and state directory.",
         ),
         click.option(
             "--url", help="The URL of the server; by default from the application's address file."
@@ -162,11 +163,11 @@ class ServerError(StreamsError):
 
 
 class NoServerError(StreamsError):
-    """No server was found, or several."""
+    """No server was found, or more than one."""
 
 
 class ServerClient:
-    """Sends requests to a server. With an empty token, none is sent."""
+    """Sends requests to a server. An empty token is not sent."""
 
     def __init__(
         self, url: str, token: str, tls: TlsFiles | None = None, config: StreamsConfig | None = None
@@ -176,7 +177,7 @@ class ServerClient:
         parts = urllib.parse.urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise StreamsError(f"{url!r} is not a valid URL: use http://HOST:PORT.")
-        handlers: list[urllib.request.BaseHandler] = [_RedirectsRefused()]
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
         if is_loopback(parts.hostname):
             # The token must not go through a proxy that is configured for other hosts.
             handlers.append(urllib.request.ProxyHandler({}))
@@ -195,8 +196,8 @@ class ServerClient:
     def get(self, *path: str, **query: str | int | bool | None) -> Any:
         """Return the JSON document at a path.
 
-        Query parameters that are None are left out. Raises ServerError if the server returned an
-        error; StreamsError if there is no response, or not from a server of an application.
+        Query parameters that are None are omitted. Raises ServerError if the server returns an
+        error; StreamsError if there is no response, or none from the server of an application.
         """
         address = f"{self.url}/{'/'.join(urllib.parse.quote(part, safe='') for part in path)}"
         parameters = {
@@ -218,7 +219,7 @@ class ServerClient:
             if self.url.startswith("https:") and not isinstance(reason, ConnectionRefusedError):
                 hint = (
                     "HTTPS may require the server's certificate authority (--ca) and a client "
-                    "certificate (--cert and --key, or --app for those of its settings)."
+                    "certificate (--cert and --key, or --app to use those of its settings)."
                 )
             raise StreamsError(f"No server responds at {self.url}: {reason}. {hint}") from error
         if not 200 <= status < 300:
@@ -232,7 +233,8 @@ class ServerClient:
             return json.loads(body)
         except ValueError as error:
             raise StreamsError(
-                f"The server at {self.url} is not that of an application: it does not send JSON."
+                f"The server at {self.url} does not belong to an application: it does not send "
+                "JSON."
             ) from error
 
     def _error_of(self, status: int, body: bytes) -> StreamsError:
@@ -241,19 +243,21 @@ class ServerClient:
             code, message = str(error["code"]), str(error["message"])
         except (ValueError, KeyError, TypeError):
             return StreamsError(
-                f"{self.url} responds with HTTP {status}, and not as the server of an application."
+                f"{self.url} responds with HTTP {status}, but not like the server of an "
+                "application."
             )
         retry_ms = error.get("retry_after_ms")
         hint = "" if retry_ms is None else f" Try again in {int(retry_ms) / 1_000:g} s."
         if status == 401:
-            hint = " Pass --token, or run this as the user of the application."
+            hint = " Pass --token, or run the command as the user of the application."
         return ServerError(status, code, f"{message}{hint}")
 
 
 def find_server(options: ServerLocation, config: StreamsConfig | None = None) -> ServerClient:
-    """Return the server at a URL, or that of a running application of this user.
+    """Return a client for the server at a URL, or for an application that this user runs.
 
-    Raises NoServerError if no server is found, or several; StreamsError if the URL is invalid.
+    Raises NoServerError if no server is found, or more than one; StreamsError if the URL is
+    invalid.
     """
     if options.program is not None:
         config = config_in(options.program)
@@ -277,14 +281,14 @@ def find_server(options: ServerLocation, config: StreamsConfig | None = None) ->
         found = (
             f"several servers are running: {_listed(served)}"
             if served
-            else f"there is no server of {label}"
+            else f"no server of {label} was found"
         )
         if addresses and not served:
             found = f"the process of {_listed(addresses)} has ended"
         raise NoServerError(
             f"Cannot select a server: in {folders[0]}, {found}. An application with server_port "
-            "writes the address of its server to its state directory, for programs of the same "
-            "user. Pass --application-id, --app or --state-dir, or else --url and --token."
+            "writes the address of its server to its state directory, for other programs of the "
+            "same user. Pass --application-id, --app or --state-dir, or --url and --token."
         )
     (address,) = served.values()
     return ServerClient(address.url, options.token or address.token, options.tls, config)
@@ -294,10 +298,10 @@ def _listed(served: Iterable[Path]) -> str:
     return ", ".join(map(str, served))
 
 
-class _RedirectsRefused(urllib.request.HTTPErrorProcessor):
-    """Returns redirects as they are.
+class _NoRedirects(urllib.request.HTTPErrorProcessor):
+    """Returns redirects instead of following them.
 
-    A server of an application never redirects, and the token must not be sent to other hosts.
+    The server of an application never redirects, and the token must not be sent to other hosts.
     """
 
     def http_response(self, request: Any, response: Any) -> Any:

@@ -1,7 +1,7 @@
 """The cluster that a command connects to, and the credentials.
 
-They are taken from the options, a properties file in Kafka's format, and the program, in this
-order.
+They come from the options, a properties file in Kafka's format, or the program, in this order of
+precedence.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class ClusterOptions(NamedTuple):
 
 
 def cluster_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the options for an application and its cluster, which get to the parameter `cluster`."""
+    """Add the options for an application and its cluster, passed as the parameter `cluster`."""
 
     @click.option(
         "--application-id",
         metavar="ID",
-        help="The application id; by default that of the program's settings.",
+        help="The application id; by default the one in the program's settings.",
     )
     @click.option(
         "--bootstrap-servers",
@@ -44,12 +44,12 @@ def cluster_options(function: Callable[..., int]) -> Callable[..., int]:
         "--bootstrap-server",
         "bootstrap_servers",
         metavar="HOST:PORT,…",
-        help="Bootstrap servers; by default those of the program's settings.",
+        help="The bootstrap servers; by default those in the program's settings.",
     )
     @click.option(
         "--config-file",
         type=click.Path(exists=True, dir_okay=False),
-        help="A properties file as for Kafka's own tools, for the login and TLS.",
+        help="A properties file with the login and TLS settings, as for Kafka's own tools.",
     )
     @functools.wraps(function)
     def command(
@@ -69,7 +69,7 @@ def settings_from(
 ) -> StreamsConfig:
     """Return the settings for connecting to an application's cluster.
 
-    Raises ConfigError if the cluster or the application is not given, or a setting is wrong.
+    Raises ConfigError if the cluster or the application is not given, or a setting is invalid.
     """
     properties = {} if options.config_file is None else read_properties(Path(options.config_file))
     servers = options.bootstrap_servers or properties.get("bootstrap.servers")
@@ -81,13 +81,13 @@ def settings_from(
     if not servers:
         raise ConfigError(
             "No cluster is given. Pass --bootstrap-servers, or --config-file with "
-            "bootstrap.servers, or define a StreamsConfig called config in the program, outside "
-            "of its main part."
+            "bootstrap.servers, or define a StreamsConfig called config in the program, at module "
+            "level."
         )
     if not application_id:
         raise ConfigError(
             "No application is given. Pass --application-id, or define a StreamsConfig called "
-            "config in the program, outside of its main part."
+            "config in the program, at module level."
         )
     if config is not None and not properties:
         return config.replace(bootstrap_servers=servers, application_id=application_id)
@@ -95,7 +95,7 @@ def settings_from(
     file_config = StreamsConfig.from_properties({**properties, **named})
     if config is None:
         return file_config
-    # All connection settings come from the file: a mixture with the program's would not work.
+    # All connection settings come from the file, because mixing them with the program's fails.
     kept = config.given - {each.name for each in StreamsConfig.settings() if each.is_connection}
     return StreamsConfig(
         **{name: getattr(config, name) for name in kept}
@@ -104,9 +104,9 @@ def settings_from(
 
 
 def read_properties(file: Path) -> dict[str, str]:
-    """Read a Java properties file: key=value lines, comments, and `\\` before a line's end.
+    """Read a Java properties file: key=value lines, comments and line continuations.
 
-    Raises ConfigError if the file cannot be read, or a line has no value.
+    Raises ConfigError if the file cannot be read, or a line is not a setting.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -149,8 +149,8 @@ A = TypeVar("A")
 def connected_admin(kind: Callable[..., A], config: StreamsConfig) -> Iterator[A]:
     """Yield an admin client that has reached a broker, and close it at the end.
 
-    Raises BrokerUnavailableError if no broker responded; AccessDeniedError if the brokers refuse
-    the login.
+    Raises BrokerUnavailableError if no broker responds; AccessDeniedError if the brokers reject the
+    login.
     """
     settings = librdkafka_settings(config, "admin", f"{config.application_id}-command-line")
     # The command reports errors itself.

@@ -32,17 +32,17 @@ Cell = str | int | float | None | Text
 
 
 def console(*, to_stderr: bool = False) -> Console:
-    """Return a console that cuts lines to the width of a terminal, but not in files."""
+    """Return a console that limits lines to the terminal's width, but not in files."""
     file = sys.stderr if to_stderr else sys.stdout
     width = None if file.isatty() else _UNLIMITED_WIDTH
     return Console(file=file, width=width, highlight=False, emoji=False, markup=False)
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """Escape the control characters of a text for a terminal.
+    """Escape the control characters in a text for a terminal.
 
-    Keys, values and names come from topics. They must not change the clipboard or the title, or
-    overwrite other output.
+    Keys, values and names come from topics. They must not change the clipboard or the terminal's
+    title, or overwrite other output.
     """
 
     def escaped(found: re.Match[str]) -> str:

@@ -1,9 +1,9 @@
 """Every setting of Kafka's clients: its names, and the library that supports it.
 
-A stream thread uses two Kafka libraries. librdkafka moves the data (main, restore and global
-consumer, producer, admin client); kafka-python is the member of the consumer group. Users write the
-names of the Java clients; the table `CLIENT_SETTINGS` defines how each is applied.
-`kafka/settings/librdkafka_settings.py` applies it.
+A stream thread uses two Kafka libraries. librdkafka is used for the main, restore and global
+consumers, the producer and the admin client; kafka-python is the member of the consumer group.
+Users write the names of the Java clients, and the table `CLIENT_SETTINGS` defines how each setting
+is applied. `kafka/settings/librdkafka_settings.py` applies the table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millstream.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 
-#: The clients with settings of their own.
+#: The clients that have their own settings.
 Role = Literal[
     "main_consumer", "restore_consumer", "global_consumer", "producer", "admin", "member"
 ]
@@ -35,11 +35,11 @@ class SettingScope(Enum):
     PRODUCE = "produce"
     #: Membership of the consumer group: kafka-python's member.
     GROUP = "group"
-    #: Applied by Millstream itself, through `client_setting`.
+    #: Applied by Millstream, through `client_setting`.
     ENGINE = "engine"
     #: Fixed by Kafka Streams: the user's value is ignored with a warning, as in Java.
     IMPOSED = "imposed"
-    #: Not supported at all: rejected unless it has its default.
+    #: Not supported: rejected unless it has its default value.
     UNSUPPORTED = "unsupported"
 
 
@@ -54,21 +54,22 @@ class ClientSetting(NamedTuple):
     kind: str
     #: Java's default (Kafka Streams' where that differs), which is never rejected.
     default: Any
-    #: Its name there; "" when there is nothing to do; None when the library does not support it.
+    #: The setting's name in each library; "" if it is not passed to the library, None if the
+    #: library does not support it.
     librdkafka: str | None = None
     kafka_python: str | None = None
-    #: Why it is rejected, or how it is applied.
+    #: Why the setting is rejected, or how it is applied.
     why: str = ""
-    #: The minimum: mostly that of the Java client; higher where librdkafka interprets 0 differently
+    #: Usually the minimum of the Java client, but higher where librdkafka interprets 0 differently
     #: or does not support it.
-    least: int | None = None
+    minimum: int | None = None
 
 
 #: Translated together in `kafka/settings/client_security.py`, because they depend on each other.
 SECURITY: Final = "(security)"
 
-_JVM: Final = "It names a class or provider of the Java virtual machine."
-_MEASURED: Final = "Millstream measures its clients itself."
+_JVM: Final = "It configures Java code that Millstream does not use."
+_MEASURED: Final = "Millstream collects the metrics of its clients itself."
 _SHARE: Final = "Kafka Streams reads through a consumer group, not a share group."
 
 
@@ -85,17 +86,21 @@ def _network(
     rd: str | None = _SAME,
     py: str | None = _SAME,
     clients: str = "cpa",
-    least: int | None = None,
+    minimum: int | None = None,
 ) -> ClientSetting:
     rd = name if rd == _SAME else rd
     py = name.replace(".", "_") if py == _SAME else py
-    return ClientSetting(name, clients, SettingScope.NETWORK, kind, default, rd, py, least=least)
+    return ClientSetting(
+        name, clients, SettingScope.NETWORK, kind, default, rd, py, minimum=minimum
+    )
 
 
 def _fetch(
-    name: str, kind: str, default: Any, *, rd: str = "", least: int | None = None
+    name: str, kind: str, default: Any, *, rd: str = "", minimum: int | None = None
 ) -> ClientSetting:
-    return ClientSetting(name, "c", SettingScope.FETCH, kind, default, rd or name, "", least=least)
+    return ClientSetting(
+        name, "c", SettingScope.FETCH, kind, default, rd or name, "", minimum=minimum
+    )
 
 
 def _produce(
@@ -105,21 +110,21 @@ def _produce(
     *,
     rd: str = "",
     clients: str = "p",
-    least: int | None = None,
+    minimum: int | None = None,
 ) -> ClientSetting:
     scope = SettingScope.PRODUCE
-    return ClientSetting(name, clients, scope, kind, default, rd or name, "", least=least)
+    return ClientSetting(name, clients, scope, kind, default, rd or name, "", minimum=minimum)
 
 
-def _group(name: str, kind: str, default: Any, *, least: int | None = None) -> ClientSetting:
+def _group(name: str, kind: str, default: Any, *, minimum: int | None = None) -> ClientSetting:
     py = name.replace(".", "_")
-    return ClientSetting(name, "c", SettingScope.GROUP, kind, default, "", py, least=least)
+    return ClientSetting(name, "c", SettingScope.GROUP, kind, default, "", py, minimum=minimum)
 
 
 def _engine(
-    name: str, clients: str, kind: str, default: Any, why: str, *, least: int | None = None
+    name: str, clients: str, kind: str, default: Any, why: str, *, minimum: int | None = None
 ) -> ClientSetting:
-    return ClientSetting(name, clients, SettingScope.ENGINE, kind, default, "", "", why, least)
+    return ClientSetting(name, clients, SettingScope.ENGINE, kind, default, "", "", why, minimum)
 
 
 def _imposed(name: str, clients: str, default: Any = None) -> ClientSetting:
@@ -132,9 +137,9 @@ def _unsupported(name: str, clients: str, kind: str, default: Any, why: str) -> 
 
 
 def _security(
-    name: str, kind: str = "str", default: Any = None, *, least: int | None = None
+    name: str, kind: str = "str", default: Any = None, *, minimum: int | None = None
 ) -> ClientSetting:
-    return _network(name, kind, default, rd=SECURITY, py=SECURITY, least=least)
+    return _network(name, kind, default, rd=SECURITY, py=SECURITY, minimum=minimum)
 
 
 def _jvm(name: str, kind: str = "str", default: Any = None) -> ClientSetting:
@@ -144,30 +149,30 @@ def _jvm(name: str, kind: str = "str", default: Any = None) -> ClientSetting:
 _CONNECTIONS: Final = (
     _network("bootstrap.servers", "str", None),
     _network("client.dns.lookup", "str", "use_all_dns_ips"),
-    _network("connections.max.idle.ms", "int", 540_000, least=-1),
+    _network("connections.max.idle.ms", "int", 540_000, minimum=-1),
     _network(
-        "metadata.max.age.ms", "int", 300_000, rd="topic.metadata.refresh.interval.ms", least=0
+        "metadata.max.age.ms", "int", 300_000, rd="topic.metadata.refresh.interval.ms", minimum=0
     ),
     _network("metadata.recovery.strategy", "str", "rebootstrap", py=None),
-    _network("metadata.recovery.rebootstrap.trigger.ms", "int", 300_000, py=None, least=0),
-    _network("receive.buffer.bytes", "int", None, rd="socket.receive.buffer.bytes", least=-1),
-    _network("send.buffer.bytes", "int", None, rd="socket.send.buffer.bytes", least=-1),
-    _network("reconnect.backoff.ms", "int", 50, least=0),
-    _network("reconnect.backoff.max.ms", "int", 1_000, least=0),
-    _network("request.timeout.ms", "int", 30_000, rd="socket.timeout.ms", least=1),
-    _network("retry.backoff.ms", "int", 100, least=0),
-    _network("retry.backoff.max.ms", "int", 1_000, py=None, least=0),
-    _network("socket.connection.setup.timeout.ms", "int", 10_000, py=None, least=1),
+    _network("metadata.recovery.rebootstrap.trigger.ms", "int", 300_000, py=None, minimum=0),
+    _network("receive.buffer.bytes", "int", None, rd="socket.receive.buffer.bytes", minimum=-1),
+    _network("send.buffer.bytes", "int", None, rd="socket.send.buffer.bytes", minimum=-1),
+    _network("reconnect.backoff.ms", "int", 50, minimum=0),
+    _network("reconnect.backoff.max.ms", "int", 1_000, minimum=0),
+    _network("request.timeout.ms", "int", 30_000, rd="socket.timeout.ms", minimum=1),
+    _network("retry.backoff.ms", "int", 100, minimum=0),
+    _network("retry.backoff.max.ms", "int", 1_000, py=None, minimum=0),
+    _network("socket.connection.setup.timeout.ms", "int", 10_000, py=None, minimum=1),
     _network("socket.connection.setup.timeout.max.ms", "int", 30_000, rd=None, py=None),
     _network("enable.metrics.push", "bool", True, py=""),
     _network("client.rack", "str", "", clients="c"),
     # librdkafka's own settings, for its connections only.
     _network("broker.address.family", "str", "any", py=""),
-    _network("broker.address.ttl", "int", 1_000, py="", least=0),
+    _network("broker.address.ttl", "int", 1_000, py="", minimum=0),
     _network("socket.keepalive.enable", "bool", False, py=""),
     _network("socket.nagle.disable", "bool", True, py=""),
     _network("debug", "str", None, py=""),
-    _network("log_level", "int", 6, py="", least=0),
+    _network("log_level", "int", 6, py="", minimum=0),
 )
 
 _SECURITY_SETTINGS: Final = (
@@ -196,7 +201,7 @@ _SECURITY_SETTINGS: Final = (
     _security("sasl.oauthbearer.method"),
     _security("https.ca.location"),
     _security("sasl.kerberos.service.name"),
-    _security("sasl.kerberos.min.time.before.relogin", "int", 60_000, least=0),
+    _security("sasl.kerberos.min.time.before.relogin", "int", 60_000, minimum=0),
     # librdkafka's names for the same settings, without a Java key store or a JAAS line.
     _security("ssl.ca.location"),
     _security("ssl.certificate.location"),
@@ -229,29 +234,29 @@ _SECURITY_SETTINGS: Final = (
 
 _CONSUMER: Final = (
     _fetch("check.crcs", "bool", True),
-    _fetch("fetch.max.bytes", "int", 52_428_800, least=0),
-    _fetch("fetch.max.wait.ms", "int", 500, rd="fetch.wait.max.ms", least=0),
-    _fetch("fetch.min.bytes", "int", 1, least=0),
-    _fetch("max.partition.fetch.bytes", "int", 1_048_576, least=0),
+    _fetch("fetch.max.bytes", "int", 52_428_800, minimum=0),
+    _fetch("fetch.max.wait.ms", "int", 500, rd="fetch.wait.max.ms", minimum=0),
+    _fetch("fetch.min.bytes", "int", 1, minimum=0),
+    _fetch("max.partition.fetch.bytes", "int", 1_048_576, minimum=0),
     _fetch("isolation.level", "str", "read_uncommitted"),
     # librdkafka's own settings, for tuning.
-    _fetch("queued.min.messages", "int", None, least=1),
-    _fetch("queued.max.messages.kbytes", "int", None, least=1),
-    _fetch("fetch.queue.backoff.ms", "int", None, least=0),
-    _fetch("fetch.error.backoff.ms", "int", None, least=0),
-    _group("session.timeout.ms", "int", 45_000, least=1),
-    _group("heartbeat.interval.ms", "int", 3_000, least=1),
-    _group("max.poll.interval.ms", "int", 300_000, least=1),
+    _fetch("queued.min.messages", "int", None, minimum=1),
+    _fetch("queued.max.messages.kbytes", "int", None, minimum=1),
+    _fetch("fetch.queue.backoff.ms", "int", None, minimum=0),
+    _fetch("fetch.error.backoff.ms", "int", None, minimum=0),
+    _group("session.timeout.ms", "int", 45_000, minimum=1),
+    _group("heartbeat.interval.ms", "int", 3_000, minimum=1),
+    _group("max.poll.interval.ms", "int", 300_000, minimum=1),
     _group("exclude.internal.topics", "bool", True),
     _engine(
-        "max.poll.records", "c", "int", 5_000, "Maximum number of records of one poll.", least=1
+        "max.poll.records", "c", "int", 5_000, "Maximum number of records of one poll.", minimum=1
     ),
     _engine(
         "auto.offset.reset",
         "c",
         "object",
         "earliest",
-        "The start offset without a committed offset: `earliest`, `latest`, `none`, or "
+        "Where to start without a committed offset: `earliest`, `latest`, `none`, or "
         "`by_duration:PT12H` or a timedelta before now.",
     ),
     _engine("group.instance.id", "c", "str", None, "Each thread appends its index."),
@@ -261,7 +266,7 @@ _CONSUMER: Final = (
         "int",
         60_000,
         "Timeout of requests about the cluster.",
-        least=1,
+        minimum=1,
     ),
     _imposed("allow.auto.create.topics", "c", False),
     _imposed("enable.auto.commit", "c", False),
@@ -280,33 +285,33 @@ _CONSUMER: Final = (
 
 _PRODUCER: Final = (
     _produce("acks", "str", "all"),
-    _produce("batch.size", "int", 16_384, least=0),
-    _produce("buffer.memory", "int", 33_554_432, rd="queue.buffering.max.kbytes", least=0),
+    _produce("batch.size", "int", 16_384, minimum=0),
+    _produce("buffer.memory", "int", 33_554_432, rd="queue.buffering.max.kbytes", minimum=0),
     _produce("compression.type", "str", "none"),
-    _produce("compression.gzip.level", "int", -1, rd="compression.level", least=-1),
+    _produce("compression.gzip.level", "int", -1, rd="compression.level", minimum=-1),
     _produce("compression.lz4.level", "int", 9, rd="compression.level"),
     _produce("compression.zstd.level", "int", 3, rd="compression.level"),
-    # 0 means no limit in librdkafka, but no time at all in Java.
-    _produce("delivery.timeout.ms", "int", 120_000, least=1),
+    # 0 means no limit in librdkafka, but an immediate timeout in Java.
+    _produce("delivery.timeout.ms", "int", 120_000, minimum=1),
     _produce("enable.idempotence", "bool", True),
-    _produce("linger.ms", "float", 5, least=0),
-    _produce("max.in.flight.requests.per.connection", "int", 5, least=1),
+    _produce("linger.ms", "float", 5, minimum=0),
+    _produce("max.in.flight.requests.per.connection", "int", 5, minimum=1),
     # librdkafka's minimum.
-    _produce("max.request.size", "int", 1_048_576, rd="message.max.bytes", least=1_000),
-    _produce("retries", "int", 2_147_483_647, clients="pa", least=0),
-    _produce("transaction.timeout.ms", "int", 60_000, least=1),
+    _produce("max.request.size", "int", 1_048_576, rd="message.max.bytes", minimum=1_000),
+    _produce("retries", "int", 2_147_483_647, clients="pa", minimum=0),
+    _produce("transaction.timeout.ms", "int", 60_000, minimum=1),
     # librdkafka's own settings, for tuning.
-    _produce("queue.buffering.max.messages", "int", None, least=0),
-    _produce("batch.num.messages", "int", None, least=1),
-    _produce("sticky.partitioning.linger.ms", "int", None, least=0),
+    _produce("queue.buffering.max.messages", "int", None, minimum=0),
+    _produce("batch.num.messages", "int", None, minimum=1),
+    _produce("sticky.partitioning.linger.ms", "int", None, minimum=0),
     _engine(
         "max.block.ms",
         "p",
         "int",
         60_000,
-        "How long a send waits for room in a full producer queue before a warning. Repeats until "
+        "How long a send waits for space in a full producer queue before a warning. Repeats until "
         "`task_timeout_ms` have passed, after which the thread fails.",
-        least=0,
+        minimum=0,
     ),
     _imposed("transactional.id", "p"),
     _imposed("key.serializer", "p"),
@@ -317,10 +322,10 @@ _PRODUCER: Final = (
         "p",
         "str",
         None,
-        "Give a partitioner to the sink: stream.to(..., partitioner=f).",
+        "Pass a partitioner to the sink: stream.to(..., partitioner=f).",
     ),
     _unsupported(
-        "partitioner.ignore.keys", "p", "bool", False, "Records must go where their key hashes to."
+        "partitioner.ignore.keys", "p", "bool", False, "The hash of the key selects the partition."
     ),
     _unsupported(
         "partitioner.adaptive.partitioning.enable",
@@ -339,12 +344,12 @@ _PRODUCER: Final = (
         False,
         "Each thread commits its own transaction.",
     ),
-    _unsupported("bootstrap.controllers", "a", "list", (), "The clients talk to brokers."),
+    _unsupported("bootstrap.controllers", "a", "list", (), "Clients connect to brokers."),
 )
 
 _METRICS: Final = (
-    _engine("metrics.num.samples", "cpa", "int", 2, _MEASURED, least=1),
-    _engine("metrics.sample.window.ms", "cpa", "int", 30_000, _MEASURED, least=1),
+    _engine("metrics.num.samples", "cpa", "int", 2, _MEASURED, minimum=1),
+    _engine("metrics.sample.window.ms", "cpa", "int", 30_000, _MEASURED, minimum=1),
     _engine("metrics.recording.level", "cpa", "str", "INFO", _MEASURED),
     _jvm("metric.reporters", "list", ("org.apache.kafka.common.metrics.JmxReporter",)),
     _jvm("config.providers", "list", ()),
@@ -382,14 +387,15 @@ def applies_to(row: ClientSetting, role: Role) -> bool:
 
 
 def parsed_client_value(row: ClientSetting, value: Any) -> Any:
-    """Convert `value` to the type of the setting; strings are read as in a properties file.
+    """Convert `value` to the type of the setting.
 
-    Raises ConfigError if the conversion fails, or the value is below the minimum.
+    Strings are parsed as in a properties file. Raises ConfigError if the conversion fails or the
+    value is below the minimum.
     """
     parsed = _of_kind(row, value)
     # `not >=` also rejects NaN.
-    if row.least is not None and parsed is not None and not parsed >= row.least:
-        raise ConfigError(f"{row.name} is {value!r}, but must be at least {row.least}.")
+    if row.minimum is not None and parsed is not None and not parsed >= row.minimum:
+        raise ConfigError(f"{row.name} is {value!r}, but must be at least {row.minimum}.")
     return parsed
 
 
@@ -410,9 +416,10 @@ def _of_kind(row: ClientSetting, value: Any) -> Any:
 
 
 def check_client_settings(where: str, values: Mapping[str, Any], roles: tuple[Role, ...]) -> None:
-    """Reject unsupported client settings, and warn about ignored ones. `where` is the argument that
-    contains the settings, for messages. Raises ConfigError if a setting is unknown to these
-    clients, or not supported by one of the libraries.
+    """Reject unsupported client settings, and log a warning about ignored settings.
+
+    `where` is the argument that contains the settings, for messages. Raises ConfigError if a
+    setting is unknown to these clients or not supported by one of the libraries.
     """
     for name, value in values.items():
         row = CLIENT_SETTINGS.get(name)
@@ -447,8 +454,9 @@ _DICTIONARY_OF_CLIENTS: Final = {"c": "consumer", "p": "producer", "a": "admin"}
 
 
 def client_setting_advice(name: str) -> str:
-    """Explain how to pass a client setting that was passed as an argument; empty if there is no
-    such setting.
+    """Explain how to pass a client setting that was passed as an argument.
+
+    Returns an empty string if the setting does not exist.
     """
     row = CLIENT_SETTINGS.get(name.replace("_", "."))
     if row is None:
@@ -456,7 +464,7 @@ def client_setting_advice(name: str) -> str:
     if row.name == "group.id":
         return "The id of the consumer group is set with application_id=."
     if row.scope is SettingScope.IMPOSED:
-        return f"{row.name} is set by Millstream, as by Kafka Streams: leave it out."
+        return f"Millstream sets {row.name}, as Kafka Streams does: remove it."
     where = _DICTIONARY_OF_CLIENTS.get(row.clients, "clients")
     return f"It is a setting of the Kafka clients: write {where}={{{row.name!r}: ...}}."
 
@@ -480,11 +488,11 @@ DICTIONARIES_OF: Final[Mapping[Role, tuple[str, ...]]] = {
 
 
 def merged_client_settings(config: Any, role: Role) -> dict[str, Any]:
-    """Return the given settings of one client by Kafka's names, converted to their types.
+    """Return the explicitly set settings of one client by Kafka's names.
 
-    Follows Kafka Streams: a setting of the application that clients have too (`request.timeout.ms`)
-    applies to them only if it was given, and a more specific one wins. Raises ConfigError if a
-    value has the wrong type.
+    As in Kafka Streams, a setting of the application that clients also have (`request.timeout.ms`)
+    applies to them only if it was set explicitly, and the most specific dictionary takes
+    precedence. Raises ConfigError if a value has the wrong type.
     """
     merged: dict[str, Any] = {}
     for field in config.settings():

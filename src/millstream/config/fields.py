@@ -5,7 +5,7 @@ constructor, validation, conversion of Java properties, and the reference page i
 are all based on these declarations.
 
     class Example(Settings):
-        num_threads: int = setting(default=1, least=1, doc="Number of threads.")
+        num_threads: int = setting(default=1, minimum=1, doc="Number of threads.")
 
 The dotted name (here `num.threads`) is derived from the attribute's name unless it is given.
 
@@ -44,9 +44,9 @@ Given = TypeVar("Given")
 
 
 class Converted(Generic[Read, Given]):
-    """Tells type checkers that an attribute is assigned as one type and read as another.
+    """An attribute that is assigned as one type and read as another, for type checkers.
 
-    Must be used in the class that is instantiated: mypy ignores it in a base class.
+    Must be used in the class that is instantiated, because mypy ignores it in a base class.
     """
 
     def __get__(self, instance: object, owner: Any = None) -> Read:
@@ -74,8 +74,8 @@ class Setting:
     default: Any
     doc: str
     kind: str
-    least: int | None = None
-    most: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
     choices: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     unsupported: str | None = None
@@ -94,14 +94,16 @@ class Setting:
         """Describe the accepted values; empty if only the type is restricted."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
-        if self.least is not None and self.most is not None:
-            return f"from {self.least} to {self.most}"
-        if self.least is not None:
-            return f"at least {self.least}"
-        return f"at most {self.most}" if self.most is not None else ""
+        if self.minimum is not None and self.maximum is not None:
+            return f"from {self.minimum} to {self.maximum}"
+        if self.minimum is not None:
+            return f"at least {self.minimum}"
+        return f"at most {self.maximum}" if self.maximum is not None else ""
 
     def checked(self, value: Any) -> Any:
-        """Normalize `value`. Raises ConfigError if it has the wrong type or is out of bounds."""
+        """Normalize `value`.
+
+        Raises ConfigError if it has the wrong type or is out of bounds."""
         if value is None:
             if self.default is None:
                 return None
@@ -112,8 +114,8 @@ class Setting:
         elif self.choices:
             value = tuple(self._chosen(item) for item in value)
         if self.kind in ("int", "float") and not (
-            (self.least is None or value >= self.least)
-            and (self.most is None or value <= self.most)
+            (self.minimum is None or value >= self.minimum)
+            and (self.maximum is None or value <= self.maximum)
         ):
             raise ConfigError(f"{self.name} is {value}, but must be {self.bounds()}. {self.doc}")
         if self.unsupported is not None and value != self.default:
@@ -143,8 +145,8 @@ def setting(
     default: Any = _REQUIRED,
     doc: str,
     kind: str | None = None,
-    least: int | None = None,
-    most: int | None = None,
+    minimum: int | None = None,
+    maximum: int | None = None,
     choices: tuple[str, ...] = (),
     aliases: tuple[str, ...] = (),
     unsupported: str | None = None,
@@ -156,8 +158,8 @@ def setting(
         default,
         doc,
         kind or _KINDS.get(type(default), "str"),
-        least,
-        most,
+        minimum,
+        maximum,
         choices,
         aliases,
         unsupported,
@@ -255,13 +257,16 @@ class Settings:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` Did you mean 'x'?` for the closest match to `name`; empty if there is none."""
+    """Return ` Did you mean 'x'?` for the closest match to `name`.
+
+    Returns an empty string if there is no similar name.
+    """
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def parse(name: str, kind: str, text: str) -> Any:
-    """Parse a string from a properties file as a value of `kind`, or raise ConfigError."""
+    """Parse a string from a properties file as `kind`, or raise ConfigError."""
     stripped = text.strip()
     if kind == "threads":
         return _parse_threads(name, stripped)
@@ -336,7 +341,7 @@ def _typed(name: str, kind: str, value: Any) -> Any:
 
 
 def _instance(name: str, kind: type) -> Any:
-    """Instantiate a class that was passed instead of an object, as Java does for class names."""
+    """Instantiate a class that was passed instead of an object, as in Java."""
     try:
         return kind()
     except TypeError as error:
@@ -369,16 +374,19 @@ def _string_keys(name: str, value: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _checked_threads(name: str, value: Any) -> Threads:
-    """Validate a number or range of threads. A range of equal numbers becomes one number."""
+    """Validate a number or range of threads.
+
+    A range of equal numbers becomes one number.
+    """
     if isinstance(value, list | tuple):
         if len(value) != 2:
             raise ConfigError(f"{name} is {value!r}, but {_THREADS_MUST_BE}.")
-        least, most = (_thread_count(name, value, each) for each in value)
-        if most < least:
+        minimum, maximum = (_thread_count(name, value, each) for each in value)
+        if maximum < minimum:
             raise ConfigError(
-                f"{name} is {value!r}, but the minimum must come first. Use ({most}, {least})."
+                f"{name} is {value!r}, but the minimum must come first. Use ({maximum}, {minimum})."
             )
-        return least if least == most else (least, most)
+        return minimum if minimum == maximum else (minimum, maximum)
     return _thread_count(name, value, value)
 
 

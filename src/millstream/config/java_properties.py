@@ -1,4 +1,4 @@
-"""Conversion of Java properties (dotted names, string values) to arguments of a settings class."""
+"""Conversion of Java properties (dotted names) to arguments of a settings class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 
-#: Longest prefixes first, so that main.consumer.x matches its own prefix.
+#: The prefixes of the dictionaries in `StreamsConfig`.
 _PREFIXES: Final[Mapping[str, str]] = {
     "main.consumer.": "main_consumer",
     "restore.consumer.": "restore_consumer",
@@ -24,7 +24,7 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "client.tag.": "client_tags",
 }
 
-#: Java classes whose behavior is the default here, so they need no Python object.
+#: Java classes whose behavior is Millstream's default, so no Python object is needed.
 _JAVA_DEFAULTS: Final = frozenset(
     {
         "org.apache.kafka.streams.errors.LogAndFailExceptionHandler",
@@ -40,7 +40,7 @@ _JAVA_DEFAULTS: Final = frozenset(
 _STREAMS: Final = "org.apache.kafka.streams"
 _SERDES: Final = "org.apache.kafka.common.serialization.Serdes$"
 #: The Python counterparts of Java classes, for messages.
-_PYTHON_TWINS: Final[Mapping[str, str]] = {
+_PYTHON_COUNTERPARTS: Final[Mapping[str, str]] = {
     **{
         f"{_SERDES}{kind}Serde": f"millstream.serdes.{kind.upper()}"
         for kind in ("String", "Bytes", "Long", "Integer", "Short", "Double", "Float", "Boolean")
@@ -65,7 +65,10 @@ _PYTHON_TWINS: Final[Mapping[str, str]] = {
 
 
 def read_properties(settings: Iterable[Setting], properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert properties to keyword arguments. Raises ConfigError if a value cannot be read."""
+    """Convert properties to keyword arguments.
+
+    Raises ConfigError if a value cannot be parsed.
+    """
     by_dotted = {field.dotted: field for field in settings if field.kind != "mapping"}
     by_alias = {alias: field for field in by_dotted.values() for alias in field.aliases}
     arguments: dict[str, Any] = {}
@@ -87,7 +90,7 @@ def read_properties(settings: Iterable[Setting], properties: Mapping[str, Any]) 
 
 
 def _dictionary_for(key: str, known: Iterable[str]) -> tuple[str, str]:
-    """Return the dictionary for a key without a setting of its own, and its name there."""
+    """Return the dictionary for a key that is not a setting, and the key's name in it."""
     for prefix, dictionary in _PREFIXES.items():
         if key.startswith(prefix):
             return dictionary, key.removeprefix(prefix)
@@ -114,7 +117,8 @@ def _read(field: Setting, value: Any) -> Any:
 def _object_named(field: Setting, name: str) -> Any:
     if name in _JAVA_DEFAULTS or not name:
         return None
-    twin = _PYTHON_TWINS.get(name, "an object that does the same")
+    counterpart = _PYTHON_COUNTERPARTS.get(name, "an equivalent object")
     raise ConfigError(
-        f"{field.dotted} is {name!r}, which names a Java class. Give the Python object: {twin}."
+        f"{field.dotted} is {name!r}, which names a Java class. Pass a Python object "
+        f"instead: {counterpart}."
     )

@@ -1,4 +1,4 @@
-"""Validation of combinations of settings, and the values of `topology.optimization`."""
+"""Validation of combinations of settings, and parsing of `topology.optimization`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _APPLICATION_ID: Final = re.compile(r"[a-zA-Z0-9._-]+")
 #: The schemes that Kafka's clients accept in a broker's address.
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _HOST_AND_PORT: Final = re.compile(r"\S+:\d{1,5}")
-#: Kafka's maximum for topic names is 249; an internal topic appends the name of a store.
+#: Kafka's maximum for topic names is 249, and internal topics append the name of a store.
 _APPLICATION_ID_LENGTH_MAX: Final = 200
 _RACK_TAGS_MAX: Final = 5
 _OFFSET_RESETS: Final = ("earliest", "latest", "none")
@@ -101,7 +101,7 @@ class ApplicationSettings(Protocol):
 def check_together(config: ApplicationSettings) -> None:
     """Check names, the clients' dictionaries, and the requirements of exactly-once.
 
-    Raises ConfigError if settings are invalid; the message names them.
+    Raises ConfigError with the names of invalid settings.
     """
     _check_names(config)
     _check_handlers(config)
@@ -127,7 +127,7 @@ def transaction_timeout_ms(config: ApplicationSettings) -> int:
 
 
 def default_offset_reset(config: ApplicationSettings) -> str | timedelta:
-    """Return the reset policy of sources that have none, for partitions without a commit.
+    """Return the default reset policy for partitions without a committed offset.
 
     `earliest` unless set, as in Kafka Streams; a timedelta for `by_duration` (KIP-1106).
     """
@@ -185,8 +185,8 @@ def _check_names(config: ApplicationSettings) -> None:
         )
     if len(application_id) > _APPLICATION_ID_LENGTH_MAX:
         raise ConfigError(
-            f"application_id has {len(application_id)} characters; at most "
-            f"{_APPLICATION_ID_LENGTH_MAX} leave room for the names of internal topics."
+            f"application_id has {len(application_id)} characters, but must have at most "
+            f"{_APPLICATION_ID_LENGTH_MAX}, because the names of internal topics begin with it."
         )
     if not config.bootstrap_servers.strip(", "):
         raise ConfigError("bootstrap_servers is empty. Give at least one broker as 'host:port'.")
@@ -218,12 +218,12 @@ def _check_https(config: ApplicationSettings) -> None:
     if alone and getattr(config, name) is None:
         raise ConfigError(
             f"{' and '.join(alone)} is given without {name}: the server would use plain HTTP and "
-            f"request no client certificates. Set {name}, or none of them."
+            f"request no client certificates. Set {name}, or remove the others."
         )
 
 
 def _check_network(config: ApplicationSettings) -> None:
-    """Validate the application's settings of all clients by the rules of client settings."""
+    """Check the application's settings for all clients like client settings."""
     for field in config.settings():
         row = CLIENT_SETTINGS.get(field.dotted)
         if field.name in config.given and row is not None and row.scope is SettingScope.NETWORK:
@@ -236,7 +236,8 @@ def _check_exactly_once(config: ApplicationSettings) -> None:
     producer = config.client_settings("producer")
     if consumer.get("isolation.level", "read_committed") != "read_committed":
         _log.warning(
-            "isolation.level is read_committed under exactly_once_v2; the given value is ignored."
+            "isolation.level is read_committed under exactly_once_v2; the configured value is "
+            "ignored."
         )
     if producer.get("enable.idempotence", True) is not True:
         raise ConfigError(

@@ -1,8 +1,8 @@
 """Elects the driver of an application that runs a stage, and stores the stage's offsets.
 
 The drivers are members of a consumer group that subscribes to the stage's input topic but reads no
-records. The owner of partition 0 runs the query. The group's offsets are the positions up to which
-the stage has processed its input; a query without a checkpoint starts there.
+records. The owner of partition 0 runs the query. The group's committed offsets are the positions up
+to which the stage has processed its input. A query without a checkpoint starts at these offsets.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from millstream.record import TopicPartition
 logger = logging.getLogger(__name__)
 
 _ELECTION_PARTITION: Final = 0
-#: The session timeout, unless `session.timeout.ms` is set. It can be short because user code does
-#: not block the members of this group.
+#: The default of `session.timeout.ms`. It can be short, because user code does not block this
+#: group's members.
 _SESSION_TIMEOUT_MS: Final = 10_000
 _REQUEST_TIMEOUT_MS: Final = 10_000
 
@@ -40,7 +40,7 @@ _REQUEST_TIMEOUT_MS: Final = 10_000
 class StageElection:
     """One driver's membership in the election of a stage. Not thread-safe.
 
-    `on_lost` is called when another driver takes over the stage; it must stop the query.
+    `on_lost` is called when another driver takes over the stage, and must stop the query.
     """
 
     def __init__(self, plan: StagePlan, config: StreamsConfig, on_lost: Callable[[], None]) -> None:
@@ -64,7 +64,7 @@ class StageElection:
             raise
 
     def poll(self, timeout_s: float) -> None:
-        """Poll the group membership; raise an `AccessDeniedError` if the user may not join."""
+        """Poll the consumer; raise an `AccessDeniedError` if the user may not join the group."""
         message = self._consumer.poll(timeout_s)
         error = None if message is None else message.error()
         if error is None or error.code() == KafkaError._PARTITION_EOF:
@@ -77,7 +77,7 @@ class StageElection:
         logger.info("%s: %s", self._plan.name, failure)
 
     def committed_offsets(self, partitions: int) -> tuple[dict[int, int], str | None]:
-        """Return the committed offsets by partition, and the query that committed them.
+        """Return the committed offsets by partition, and the ID of the query that committed them.
 
         Raises a `BrokerUnavailableError` if no broker responds.
         """
@@ -101,14 +101,14 @@ class StageElection:
         return (offsets if committed else {}), committed_by
 
     def commit(self, finished: Mapping[TopicPartition, int], query: str) -> bool:
-        """Commit the offsets up to which the input is processed; return whether it succeeded."""
+        """Commit the offsets up to which the input is processed; return whether this succeeded."""
         positions = [
             ClientPartition(*tp, offset, metadata=query) for tp, offset in finished.items()
         ]
         try:
             self._consumer.commit(offsets=positions, asynchronous=False)
         except KafkaException as error:
-            # Another driver may be taking over; it starts from the last committed offsets.
+            # Another driver may be taking over. It starts at the latest committed offsets.
             logger.info("%s: its progress was not committed: %s", self._plan.name, error)
             return False
         return True
@@ -145,7 +145,7 @@ def _settings(plan: StagePlan, config: StreamsConfig, client_id: str) -> dict[st
     settings = librdkafka_settings(config, "main_consumer", client_id)
     settings |= {
         "group.id": plan.group,
-        # Sticky, so that the query stays on its driver when another one joins.
+        # Sticky, so that the query stays on its driver when another driver joins.
         "partition.assignment.strategy": "cooperative-sticky",
         "enable.partition.eof": False,
         "auto.offset.reset": "latest",

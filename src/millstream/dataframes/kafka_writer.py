@@ -1,9 +1,9 @@
 """Writes the rows of a batch to a topic, in Spark's Python workers.
 
 Under exactly-once, each partition of a batch is written in one transaction, which also commits the
-number of the batch as an offset. If a batch is repeated, its number is found and nothing is written
-again. The design follows Spark's idempotent sinks (`foreachBatch` with the batch id, Delta's
-`txnAppId` and `txnVersion`), and Kafka's practice of committing offsets in the producer's
+number of the batch as an offset. If a batch is repeated, the committed number shows that it has
+already been written. The design follows Spark's idempotent sinks (`foreachBatch` with the batch ID,
+Delta's `txnAppId` and `txnVersion`), and Kafka's practice of committing offsets in the producer's
 transaction.
 """
 
@@ -40,12 +40,12 @@ class OutputTopic:
     settings: Mapping[str, Any]
     #: The timeout of requests to the cluster.
     timeout_ms: int
-    #: Whether clients use the C extension; None to use it if available.
+    #: Whether clients use the C extension. None uses it if it is available.
     speedups: bool | None = None
 
 
 def output_topic(topic: str, config: StreamsConfig, client_id: str) -> OutputTopic:
-    """Return an output topic with the application's settings."""
+    """Create an `OutputTopic` with the application's settings."""
     settings = librdkafka_settings(config, "producer", client_id)
     if config.exactly_once:
         # A batch may take longer than the transactions of stream threads, which commit frequently.
@@ -62,7 +62,7 @@ class AtLeastOnceWriter:
     target: OutputTopic
 
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Write pyarrow record batches and yield the number of records; for `mapInArrow`."""
+        """Write pyarrow record batches, and yield the number of records, in `mapInArrow`."""
         target = self.target
         producer = RecordProducer(
             target.settings, task_timeout_ms=target.timeout_ms, speedups=target.speedups
@@ -82,23 +82,23 @@ class AtLeastOnceWriter:
 @dataclass(frozen=True)
 class QueryBatch:
     number: int
-    #: The id of the query, which is stored in its checkpoint.
+    #: The ID of the query, which is stored in its checkpoint.
     query: str
     #: The group in which batch numbers are committed.
     group: str
-    #: The prefix of the transactional ids; the partition is appended.
+    #: The prefix of the transactional IDs, to which the partition is appended.
     transactional_id: str
 
 
 @dataclass(frozen=True, repr=False)
 class ExactlyOnceWriter:
-    """Writes encoded rows exactly once, in a transaction per partition."""
+    """Writes encoded rows exactly once, in one transaction per partition."""
 
     target: OutputTopic
     batch: QueryBatch
 
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Write batches of `WIRE_SCHEMA`, sorted by partition; yield the number of records."""
+        """Write batches of `WIRE_SCHEMA`, sorted by partition, and yield the number of records."""
         sent = 0
         writer: _PartitionWriter | None = None
         try:
@@ -133,7 +133,7 @@ class _PartitionWriter:
         )
         try:
             self._producer.init_transactions(target.timeout_ms)
-            # Check only now: earlier producers with this transactional id are fenced.
+            # Check after `init_transactions`, which fences earlier producers with this ID.
             self._is_done = self._was_written()
         except BaseException:
             self._producer.close()
@@ -189,7 +189,7 @@ class _PartitionWriter:
         )[self._topic_partition]
         if found is None:
             return False
-        # Batch numbers of another checkpoint are unrelated.
+        # The batch numbers of another checkpoint are unrelated.
         offset, query = found
         return query == self._batch.query and offset > self._batch.number
 

@@ -16,27 +16,27 @@ DATAFRAME_GROUP: Final = "stream-dataframe-metrics"
 class StageStatus(msgspec.Struct, frozen=True):
     """The state and progress of a stage.
 
-    The states: `running`; `waiting` for its topics or the election; `standby` while another driver
-    runs the stage; `paused`; `failed` until the restart; `ended` after processing all available
-    records; `closed`.
+    The states are `running`; `waiting` for the stage's topics or the election; `standby` while
+    another driver runs the stage; `paused`; `failed` until the restart; `ended` after processing
+    all available records; and `closed`.
     """
 
     name: str
     state: StageState = "waiting"
-    #: The number of the last finished batch; -1 if there is none yet.
+    #: The number of the latest finished batch; -1 before the first one.
     batch: int = -1
-    #: How many records this driver has read.
+    #: The number of records that this driver has read.
     rows: int = 0
-    #: Records per second in the last batch with records, and its duration.
+    #: Records per second in the latest batch with records, and the duration of that batch.
     rows_per_s: float = 0.0
     batch_ms: int = 0
-    #: How many records of the input topic are not processed yet.
+    #: The number of records in the input topic that have not been processed yet.
     lag: int = 0
     restarts: int = 0
 
 
 class StageTracker:
-    """Tracks the status of a stage. Updated by one thread, readable by any thread."""
+    """Tracks the status of a stage. One thread updates the status; any thread may read it."""
 
     def __init__(self, name: str) -> None:
         self._lock = threading.Lock()

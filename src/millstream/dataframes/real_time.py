@@ -1,8 +1,9 @@
 """Runs stages in Spark's real-time mode, without Python functions.
 
-Sources: `spark.sql.streaming.realTimeMode.*` and the error conditions STREAMING_REAL_TIME_MODE of
-Spark 4.2. The tasks run for a whole batch, so that each needs its own slot. The only sink is the
-Kafka connector's, which cannot set a record's timestamp, so the timestamp is sent in a header.
+For the restrictions of this mode, see `spark.sql.streaming.realTimeMode.*` and the error conditions
+STREAMING_REAL_TIME_MODE of Spark 4.2. The tasks run for a whole batch, so each task needs its own
+slot. The only supported sink is the Kafka connector's, which cannot set a record's timestamp, so
+the timestamp is sent in a header.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-#: Producer settings with the same meaning in Java, besides connection settings.
+#: Producer settings, other than connection settings, that have the same meaning in Java.
 _PRODUCER_SETTINGS: Final = ("acks", "compression.type", "max.request.size", "delivery.timeout.ms")
-#: How long to wait for slots: the tasks of an ended query keep their slots for a moment.
+#: How long to wait for slots, because the tasks of an ended query hold their slots for a moment.
 _SLOT_TIMEOUT_S: Final = 5.0
 _POLL_INTERVAL_S: Final = 0.1
 _UNSUPPORTED: Final = re.compile(
@@ -38,7 +39,7 @@ _NO_HEADERS: Final = f"CAST(array() AS {HEADERS_TYPE})"
 def check_real_time(
     name: str, reads: StageSerdes, writes: StageSerdes, config: StreamsConfig, declared_at: str
 ) -> None:
-    """Raise a `ConfigError` if a stage, apart from its function, cannot use real-time mode."""
+    """Raise a `ConfigError` if a stage cannot use real-time mode. Ignores the stage's function."""
     where = declared_at or None
     if config.exactly_once:
         raise ConfigError(
@@ -65,9 +66,9 @@ def check_real_time(
 
 
 def decode_natively(raw: DataFrame, reads: StageSerdes, others: tuple[str, ...]) -> DataFrame:
-    """Decode keys and values of the connector's rows with Spark functions; keep `others`."""
+    """Decode the keys and values of the connector's rows with Spark functions; keep `others`."""
     columns = _sql_codecs(reads, exact_keys=False)
-    # Two steps: decode once, because the checks refer to the decoded value more than once.
+    # Decode in a separate step, because the checks use the decoded value more than once.
     decoded = raw.selectExpr(
         *(f"{column.decode(name)} AS {name}" for name, column in columns.items()),
         *(f"{name} IS NULL AS no_{name}" for name in columns),
@@ -83,7 +84,7 @@ def decode_natively(raw: DataFrame, reads: StageSerdes, others: tuple[str, ...])
 
 
 def encode_natively(records: DataFrame, writes: StageSerdes) -> DataFrame:
-    """Encode records for the connector's sink, with timestamps in a header.
+    """Encode records for the connector's sink, with the timestamp in a header.
 
     The records have key, value, timestamp_ms and headers.
     """
@@ -107,7 +108,10 @@ def _sql_codecs(serdes: StageSerdes, *, exact_keys: bool) -> dict[str, SqlCodec]
 
 
 def sink_options(config: StreamsConfig, topic: str) -> dict[str, str]:
-    """Return the sink's options; raise a `ConfigError` if Java has no counterpart of a setting."""
+    """Return the options of the sink.
+
+    Raises a `ConfigError` if a setting has no counterpart in Java.
+    """
     settings = config.client_settings("producer")
     supported: dict[str, str] = {
         name: str(settings[name]) for name in _PRODUCER_SETTINGS if name in settings
@@ -119,8 +123,11 @@ def sink_options(config: StreamsConfig, topic: str) -> dict[str, str]:
 
 
 def real_time_trigger(writer: DataStreamWriter, interval: str) -> DataStreamWriter:
-    """Set the trigger with the length of a batch; a `DataFrameError` before PySpark 4.2."""
-    # Missing in the type stubs of Spark 4.2.
+    """Set the real-time trigger; `interval` is the length of a batch.
+
+    Raises a `DataFrameError` before PySpark 4.2.
+    """
+    # The type stubs of Spark 4.2 lack the parameter.
     trigger: Any = writer.trigger
     if "realTime" not in signature(trigger).parameters:
         raise DataFrameError(
@@ -134,8 +141,8 @@ def real_time_trigger(writer: DataStreamWriter, interval: str) -> DataStreamWrit
 def claim_stage_slots(session: SparkSession, needed: int, name: str, declared_at: str) -> SlotClaim:
     """Claim slots for all tasks of a query, because a queued task would not read its partition.
 
-    The claim is to be released when the query has ended. Raises a `DataFrameError` if there are too
-    few free slots.
+    The caller must release the claim when the query has ended. Raises a `DataFrameError` if there
+    are too few free slots.
     """
     until = time.monotonic() + _SLOT_TIMEOUT_S
     while True:
@@ -155,9 +162,9 @@ def claim_stage_slots(session: SparkSession, needed: int, name: str, declared_at
 
 
 def unsupported_operators(account: str) -> str | None:
-    """Describe the operators that real-time mode does not support, from Spark's message.
+    """Describe the operators that real-time mode does not support, based on Spark's message.
 
-    None if the error has another cause.
+    Returns None if the error has another cause.
     """
     found = _UNSUPPORTED.search(account)
     if found is None:
@@ -165,7 +172,7 @@ def unsupported_operators(account: str) -> str | None:
     names = sorted({each.rpartition(".")[2] for each in found[1].split(", ")})
     return (
         f"Spark's real-time mode does not support these operators of its plan: "
-        f"{', '.join(names)}. It supports filters, columns of Spark functions, explode, and joins "
-        "with tables that are small enough to broadcast, but no Python functions, shuffles, "
+        f"{', '.join(names)}. The mode supports filters, Spark's column functions, explode, and "
+        "joins with tables that are small enough to broadcast, but no Python functions, shuffles, "
         "aggregations or other state. Change the function, or use Trigger.processing_time(...)."
     )

@@ -1,7 +1,7 @@
 """Converts records to rows and back, in Spark's Python workers.
 
-Spark ships these objects as class names and bytes: the serdes are pickled like the topologies of
-stream threads, with user modules by value.
+Spark ships these objects as class names and bytes, because their serdes have already been pickled.
+As with the topologies of stream threads, user modules are pickled by value.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class StageSerdes:
 
 @dataclass(frozen=True)
 class RowDecoder:
-    """Decodes the bytes of keys and values to columns; other columns stay unchanged."""
+    """Decodes the bytes of keys and values to columns. Other columns remain unchanged."""
 
     serdes: StageSerdes
     keys: bool
     values: bool
 
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Decode pyarrow record batches; for `mapInArrow`."""
+        """Decode pyarrow record batches, in `mapInArrow`."""
         arrow = import_pyarrow(_NEEDED_BY)
         key, value = self.serdes.columns()
         topic = self.serdes.topic
@@ -78,13 +78,13 @@ class RowDecoder:
 
 @dataclass(frozen=True)
 class RowEncoder:
-    """Encodes columns of keys and values to bytes, and adds each record's partition and order."""
+    """Encodes columns of keys and values as bytes, and adds the records' partitions and order."""
 
     serdes: StageSerdes
     partitions: int
 
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Encode pyarrow record batches to batches of `WIRE_SCHEMA`; for `mapInArrow`."""
+        """Encode pyarrow record batches as batches of `WIRE_SCHEMA`, in `mapInArrow`."""
         arrow = import_pyarrow(_NEEDED_BY)
         schema = _wire_type(arrow)
         task = _task_number()
@@ -108,7 +108,7 @@ class RowEncoder:
     def records(
         self, batches: Iterable[Any]
     ) -> Iterator[tuple[list[bytes | None], list[bytes | None], Any]]:
-        """Yield the bytes of keys and values of each record batch, and the batch."""
+        """Yield the encoded keys, the encoded values, and the batch, for each record batch."""
         key, value = self.serdes.columns()
         for batch in batches:
             keys = self._encode_column(key, "key", batch)
@@ -124,7 +124,7 @@ class RowEncoder:
     def partitions_of(
         self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
     ) -> Iterator[int]:
-        """Yield the partition of each record, like Kafka's default partitioner for keys."""
+        """Yield the partition of each record. Keys are partitioned as by Kafka's default."""
         for key, value in zip(keys, values, strict=True):
             if key is not None:
                 yield partition_for(key, self.partitions)
@@ -161,8 +161,8 @@ ArrowMap = Callable[[Iterable[Any]], Iterator[Any]]
 def map_in_arrow(frame: DataFrame, function: ArrowMap, schema: StructType | str) -> DataFrame:
     """Apply a function to the record batches of each partition: `mapInArrow` without pandas.
 
-    PySpark requires pandas for creating any vectorized function, even if the function only uses
-    Arrow. The workers do not need pandas for such functions.
+    PySpark requires pandas to create any vectorized function, even one that only uses Arrow. The
+    workers do not need pandas for such functions.
     """
     from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
     from pyspark.sql.udf import UserDefinedFunction

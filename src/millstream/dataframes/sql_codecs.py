@@ -1,8 +1,8 @@
 """Decodes and encodes keys and values with Spark SQL expressions, without Python.
 
-Spark's real-time mode does not support Python functions. This module expresses the formats of
-serdes, where possible, with Spark functions. Java's functions that convert bits to a floating-point
-number are called through Spark's `reflect`.
+Spark's real-time mode does not support Python functions. Where possible, this module implements the
+formats of serdes with Spark functions. Java's functions that convert between bits and
+floating-point numbers are called through Spark's `reflect`.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _MAX_SHOWN_CHARS: Final = 200
 
 
 class NoSqlCodecError(Exception):
-    """Spark functions cannot implement a serde; the message is the reason."""
+    """Spark functions cannot implement a serde. The message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlCodec:
-    """A serde as Spark SQL expressions. Each attribute maps an expression to another expression."""
+    """A serde as Spark SQL expressions. Each function maps one expression to another."""
 
     name: str
-    #: Converts binary to the serde's column. For invalid bytes, the result is a value that
-    #: `is_value` rejects, or an error.
+    #: Converts binary data to the serde's column. For invalid bytes, Spark returns a value that
+    #: `is_value` rejects, or raises an error.
     decode: Callable[[str], str]
     encode: Callable[[str], str]
     #: Whether a non-null column is a valid value of the serde.
@@ -55,8 +55,8 @@ class SqlCodec:
     def validate(self, column: str, is_null: str, stage: str, what: str) -> str:
         """Return an expression that validates a decoded column, or raises an error.
 
-        `is_null` is whether the bytes were null; `stage` and `what` (`key` or `value`) are for the
-        error.
+        `is_null` is an expression that is true if the bytes were null. The error contains `stage`
+        and `what` (`key` or `value`).
         """
         failed = _raise_error(
             f"The DataFrame function {stage} cannot read a {what}: it is not a valid {self.name}"
@@ -78,7 +78,7 @@ class SqlCodec:
 def sql_codec(serde: Serde[Any], *, exact: bool = False) -> SqlCodec:
     """Return a serde's SQL expressions, or raise a `NoSqlCodecError`.
 
-    With `exact`, encoded values must be byte-identical to the serde's, as for keys.
+    With `exact`, the encoded bytes must be identical to the serde's, as is required for keys.
     """
     if serde in _NUMBERS:
         return _number(serde)
@@ -150,8 +150,8 @@ def _json(serde: TypedSerde[Any], exact: bool) -> SqlCodec:
         raise NoSqlCodecError(f"{serde.name} needs Python")
     if exact:
         raise NoSqlCodecError(
-            f"{serde.name} may write other bytes than Spark's to_json(), but the bytes of a key "
-            "determine its partition"
+            f"{serde.name} may write different bytes than Spark's to_json(), but the bytes of a "
+            "key determine its partition"
         )
     info = inspect.type_info(serde.of)
     kind = _type_of(info, serde.name)
@@ -174,7 +174,7 @@ _SCALARS: Final = {
 
 
 def _type_of(info: inspect.Type, where: str) -> str:
-    """Return the Spark type for JSON of a declared type.
+    """Return the Spark type for the JSON representation of a declared type.
 
     Raises a `NoSqlCodecError` if `from_json` and msgspec decode the type differently.
     """
@@ -227,12 +227,12 @@ def _may_be_none(info: inspect.Type) -> bool:
 
 
 def _is_valid(info: inspect.Type, value: str, depth: int) -> str:
-    """Return a check that an expression is a valid value: only optional parts are null."""
+    """Return an expression that checks a value, of which only optional parts may be null."""
     if _may_be_none(info):
         return f"({value} IS NULL OR {_is_valid(_without_none(info), value, depth)})"
     parts = [f"{value} IS NOT NULL"]
     if isinstance(info, inspect.FloatType):
-        # JSON has no infinity and no NaN.
+        # JSON has neither infinity nor NaN.
         parts.append(f"abs({value}) < double('infinity')")
     elif isinstance(info, inspect.ListType):
         parts.append(_all_valid(info.item_type, value, depth))

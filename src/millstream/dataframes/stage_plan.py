@@ -1,4 +1,4 @@
-"""The plan of a stage on a cluster: full names of topics and groups, serdes, checkpoint."""
+"""The plan of a stage: the full names of topics and groups, the serdes, and the checkpoint."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class LakeSink:
     def start(self, frame: DataFrame, writer: DataStreamWriter) -> StreamingQuery:
         """Start the query.
 
-        Parquet uses Structured Streaming's file sink, which contains each batch once in its log of
-        files (`_spark_metadata`). The other formats are written batch by batch.
+        Parquet is written by Structured Streaming's file sink, whose log of files
+        (`_spark_metadata`) contains each batch once. Other formats are written batch by batch.
         """
         table = self.table
         require(frame.sparkSession, connectors_of([table]))
@@ -52,7 +52,7 @@ class LakeSink:
 
 
 def write_batch(table: LakeTable, stage: str, rows: DataFrame, number: int) -> None:
-    """Write one batch from `lake_rows`, unless the table already contains it; called by Spark."""
+    """Write one batch from `lake_rows`, unless the table already contains it. Called by Spark."""
     batch = batch_of(rows, number, table, stage)
     lake = delta if table.format == "delta" else iceberg
     write = lake.upsert if table.upserts else lake.append
@@ -66,25 +66,25 @@ def connectors_of(tables: Iterable[LakeTable | LakeHistory]) -> list[str]:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """The plan of a stage of one application, with the full names of topics and groups."""
+    """The plan of one application's stage, with the full names of topics and groups."""
 
     name: str
     query_name: str
     input_topic: str
-    #: None if there is a sink, as `writes`.
+    #: None if the stage has a sink. The same applies to `writes`.
     output_topic: str | None
     function: Callable[[Any], Any]
     trigger: Trigger
     reads: StageSerdes
     writes: StageSerdes | None
     sink: LakeSink | None
-    #: The consumer group that elects the driver of the stage.
+    #: The consumer group that elects the stage's driver.
     group: str
     #: The group in which finished batches are committed under exactly-once.
     batch_group: str
     #: A folder or a URL.
     checkpoint: str
-    #: File and line of the user's program.
+    #: The file and line of the user's program.
     declared_at: str
 
     def error(self, message: str) -> DataFrameError:
@@ -126,7 +126,7 @@ def stage_plan(stage: DataFrameStage, config: StreamsConfig) -> StagePlan:
 
 
 def election_group(application_id: str, stage: str) -> str:
-    """Return the consumer group that elects a stage's driver and stores the finished offsets."""
+    """Return the consumer group that elects a stage's driver and stores the stage's offsets."""
     return f"{application_id}-{stage}-dataframe"
 
 
@@ -149,9 +149,8 @@ def _serdes(
     if key is None or value is None:
         what = "key" if key is None else "value"
         raise ConfigError(
-            f"There is no {what} serde for the DataFrame function {stage.name!r}. Pass "
-            f"{what}= for its result and input_{what}= for its input, or set "
-            f"default_{what}_serde.",
+            f"The DataFrame function {stage.name!r} has no {what} serde. Pass {what}= for its "
+            f"result and input_{what}= for its input, or set default_{what}_serde.",
             declared_at=stage.declared_at or None,
         )
     return StageSerdes(stage.name, topic, key, value)

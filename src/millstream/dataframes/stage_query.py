@@ -57,7 +57,7 @@ _UNAVAILABLE_ERRORS: Final = (
 class QueryCheckpoint:
     """The checkpoint folder of a Structured Streaming query.
 
-    It may be in any file system that Spark supports, so it is accessed through Hadoop.
+    The folder may be in any file system that Spark supports, so it is accessed through Hadoop.
     """
 
     def __init__(self, session: SparkSession, location: str) -> None:
@@ -70,7 +70,7 @@ class QueryCheckpoint:
 
     @property
     def query_id(self) -> str | None:
-        """The id of the checkpoint's query; None if there is no checkpoint yet."""
+        """The ID of the checkpoint's query; None if the checkpoint does not exist yet."""
         path = self._jvm.org.apache.hadoop.fs.Path(self._path, "metadata")
         if not self._files.exists(path):
             return None
@@ -82,7 +82,7 @@ class QueryCheckpoint:
         return str(json.loads(text)["id"])
 
     def archive(self, query_id: str) -> str:
-        """Rename the checkpoint, so that the query starts from scratch; return the new name."""
+        """Rename the checkpoint, so that the query starts without one; return the new name."""
         other = f"{self.location.rstrip('/')}.{query_id}"
         target = self._jvm.org.apache.hadoop.fs.Path(other)
         self._files.delete(target, True)
@@ -91,7 +91,7 @@ class QueryCheckpoint:
 
 
 class _StopRequestedError(Exception):
-    """The query is stopping, so the new batch must not start."""
+    """The query is stopping, so a new batch must not start."""
 
 
 class _BatchFailedError(Exception):
@@ -100,15 +100,16 @@ class _BatchFailedError(Exception):
 
 @dataclass(eq=False, repr=False)
 class StageQuery:
-    """Runs a stage's query, in a session with the Kafka connector, until it is stopped or fails."""
+    """Runs a stage's query until it is stopped or fails. The session has the Kafka connector."""
 
     session: SparkSession
     plan: StagePlan
     config: StreamsConfig
-    #: The number of partitions of the output topic; 0 if there is a sink.
+    #: The number of partitions of the output topic; 0 if the stage has a sink.
     partitions: int
-    #: The next offsets, by partition of the input topic, after earlier queries of the stage, and
-    #: the id of the query that committed them. A checkpoint of another query is not continued.
+    #: The offsets at which to continue after earlier queries of the stage, by partition of the
+    #: input topic, and the ID of the query that committed them. The query does not continue from
+    #: the checkpoint of another query.
     finished: InitVar[tuple[Mapping[int, int], str | None]]
 
     def __post_init__(self, finished: tuple[Mapping[int, int], str | None]) -> None:
@@ -117,31 +118,33 @@ class StageQuery:
         self._checkpoint = QueryCheckpoint(self.session, self.plan.checkpoint)
         self._has_query = threading.Event()
         try:
-            # Last, because a failure after it would leave a running query that cannot be stopped.
+            # The last step, because a later failure would leave a running query that cannot be
+            # stopped.
             self._query = self._start(*finished)
         finally:
             self._has_query.set()
 
     @property
     def id(self) -> str:
-        """The id of the query, which is stored in the checkpoint."""
+        """The ID of the query, which is stored in the checkpoint."""
         return str(self._query.id)
 
     @property
     def run_id(self) -> str:
-        """The id of this run, which is also the group of its Spark jobs."""
+        """The ID of this run, which is also the group of its Spark jobs."""
         return str(self._query.runId)
 
     def _start(self, offsets: Mapping[int, int], committed_by: str | None) -> StreamingQuery:
         plan, session = self.plan, self.session
         query_id = self._checkpoint.query_id
         if query_id is not None and committed_by is not None and query_id != committed_by:
-            # Another driver with another checkpoint ran the stage last.
+            # Another driver, with another checkpoint, has run the stage since.
             archived = self._checkpoint.archive(query_id)
             logger.warning(
-                "DataFrame function %s: another query with a different checkpoint has run since, "
-                "and its state by windows and keys is not available here. The older checkpoint is "
-                "renamed to %s. Configure the same dataframe_checkpoint_dir for all drivers.",
+                "DataFrame function %s: another query with a different checkpoint has run in the "
+                "meantime, and its state by windows and keys is not available here. The older "
+                "checkpoint has been renamed to %s. Configure the same dataframe_checkpoint_dir "
+                "for all drivers.",
                 plan.name,
                 archived,
             )
@@ -168,7 +171,7 @@ class StageQuery:
 
     @property
     def progress(self) -> Mapping[str, Any] | None:
-        """Spark's progress of the last finished batch; None if there is none yet."""
+        """Spark's progress report of the latest finished batch; None before the first one."""
         last = self._query.lastProgress
         return None if last is None else json.loads(last.json)
 
@@ -178,7 +181,7 @@ class StageQuery:
         return -1 if last is None else int(last.batchId)
 
     def failure(self) -> StreamsError | None:
-        """Return the error of a query that has ended; None if the end was expected."""
+        """Return the error of a query that has ended; None if it was expected to end."""
         error = self._query.exception()
         if self._stopping.is_set() or (error is None and self.plan.trigger.kind == "available_now"):
             return None
@@ -200,7 +203,8 @@ class StageQuery:
     def stop(self, timeout_s: float) -> bool:
         """Wait for the current batch and stop the query; return whether the batch finished.
 
-        An interrupted batch is repeated at the next start. May be called again after an error.
+        An interrupted batch is repeated at the next start. After an error, this may be called
+        again.
         """
         self._stopping.set()
         if not has_jvm(self.session.sparkContext):
@@ -218,24 +222,24 @@ class StageQuery:
         number = self._last_batch
         while self._query.isActive and time.monotonic() < until:
             if self.plan.trigger.is_real_time:
-                # The next batch has started, and has processed few records at most.
+                # The next batch has started, but has processed few records at most.
                 if self._last_batch != number:
                     break
-            # A batch that starts from now on ends the query (`_write`).
+            # If another batch starts now, `_write` ends the query.
             elif not self._query.status["isTriggerActive"]:
                 break
             time.sleep(_POLL_INTERVAL_S)
 
     def _write(self, frame: DataFrame, number: int) -> None:
-        """Write one batch; called by Spark."""
+        """Write one batch. Called by Spark."""
         if self._stopping.is_set():
             raise _StopRequestedError
         try:
             self._write_batch(frame, number)
         except Exception as error:
             self._error = error
-            # Spark searches the whole text for an interruption with a regular expression, which
-            # overflows the stack for long tracebacks, and the query then hangs.
+            # Omit the traceback: Spark searches the whole text for an interruption with a regular
+            # expression. For long tracebacks, this overflows the stack, and the query hangs.
             raise _BatchFailedError(f"batch {number} failed") from None
 
     def _write_batch(self, frame: DataFrame, number: int) -> None:
@@ -257,7 +261,7 @@ class StageQuery:
 
 
 def finished_offsets(progress: Mapping[str, Any], topic: str) -> dict[TopicPartition, int]:
-    """Return the offsets below which all records of a topic are processed."""
+    """Return the offsets below which all records of a topic have been processed."""
     ends: dict[TopicPartition, int] = {}
     for source in progress["sources"]:
         end_offset = source.get("endOffset")

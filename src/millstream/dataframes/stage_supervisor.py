@@ -1,4 +1,4 @@
-"""Supervises a stage in one driver: takes part in its election, runs and restarts its query."""
+"""Supervises a stage in one driver: takes part in its election, and runs its query if elected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BACKOFF_RESET_MS: Final = 60_000
 class StageSupervisor:
     """Supervises a stage on a dedicated Python thread.
 
-    `on_failure` is called with each error that ended the query. The query is restarted after a
+    `on_failure` is called with each error that ends the query. The query is restarted after a
     backoff, unless the callback closes the application.
     """
 
@@ -63,9 +63,9 @@ class StageSupervisor:
         )
         self._not_before_ms = 0
         self._retrying_since_ms: int | None = None
-        #: Kept until the query has ended, even after errors: two queries must not run in parallel.
+        #: Kept until the query has ended, even after errors, so that no two queries run at a time.
         self._query: StageQuery | None = None
-        #: Whether stopping the query has failed and must be retried.
+        #: Whether the query is being stopped. Remains set after a failure, for the next attempt.
         self._is_stopping = False
         self._slots: SlotClaim | None = None
         self._election: StageElection | None = None
@@ -83,16 +83,16 @@ class StageSupervisor:
         self._thread.start()
 
     def pause(self, paused: bool) -> None:
-        """Pause or resume the query. No other driver takes over a paused query."""
+        """Pause or resume the query. Other drivers do not take over a paused query."""
         if paused:
             self._paused.set()
         else:
             self._paused.clear()
 
     def request_close(self, timeout_s: float) -> None:
-        """Stop the query and leave the group, in the background.
+        """Stop the query and leave the group in the background.
 
-        The current batch may take up to the timeout to finish.
+        The current batch may take up to `timeout_s` to finish.
         """
         self._stop_timeout_s = min(timeout_s, self._stop_timeout_s)
         self._closing.set()
@@ -116,7 +116,7 @@ class StageSupervisor:
             self.tracker.set_state("closed")
 
     def _run_once(self) -> None:
-        """Poll the election, and start, monitor or stop the query as required."""
+        """Poll the election, and start, monitor or stop the query if necessary."""
         if not self._has_topics():
             self._closing.wait(_POLL_INTERVAL_S)
             return
@@ -144,7 +144,7 @@ class StageSupervisor:
         return not has_started and self.clock.monotonic_ms() >= self._not_before_ms
 
     def _has_topics(self) -> bool:
-        """Whether the topics exist, which the group's leader creates."""
+        """Whether the stage's topics exist. The leader of the application's group creates them."""
         plan = self.plan
         wanted = set(filter(None, (plan.input_topic, plan.output_topic)))
         if wanted <= self._partition_counts.keys():
@@ -155,7 +155,7 @@ class StageSupervisor:
         try:
             self._partition_counts = self._admin.partition_counts(wanted)
         except BrokerUnavailableError as error:
-            logger.info("%s waits for its topics: %s", plan.name, error)
+            logger.info("%s is waiting for its topics: %s", plan.name, error)
         return wanted <= self._partition_counts.keys()
 
     def _start_query(self, election: StageElection) -> None:
@@ -171,7 +171,7 @@ class StageSupervisor:
         if self._slots is not None:
             self._slots.run_id = self._query.run_id
         self.tracker.set_state("running")
-        logger.info("DataFrame function %s runs as query %s", plan.name, self._query.id)
+        logger.info("DataFrame function %s is running as query %s", plan.name, self._query.id)
 
     def _monitor_query(self, election: StageElection, query: StageQuery) -> None:
         is_active = query.is_active
@@ -218,7 +218,7 @@ class StageSupervisor:
         self._purged |= before
 
     def _handle_failure(self, failure: StreamsError) -> None:
-        """Stop the query, which may still be running, report the error, and schedule a restart."""
+        """Stop the query if it is still running, report the error, and schedule a restart."""
         try:
             self._stop()
         except Exception as error:
@@ -227,7 +227,7 @@ class StageSupervisor:
                 self.plan.name,
                 "its progress could not be committed"
                 if self._query is None
-                else "its query could not be stopped, which is retried before the next start,",
+                else "its query could not be stopped, which will be retried before the next start,",
                 error,
             )
         if self._closing.is_set():
@@ -239,14 +239,14 @@ class StageSupervisor:
         self.tracker.count_restart()
         if failure.retriable and self._may_retry():
             logger.warning(
-                "DataFrame function %s is waiting for a broker, and is restarted in %d ms: %s",
+                "DataFrame function %s is waiting for a broker, and will be restarted in %d ms: %s",
                 self.plan.name,
                 pause_ms,
                 failure,
             )
             return
         logger.warning(
-            "DataFrame function %s failed, and is restarted in %d ms unless the application "
+            "DataFrame function %s failed, and will be restarted in %d ms unless the application "
             "closes: %s",
             self.plan.name,
             pause_ms,
@@ -255,8 +255,9 @@ class StageSupervisor:
         self.on_failure(failure)
 
     def _may_retry(self) -> bool:
-        """Whether to retry without reporting the error, for `task.timeout.ms` since the last batch.
+        """Whether to retry without reporting the error.
 
+        This is the case for `task.timeout.ms` after the first error since the latest progress.
         Stream threads retry in the same way while no broker responds.
         """
         now_ms = self.clock.monotonic_ms()
@@ -265,9 +266,9 @@ class StageSupervisor:
         return now_ms - self._retrying_since_ms < self.config.task_timeout_ms
 
     def _stop(self) -> None:
-        """Stop the query, if it runs, and commit its progress.
+        """Stop the query if it is running, and commit its progress.
 
-        After an error of Spark, the query may still be running, and is kept for a retry.
+        If Spark raises an error, the query may still be running, and is kept for another attempt.
         """
         query = self._query
         if query is None:
@@ -280,7 +281,7 @@ class StageSupervisor:
         if not in_time:
             logger.warning(
                 "The query of the DataFrame function %s was stopped in the middle of a batch, "
-                "which is repeated at the next start",
+                "which will be repeated at the next start",
                 self.plan.name,
             )
         progress = query.progress
@@ -302,7 +303,7 @@ class StageSupervisor:
             try:
                 close()
             except Exception as error:
-                logger.warning("Closing the DataFrame function %s: %s", self.plan.name, error)
+                logger.warning("Closing DataFrame function %s failed: %s", self.plan.name, error)
         if self._query is not None:
             logger.error(
                 "The query of the DataFrame function %s could not be stopped and may still be "

@@ -27,7 +27,8 @@ def read_stage(
 ) -> DataFrame:
     """Read the input topic as a streaming DataFrame, with decoded keys and values.
 
-    A query without a checkpoint starts at `starting`: `earliest`, or the connector's JSON.
+    A query without a checkpoint starts at `starting`, which is `earliest` or offsets in the
+    connector's JSON format.
     """
     options = {
         "kafka.bootstrap.servers": config.bootstrap_servers,
@@ -36,7 +37,7 @@ def read_stage(
         "startingOffsets": starting,
         "includeHeaders": "true",
         "groupIdPrefix": f"{plan.query_name}-spark",
-        # Losing unread records is an error, as for stream threads.
+        # The loss of unread records is an error, as it is for stream threads.
         "failOnDataLoss": "true",
     }
     if not plan.trigger.is_real_time:
@@ -48,12 +49,12 @@ def read_stage(
 
 
 def decode_rows(raw: DataFrame, plan: StagePlan) -> DataFrame:
-    """Decode the keys and values of rows of the connector, or of a test."""
+    """Decode the keys and values of rows from the connector or from a test."""
     if plan.trigger.is_real_time:
         return decode_natively(raw, plan.reads, _RECORD_COLUMNS)
     key, value = plan.reads.columns()
     types = {"key": key.spark_type, "value": value.spark_type}
-    # Spark decodes these without Python, and invalid UTF-8 like Java's `StringDeserializer`.
+    # Spark decodes these without Python. It decodes invalid UTF-8 as `StringDeserializer` does.
     native = {"key": key.serde in (STRING, BYTES), "value": value.serde in (STRING, BYTES)}
     shown = raw.selectExpr(
         *(
@@ -75,7 +76,10 @@ def decode_rows(raw: DataFrame, plan: StagePlan) -> DataFrame:
 
 
 def apply_function(frame: DataFrame, plan: StagePlan) -> DataFrame:
-    """Apply the user's function; raise a `DataFrameError` if it fails or its result is invalid."""
+    """Apply the user's function.
+
+    Raises a `DataFrameError` if the function fails or its result is invalid.
+    """
     from pyspark.sql import DataFrame as AnyFrame
 
     try:
@@ -88,7 +92,7 @@ def apply_function(frame: DataFrame, plan: StagePlan) -> DataFrame:
         ) from error
     if not isinstance(result, AnyFrame):
         raise plan.error(
-            f"The DataFrame function {plan.name!r} returned {result!r}. It must return a "
+            f"The DataFrame function {plan.name!r} returned {result!r}. The function must return a "
             "DataFrame that is derived from its argument."
         )
     if frame.isStreaming and not result.isStreaming:
@@ -107,7 +111,9 @@ def select_records(result: DataFrame, plan: StagePlan) -> DataFrame:
     key, value = plan.writes.columns()
     names = result.columns
     if "key" not in names:
-        raise _result_error(plan, f"has no column key, only {', '.join(names)}. Select one AS key.")
+        raise _result_error(
+            plan, f"has no column key, only {', '.join(names)}. Select a column AS key."
+        )
     if "value" in names:
         value_column = _cast_column(result, functions.col("value"), "value", value, plan)
     else:
@@ -132,7 +138,7 @@ def select_records(result: DataFrame, plan: StagePlan) -> DataFrame:
 
 
 def _struct_column(result: DataFrame, value: SerdeColumn, plan: StagePlan) -> Any:
-    """Build the value's struct from columns with the names of its fields."""
+    """Build the value's struct from the columns that have the names of its fields."""
     from pyspark.sql import functions
     from pyspark.sql.types import StructType
 
@@ -141,7 +147,7 @@ def _struct_column(result: DataFrame, value: SerdeColumn, plan: StagePlan) -> An
     if not isinstance(kind, StructType):
         raise _result_error(
             plan,
-            f"has no column value, only {names}. Select one AS value: the serde "
+            f"has no column value, only {names}. Select a column AS value: the serde "
             f"{value.serde.name} writes {kind.simpleString()}.",
         )
     missing = [name for name in kind.names if name not in result.columns]
@@ -163,7 +169,7 @@ def _struct_column(result: DataFrame, value: SerdeColumn, plan: StagePlan) -> An
 def _cast_column(
     result: DataFrame, column: Any, name: str, wanted: SerdeColumn, plan: StagePlan
 ) -> Any:
-    """Convert a column to the type of a serde: match fields by name, cast simple types."""
+    """Convert a column to a serde's type: match fields by name, and cast simple types."""
     from pyspark.sql import functions
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -190,7 +196,7 @@ def _cast_column(
 def output_mode(frame: DataFrame) -> str:
     """Return the output mode: `append`, or `update` if the plan does not support append.
 
-    An aggregation without a watermark never ends, so it can only emit updates.
+    The result of an aggregation without a watermark is never final, so it only emits updates.
     """
     jvm: Any = frame.sparkSession.sparkContext._jvm
     sql = jvm.org.apache.spark.sql

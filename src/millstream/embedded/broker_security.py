@@ -1,6 +1,6 @@
-"""A secured listener for the embedded broker: a generated certificate, and users with passwords.
+"""A secured listener for the embedded broker, with a certificate and users.
 
-Java's own `keytool` creates the certificate. It is self-signed, valid for `localhost` and
+Java's `keytool` creates the certificate. It is self-signed, valid for `localhost` and
 127.0.0.1, and removed with the broker's folder.
 """
 
@@ -30,7 +30,7 @@ from millstream.errors import ConfigError, EmbeddedKafkaError
 
 #: The protocols of the clients' listener.
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-#: The login mechanisms; the first one is the default.
+#: The login mechanisms; the first is the default.
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 
 CA_FILE: Final = "ca.pem"
@@ -47,8 +47,10 @@ _USER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True)
 class BrokerSecurity:
-    """The protocol of the clients' listener, and its users: passwords by name, for SASL. Raises
-    ConfigError if they do not fit."""
+    """The protocol of the clients' listener, and passwords by user name, for SASL.
+
+    The constructor raises ConfigError if they are invalid or do not fit together.
+    """
 
     protocol: str = "PLAINTEXT"
     users: Mapping[str, str] = field(default_factory=dict)
@@ -79,7 +81,7 @@ class BrokerSecurity:
 
     @property
     def is_secured(self) -> bool:
-        """Whether the clients' listener is secured, and separate from the broker's own."""
+        """Whether the clients' listener is secured, and therefore separate from the broker's."""
         return self.protocol != "PLAINTEXT"
 
     @property
@@ -91,7 +93,7 @@ class BrokerSecurity:
         return self.protocol.startswith("SASL")
 
     def server_properties(self) -> dict[str, str]:
-        """Return the settings of the broker; paths are relative to its folder."""
+        """Return the broker's settings. Paths are relative to its folder."""
         settings: dict[str, str] = {}
         if self.has_certificate:
             settings["ssl.keystore.location"] = _KEY_STORE
@@ -105,7 +107,7 @@ class BrokerSecurity:
             settings[f"{listener}.plain.sasl.jaas.config"] = (
                 f"{_MODULES}.plain.PlainLoginModule required{passwords};"
             )
-            # Kafka's default validator accepts any token that has not expired: for tests.
+            # Kafka's default validator, for tests, accepts any token that has not expired.
             settings[f"{listener}.oauthbearer.sasl.jaas.config"] = (
                 f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required;"
             )
@@ -116,7 +118,7 @@ class BrokerSecurity:
     def client_settings(
         self, folder: Path, user: str | None, mechanism: str | None
     ) -> dict[str, Any]:
-        """Return the client settings by Kafka's names; see `EmbeddedKafka.client_settings`."""
+        """Return client settings by Kafka's names; see `EmbeddedKafka.client_settings`."""
         settings: dict[str, Any] = {"security.protocol": self.protocol}
         if self.has_certificate:
             settings["ssl.truststore.location"] = str(folder / CA_FILE)
@@ -136,8 +138,10 @@ class BrokerSecurity:
         return settings
 
     def make_certificate(self, java: Path, folder: Path, host: str) -> None:
-        """Write the broker's key store, and the certificate for clients as `ca.pem`, valid for
-        localhost and `host`. Raises EmbeddedKafkaError if this Java has no `keytool`, or it failed.
+        """Write the broker's key store, and its certificate for clients as `ca.pem`.
+
+        The certificate is valid for localhost and `host`. Raises EmbeddedKafkaError if this Java
+        has no `keytool`, or `keytool` failed.
         """
         store = ("-keystore", _KEY_STORE, "-storepass", self._store_password, "-alias", "broker")
         kind = "ip" if _is_address(host) else "dns"
@@ -145,14 +149,14 @@ class BrokerSecurity:
             dict.fromkeys(["dns:localhost", "ip:127.0.0.1", f"{kind}:{host}"])
         )
         keytool = java.resolve().with_name("keytool")
-        # Valid from yesterday, so that clocks that are slow accept it.
+        # Valid from yesterday, for machines whose clocks are slow.
         make = ("-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-startdate", "-1d")
         about = ("-dname", "CN=localhost", "-validity", "365", "-ext", names, "-ext", "bc=ca:true")
         for arguments in ((*make, *about), ("-exportcert", "-rfc", "-file", CA_FILE)):
             _run(keytool, [*arguments, *store, "-storetype", "PKCS12"], folder)
 
     def create_users(self, admin: Any, timeout_s: float) -> None:
-        """Create the users for SCRAM; PLAIN has them in the broker's settings."""
+        """Create the users for SCRAM. For PLAIN, they are in the broker's settings."""
         try:
             # A request may contain each user only once.
             for kind in (ScramMechanism.SCRAM_SHA_512, ScramMechanism.SCRAM_SHA_256):
@@ -208,11 +212,11 @@ def _run(keytool: Path, arguments: list[str], folder: Path) -> None:
         )
     except subprocess.CalledProcessError as error:
         raise EmbeddedKafkaError(
-            f"{keytool} created no certificate: {(error.stdout + error.stderr).strip()}"
+            f"{keytool} failed to create a certificate: {(error.stdout + error.stderr).strip()}"
         ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EmbeddedKafkaError(
-            f"The broker's certificate requires {keytool}, which could not be run: {error}. "
+            f"The broker's certificate requires {keytool}, which cannot be run: {error}. "
             "Set JAVA_HOME to a complete Java."
         ) from error
 

@@ -13,7 +13,7 @@ from millstream.errors import ConfigError
 LOOPBACK = "127.0.0.1"
 FIRST_NODE_ID = 1
 
-# Settings of the broker's identity and addresses, not allowed in `properties`.
+# Settings of the broker's identity and addresses, which are not allowed in `properties`.
 _OWN = frozenset(
     {
         "advertised.listeners",
@@ -34,19 +34,19 @@ _OWN = frozenset(
 
 #: The differences from a broker's defaults; `properties` of `EmbeddedKafka` may override them.
 DEVELOPMENT_DEFAULTS: Mapping[str, str] = {
-    # A misspelled topic name must be an error, not create a topic.
+    # A misspelled topic name must cause an error, not create a topic.
     "auto.create.topics.enable": "false",
-    # Each partition costs files; the defaults are 50.
+    # Each partition needs files; the defaults are 50.
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.num.partitions": "4",
-    # The first member of a group does not wait for others, and its loss is detected quickly.
+    # The first member of a group does not wait for others, and lost members are detected quickly.
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
-    # After a crash the node waits for the end of its former session; the default is 9 s.
+    # After a crash, the node waits for the end of its previous session. The default is 9 s.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # Records may have any timestamp, and are not deleted.
+    # Records may have any timestamp and are not deleted.
     "log.retention.ms": "-1",
     "log.message.timestamp.before.max.ms": "9223372036854775807",
     "log.message.timestamp.after.max.ms": "9223372036854775807",
@@ -55,22 +55,25 @@ DEVELOPMENT_DEFAULTS: Mapping[str, str] = {
 }
 
 
-#: Kafka's recommendation for production; limited by the number of brokers.
+#: Kafka's recommendation for production. Smaller clusters have fewer replicas.
 _MAX_REPLICAS = 3
 
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of one broker, on the loopback interface except for the clients' port."""
+    """The ports of one broker.
+
+    Only the clients' port can be on an interface other than loopback.
+    """
 
     clients: int
     controller: int
-    #: For the broker itself and its owner, if the clients' listener is secured or behind a proxy;
-    #: otherwise the clients' port.
+    #: For the broker itself and its owner, if the clients' listener is secured or behind a proxy.
+    #: Otherwise, the same as `clients`.
     unsecured: int
-    #: Advertised to clients, if it differs from `clients`.
+    #: The port that is advertised to clients, if it differs from `clients`.
     advertised: int | None = None
-    #: The host for clients, also the advertised one.
+    #: The host for clients, which is also advertised.
     host: str = LOOPBACK
 
     @property
@@ -79,7 +82,7 @@ class Ports:
 
     @property
     def unsecured_host(self) -> str:
-        """The host of the unsecured port: others must not connect without security."""
+        """The host of the unsecured port: loopback, unless the clients' port is also unsecured."""
         return self.host if self.unsecured == self.clients else LOOPBACK
 
     @property
@@ -92,7 +95,7 @@ class Ports:
 
 
 def replication(brokers: int) -> Mapping[str, str]:
-    """Return the replication settings of a cluster: up to three replicas, one of which may fail."""
+    """Return the replication settings: up to three replicas, one of which may fail."""
     replicas = str(min(brokers, _MAX_REPLICAS))
     in_sync = str(max(1, min(brokers, _MAX_REPLICAS) - 1))
     return {
@@ -115,7 +118,7 @@ def server_properties(
     node_id: int = FIRST_NODE_ID,
     controllers: Mapping[int, int] | None = None,
 ) -> str:
-    """Return the server.properties of one broker. Raises ConfigError for forbidden `properties`."""
+    """Return a broker's server.properties, or raise ConfigError for forbidden `properties`."""
     controllers = controllers or {node_id: ports.controller}
     rejected = sorted(_OWN.intersection(properties))
     if rejected:
@@ -161,7 +164,7 @@ def meta_properties(cluster_id: str, node_id: int = FIRST_NODE_ID) -> str:
 
 
 def logging_properties() -> str:
-    """Return Log4j's settings: warnings and errors, on standard output."""
+    """Return Log4j's settings: warnings and errors on standard output."""
     return (
         "status=error\n"
         "appender.out.type=Console\n"
@@ -182,7 +185,7 @@ def _text(value: str | int | bool) -> str:
 
 
 def _escaped(text: str) -> str:
-    # The escapes of Java's properties files, as far as settings can contain them.
+    # The escapes of Java's properties files that settings can need.
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("=", "\\=")
 
 

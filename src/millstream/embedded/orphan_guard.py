@@ -1,9 +1,9 @@
-"""A program that kills the embedded broker when its parent process ends in any way.
+"""A program that kills the embedded broker when its parent process ends.
 
 The parent runs it as `python orphan_guard.py <folder> <parent's pid>`. The program reads the
-broker's process id from standard input, again after each restart of the broker. When the parent has
-died, it kills the broker and removes the folder. It does not import the package, to stay small: it
-lives as long as the broker.
+broker's process id from standard input, initially and after each restart of the broker. When the
+parent has ended, it kills the broker and removes the folder. It does not import the package, to use
+little memory, because it runs as long as the broker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _LOOK_INTERVAL_S = 0.5
 
 
 class _Broker:
-    """The current broker process. Its pidfd cannot refer to a later process with the same id."""
+    """The current broker process.
+
+    Its pidfd cannot refer to a later process with the same id.
+    """
 
     def __init__(self) -> None:
         self._pid = 0
@@ -30,13 +33,13 @@ class _Broker:
             os.close(self._pidfd)
         self._pid, self._pidfd = pid, -1
         if hasattr(os, "pidfd_open"):
-            # Fails if the process has already ended, or this kernel has no pidfds; `kill` handles
+            # Fails if the process has already ended or this kernel has no pidfds. `kill` handles
             # both.
             with contextlib.suppress(OSError):
                 self._pidfd = os.pidfd_open(pid)
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):  # already gone
+        with contextlib.suppress(ProcessLookupError):  # already ended
             if self._pidfd >= 0:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             elif self._pid > 0:
@@ -49,7 +52,7 @@ def main() -> None:
     parent = int(sys.argv[2])
     broker = _Broker()
     pending = b""
-    # Standard input ends with the parent, unless one of its children inherited the other end:
+    # Standard input ends with the parent, unless one of its children inherited the other end.
     # `getppid` changes even then.
     while os.getppid() == parent:
         readable, _, _ = select.select([0], [], [], _LOOK_INTERVAL_S)

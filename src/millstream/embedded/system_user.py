@@ -1,4 +1,4 @@
-"""The home folder, the name and the temporary folder of this process's user.
+"""The home folder, name and temporary folder of this process's user.
 
 Containers often run with a user id that has no entry in the system's user database (OpenShift,
 `docker run --user 12345`), or with a read-only home or /tmp. Java then finds neither a home nor a
@@ -21,7 +21,7 @@ def has_entry() -> bool:
 
 
 def name() -> str:
-    """Return the user's name; HADOOP_USER_NAME or `user-UID` for a user id without an entry."""
+    """Return the user's name, or HADOOP_USER_NAME or `user-UID` for a user id without an entry."""
     entry = _entry()
     if entry is not None:
         return entry.pw_name
@@ -29,8 +29,10 @@ def name() -> str:
 
 
 def temporary_folder() -> Path:
-    """Return the writable folder of `tempfile` (TMPDIR, /tmp, /var/tmp and others), or raise
-    SparkError."""
+    """Return the writable folder that `tempfile` finds, in TMPDIR, /tmp, /var/tmp or elsewhere.
+
+    Raises SparkError.
+    """
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
@@ -45,7 +47,9 @@ def temporary_folder() -> Path:
 
 
 def home_folder() -> Path:
-    """Return a writable home: the user database's, HOME, or a temporary one. Raises SparkError."""
+    """Return a writable home: the user database's, HOME, or a temporary folder.
+
+    Raises SparkError."""
     entry = _entry()
     candidates = ([entry.pw_dir] if entry is not None else []) + [os.environ.get("HOME", "")]
     for candidate in candidates:
@@ -66,13 +70,13 @@ def _is_writable(folder: str) -> bool:
 
 
 def _private_folder(parent: Path) -> Path:
-    """Create a folder for this user only, because Java's package managers load code from a home."""
+    """Create a folder for this user only, because Java tools load code from the home folder."""
     folder = parent / f"millstream-home-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     about = folder.lstat()
     if about.st_uid != os.getuid() or about.st_mode & 0o022 or folder.is_symlink():
         raise SparkError(
             f"User id {os.getuid()} has no writable home, and {folder} cannot replace the home "
-            "because another user made it or can write to it. Set HOME to a writable folder."
+            "because another user created it or can write to it. Set HOME to a writable folder."
         )
     return folder

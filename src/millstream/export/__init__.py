@@ -1,5 +1,5 @@
 """Metrics exporters for other systems. Each module requires an extra.
 
-`prometheus` converts metrics to Prometheus' formats, `scrape_server` serves them on their own port,
-`opentelemetry_metrics` exports them as instruments.
+`prometheus` converts metrics to Prometheus' formats, `scrape_server` serves them on a separate
+port, and `opentelemetry_metrics` exports them as instruments.
 """

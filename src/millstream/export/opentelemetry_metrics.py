@@ -20,7 +20,7 @@ with suppress(ImportError):
     from opentelemetry.metrics import CallbackOptions, Observation
 
 _SCOPE: Final = "millstream"
-#: An instrument without values, which is never exported.
+#: An instrument without values, which is therefore never exported.
 _DISCOVERY_INSTRUMENT: Final = "millstream.looks-for-new-metrics"
 #: How long a snapshot of the metrics is reused.
 _SNAPSHOT_MS: Final = 500
@@ -30,10 +30,10 @@ class OpenTelemetryMetrics:
     """Exports metrics as observable instruments of a meter provider, one per name.
 
     An instrument is named after the group and the metric: `stream-thread-metrics.process-total`;
-    for subscriptions `decaton.tasks.processed`. Totals are observable counters, all others are
-    gauges. Labels are attributes. Strings and `nan` are not exported.
+    for subscriptions, `decaton.tasks.processed`. Totals are observable counters; all other metrics
+    are gauges. Labels are attributes. Strings and `nan` are not exported.
 
-    Metrics that are added later are exported two collections later.
+    A metric that is added later is exported from the second collection on.
 
     Args:
         metrics: returns the metrics, for example `streams.metrics`.
@@ -66,14 +66,14 @@ class OpenTelemetryMetrics:
         self._meter: Meter = chosen.get_meter(_SCOPE)
         self._clock = SystemClock()
         # Only one thread at a time creates instruments. It must not hold the other lock meanwhile,
-        # because a collecting thread holds the SDK's lock, which creating instruments requires.
+        # because creating instruments requires the SDK's lock, which a collecting thread holds.
         self._creation_lock = threading.Lock()
         self._lock = threading.Lock()
         self._creator: threading.Thread | None = None
         self._known: set[tuple[str, str]] = set()
         self._observations: dict[tuple[str, str], list[Observation]] = {}
         self._read_ms: int | None = None
-        # Observed at each export, even if there is nothing else to export.
+        # Observed at each export, even if there are no other instruments.
         self._meter.create_observable_up_down_counter(_DISCOVERY_INSTRUMENT, [self._discover])
         self._create_instruments()
 
@@ -84,10 +84,10 @@ class OpenTelemetryMetrics:
         self.close()
 
     def close(self) -> None:
-        """Stop exporting. Further calls do nothing.
+        """Stop exporting. Can be called several times.
 
-        OpenTelemetry cannot remove instruments, so they remain, without values. The reference to
-        the application is dropped.
+        OpenTelemetry cannot remove instruments, so they remain without values. The reference to the
+        application is dropped.
 
         Example:
             >>> OpenTelemetryMetrics(lambda: Metrics([])).close()
@@ -123,7 +123,7 @@ class OpenTelemetryMetrics:
         return self._snapshot().get(key, ())
 
     def _snapshot(self) -> dict[tuple[str, str], list[Observation]]:
-        """Return all values; those of one export are of the same moment."""
+        """Return all values. Those of one export were read at the same time."""
         with self._lock:
             if self._metrics is None:
                 return {}

@@ -34,10 +34,10 @@ _EXCLUDED: Final = frozenset({"topology-description"})
 def prometheus_name(metric: Metric) -> str:
     """Return the Prometheus name of a metric.
 
-    Kafka Streams' metrics are named as by Prometheus' JMX exporter with its usual rules, so that
-    existing dashboards work: `process-total` of `stream-thread-metrics` is
-    `kafka_streams_stream_thread_metrics_process_total`. Decaton's are named as by Micrometer.
-    String metrics are `…_info` with the value 1 and the string in the label `value`.
+    Kafka Streams' metrics have the names that Prometheus' JMX exporter assigns with its usual
+    rules, so existing dashboards work: `process-total` of `stream-thread-metrics` is
+    `kafka_streams_stream_thread_metrics_process_total`. Decaton's metrics have Micrometer's
+    names. String metrics are named `…_info`, with the value 1 and the string in the label `value`.
     """
     if metric.group == "subscription-metrics":
         return _INVALID.sub("_", f"decaton_{metric.name}")
@@ -46,10 +46,10 @@ def prometheus_name(metric: Metric) -> str:
 
 
 class PrometheusNames:
-    """Assigns unique names: if two metrics have the same name, the later one gets a number.
+    """Assigns unique names: if two metrics would have the same name, a number is appended.
 
-    `a-b` and `a_b` would be samples of one series, of which Prometheus takes the first. Names are
-    stable for the lifetime of this object. Thread-safe, for concurrent scrapes.
+    Otherwise, `a-b` and `a_b` would be samples of one series, of which Prometheus uses the first.
+    Names are stable for the lifetime of this object. Thread-safe, for concurrent scrapes.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class PrometheusNames:
             name = self._names.get(key)
             if name is None:
                 wanted = prometheus_name(metric)
-                # A counter and a metric with the same name but for "total" would be one family.
+                # Names that differ only in the suffix "total" would be one family.
                 family = wanted.removesuffix(_TOTAL)
                 unique = _unique(family, self._taken)
                 self._taken.add(unique)
@@ -133,7 +133,7 @@ def prometheus_registry(metrics: Callable[[], Metrics]) -> CollectorRegistry:
 
 
 class PrometheusPort:
-    """A server for Prometheus, which answers at any path.
+    """A server for Prometheus, which responds on any path.
 
     It has neither authentication nor encryption: anyone who can connect can read the metrics.
     `metrics` is called on a server thread. Raises OSError if the port is in use.

@@ -28,15 +28,15 @@ _MAX_REQUESTS: Final = 16
 class ScrapeServer(ThreadingMixIn, WSGIServer):
     """Serves a WSGI application on a port until closed, with one thread per request.
 
-    There is no authentication, so anyone who reaches the port can connect: the number of threads is
-    limited, and connections beyond the limit or the timeout are closed. If the server is bound to a
-    loopback address, the `Host` header of requests must name this machine, which rejects DNS
-    rebinding: a website whose name resolves to this machine would be named there instead.
+    There is no authentication, so anyone who reaches the port can connect. Therefore, the number of
+    threads is limited, and connections beyond the limit or the timeout are closed. If the server is
+    bound to a loopback address, the `Host` header of requests must name this machine. This prevents
+    DNS rebinding, in which the header names a website whose name resolves to this machine.
     """
 
     daemon_threads = True
     request_queue_size = 128
-    # Waiting for threads would block on idle connections.
+    # Waiting for the threads would block while connections are idle.
     block_on_close = False
 
     def __init__(
@@ -64,7 +64,7 @@ class ScrapeServer(ThreadingMixIn, WSGIServer):
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the server. Further calls do nothing."""
+        """Stop the server. Can be called several times."""
         self.shutdown()
         self.server_close()
         self._thread.join()
@@ -87,13 +87,13 @@ class ScrapeServer(ThreadingMixIn, WSGIServer):
             since = time.monotonic() - self._request_timeout_s
             expired = [one for one, began in self._open_requests.items() if began < since]
             for one in expired:
-                # Its thread reads the end of the stream and closes the socket; or the client has
-                # already gone.
+                # Its thread then reads the end of the stream and closes the socket. Fails if the
+                # client has already disconnected.
                 with suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log at debug level: clients that disconnect or time out could otherwise flood the log."""
+        """Log at debug level, because clients that disconnect or time out could flood the log."""
         logger.debug("A metrics request failed", exc_info=True)
 
 

@@ -1,8 +1,8 @@
-"""Adapter for kafka-python: its private classes under names of our own.
+"""Adapter for kafka-python: its private classes under our own names.
 
-kafka-python's consumer hides the group protocol, so the group member is built on the parts below
-the consumer. No other module uses private names of kafka-python, or imports more than its public
-classes and `errors`. `kafka_python_compat` lists the names in use.
+kafka-python's consumer hides the group protocol, so the group member is built on the layers below
+the consumer. No other module uses private names of kafka-python or imports anything except its
+public classes and `errors`. `kafka_python_compat` lists the names in use.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MetadataRequest = private_class("MetadataRequest")
 
 
 class ClientFuture(Protocol):
-    """The pending result of a call on the event loop, where it can be awaited."""
+    """The pending result of a call on the event loop. Awaitable there."""
 
     is_done: bool
     exception: BaseException | None
@@ -59,9 +59,9 @@ class Wakeup:
         self._notifier = notifier
 
     def notify(self) -> None:
-        """Wake the coroutine, or end its next sleep, from any thread.
+        """Wake the coroutine, or end its next sleep. Callable from any thread.
 
-        Raises if the event loop ended.
+        Raises if the event loop has ended.
         """
         self._notifier.notify()
 
@@ -71,10 +71,10 @@ class Wakeup:
 
 
 class ClientConnections:
-    """Connections to the brokers of a cluster, with the thread of their event loop.
+    """Connections to the brokers of a cluster, and the thread of their event loop.
 
-    Raises ConfigError if the installed kafka-python is not supported; KafkaError, ValueError or
-    TypeError if it rejects a setting.
+    The constructor raises ConfigError if the installed kafka-python is not supported, and
+    KafkaError, ValueError or TypeError if kafka-python rejects a setting.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -91,8 +91,8 @@ class ClientConnections:
 
     def bootstrap(self) -> ClientFuture:
         """Connect to bootstrap servers until one responds."""
-        # Without a timeout of the client: it would also apply to each connection attempt, so that
-        # one silent server could use up all the time.
+        # No client timeout: it would also apply to each connection attempt, so one unresponsive
+        # server could use up all of the time.
         future: ClientFuture = self._manager.bootstrap_async(None, False)
         return future
 
@@ -101,7 +101,7 @@ class ClientConnections:
         thread = self._net._io_thread
         try:
             self._manager.call_soon(self._manager.close)
-            # With a timeout first: the client's own close waits for its thread without one.
+            # Stop first, with a timeout: the client's close waits for its thread without one.
             self._net.stop(timeout_ms)
             if thread is not None and thread.is_alive():
                 log.warning(
@@ -110,8 +110,8 @@ class ClientConnections:
                 return
             self.client.close()
         except Exception:
-            # An event loop that crashed rejects calls; nothing is left to close then.
-            log.debug("The member's event loop had ended before the close", exc_info=True)
+            # A crashed event loop rejects calls, but then nothing is left to close.
+            log.debug("The member's event loop had already ended", exc_info=True)
 
     # State.
 
@@ -127,7 +127,7 @@ class ClientConnections:
 
     @property
     def broker_version(self) -> tuple[int, ...] | None:
-        """The API version of the first broker that responded; None before."""
+        """The API version of the first broker that responded; None until then."""
         version: tuple[int, ...] | None = self._manager.broker_version
         return version
 
@@ -144,7 +144,7 @@ class ClientConnections:
         return bool(self.client.connected(node_id))
 
     def alternate_node_id(self, node_id: Any) -> Any:
-        """Return a node id for another connection to the same broker, else `node_id`."""
+        """Return another node id of the broker, for a second connection, or `node_id`."""
         metadata = self._cluster.broker_metadata(node_id)
         if metadata is not None:
             for broker in self._cluster.brokers():
@@ -155,20 +155,26 @@ class ClientConnections:
     # Calls on the event loop.
 
     def call_soon(self, call: Callable[..., Any], *args: Any) -> ClientFuture:
-        """Call a function or a coroutine function on the event loop. Callable from any thread."""
+        """Call a function or a coroutine function on the event loop.
+
+        Callable from any thread.
+        """
         future: ClientFuture = self._manager.call_soon(call, *args)
         return future
 
     def run_soon(self, call: Callable[[], Any]) -> None:
-        """Call a function on the event loop and ignore its outcome. Raises as `Wakeup.notify`."""
+        """Call a function on the event loop and ignore its outcome.
+
+        Raises like `Wakeup.notify`.
+        """
         self._net.call_soon_threadsafe(call)
 
     def send(self, request: Any, node_id: Any = None, request_timeout_ms: int | None = None) -> Any:
-        """Send a request to a broker, by default the least busy one; await the response."""
+        """Send a request to a broker, by default the least busy. Await the response."""
         return self._manager.send(request, node_id=node_id, request_timeout_ms=request_timeout_ms)
 
     async def wait_for(self, future: Any, timeout_ms: float) -> Any:
-        """Return the result of a future. A KafkaTimeoutError does not cancel it."""
+        """Return the result of a future. A KafkaTimeoutError does not cancel the future."""
         return await self._manager.wait_for(future, timeout_ms)
 
     async def sleep(self, seconds: float) -> None:
@@ -178,9 +184,9 @@ class ClientConnections:
         return Wakeup(_WakeupNotifier(self._net))
 
     def on_connection_error(self, note: Callable[[BaseException], None]) -> Callable[[], None]:
-        """Report the error of each failed connection attempt, which the client only logs.
+        """Pass the error of each failed connection attempt to `note`.
 
-        Returns a function that ends the reports for later connections.
+        The client only logs these errors. Returns a function that ends this for later connections.
         """
         connect = self._manager.get_connection
 
@@ -201,7 +207,7 @@ def _deliver_last_data(manager: Any) -> None:
     """Deliver the last data that a broker sends before it closes a connection.
 
     kafka-python discards data that it reads together with the end of a connection. The response to
-    a rejected login arrives like that whenever the event loop is a tenth of a second late, so a
+    a rejected login arrives that way whenever the event loop is a tenth of a second late, so a
     wrong password would look like an unavailable broker.
     """
     build = manager._build_transport
@@ -229,10 +235,11 @@ def _data_before_end(receive: Callable[[], tuple[bytes, Any]]) -> Callable[[], t
     return receive_in_turn
 
 
-class ClientCoordinator(private_class("BaseCoordinator")):  # type: ignore[misc]  # it has no types
+class ClientCoordinator(private_class("BaseCoordinator")):  # type: ignore[misc]  # untyped
     """kafka-python's group coordinator client, with hooks to implement.
 
-    Finds the coordinator, retries, sends heartbeats and tracks the generation, on the event loop.
+    Finds the coordinator, retries requests, sends heartbeats and tracks the generation. Runs on the
+    event loop.
     """
 
     def __init__(self, connections: ClientConnections) -> None:
@@ -247,7 +254,7 @@ class ClientCoordinator(private_class("BaseCoordinator")):  # type: ignore[misc]
 
     @abstractmethod
     async def join_and_sync(self) -> bytes:
-        """Make one join attempt. Returns this member's assignment."""
+        """Make one attempt to join and return this member's assignment."""
 
     @abstractmethod
     async def join_completed(self, assignment: bytes) -> None:
@@ -283,21 +290,21 @@ class ClientCoordinator(private_class("BaseCoordinator")):  # type: ignore[misc]
             raise
 
     def group_protocols(self) -> list[tuple[str, bytes]]:
-        raise NotImplementedError("The subscription is built by join_and_sync().")
+        raise NotImplementedError("join_and_sync() builds the subscription.")
 
     def _perform_assignment(self, leader_id: str, protocol: str, members: Any) -> Any:
-        raise NotImplementedError("The assignment is made by join_and_sync(), on another thread.")
+        raise NotImplementedError("join_and_sync() computes the assignment on another thread.")
 
     # Membership.
 
     @property
     def member_id(self) -> str:
-        """The member id that the broker assigned; empty without one."""
+        """The member id that the broker assigned; empty if there is none."""
         return str(self._generation.member_id)
 
     @property
     def generation_id(self) -> int:
-        """The current generation; -1 if the member is in none."""
+        """The current generation; -1 without one."""
         return int(self._generation.generation_id)
 
     @property
@@ -308,7 +315,7 @@ class ClientCoordinator(private_class("BaseCoordinator")):  # type: ignore[misc]
 
     @property
     def membership_lost(self) -> bool:
-        """Whether others may own this member's partitions."""
+        """Whether other members may own this member's partitions now."""
         return bool(self._generation.is_lost())
 
     @property

@@ -1,7 +1,8 @@
-"""The private parts of kafka-python in use (any release may rename them), and a check of them.
+"""The private classes of kafka-python in use, and a compatibility check.
 
-A placeholder replaces a missing part, so that the package can be imported and explain the problem;
-`check_kafka_python` does so before a member starts, and `millstream doctor` on demand.
+Any release may rename them. A placeholder replaces a missing class, so the package can still be
+imported and report the problem: `check_kafka_python` does so before a member starts, and
+`millstream doctor` on demand.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kafka import __version__ as installed_version
 
 from millstream.errors import ConfigError
 
-#: The oldest supported release, and the first untested one: the bounds in pyproject.toml.
+#: The oldest supported and the first untested release: the bounds in pyproject.toml.
 OLDEST: Final = (3, 0, 4)
 BELOW: Final = (4,)
 SUPPORTED: Final = "kafka-python >=3.0.4, <4"
@@ -32,8 +33,8 @@ class PrivateClass:
     name: str
     #: The first parameters of the constructor; None if it is not called.
     takes: tuple[str, ...] | None = None
-    #: The first parameters of each method after `self`; further ones must be optional. A name that
-    #: ends with `()` is a coroutine function.
+    #: The first parameters of each method after `self`; all others must be optional. A name that
+    #: ends with `()` is that of a coroutine function.
     methods: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Attributes of the class, including properties and fields of requests.
     members: tuple[str, ...] = ()
@@ -204,7 +205,7 @@ PRIVATE_CLASSES: Final = (
 
 
 class _MissingClass:
-    """Placeholder for a part that the installed release does not have. Never used."""
+    """Placeholder for a class that the installed release lacks. Never instantiated."""
 
 
 def private_class(name: str) -> Any:
@@ -214,7 +215,7 @@ def private_class(name: str) -> Any:
 
 
 def check_kafka_python() -> None:
-    """Raise ConfigError, with the missing parts, if kafka-python is incompatible."""
+    """Raise ConfigError with the problems if kafka-python is incompatible."""
     missing = compatibility_problems()
     if missing:
         raise ConfigError(
@@ -224,7 +225,7 @@ def check_kafka_python() -> None:
 
 
 def compatibility_problems(find: Callable[[PrivateClass], Any] | None = None) -> list[str]:
-    """List the incompatibilities of the installed kafka-python, whose parts `find` returns."""
+    """List the incompatibilities of the installed kafka-python, whose classes `find` returns."""
     find = find or _find
     found = {each.name: find(each) for each in PRIVATE_CLASSES}
     problems = list(_version_problems())
@@ -279,7 +280,7 @@ def _accepts(call: Any, names: tuple[str, ...]) -> bool:
 
 
 def _instance_problems(found: Mapping[str, Any]) -> Iterator[str]:
-    """Check the attributes that only the constructors set."""
+    """Check the attributes that the constructors set."""
     with contextlib.ExitStack() as done:
         try:
             instances = _instances(found, done)
@@ -293,7 +294,7 @@ def _instance_problems(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _instances(found: Mapping[str, Any], done: contextlib.ExitStack) -> dict[str, Any]:
-    """Create one object of each class with attributes, without connecting or starting it."""
+    """Create an object of each class that has `attributes`, without connecting or starting it."""
     client = found["KafkaNetClient"](bootstrap_servers="localhost:9092")
     done.callback(client.close)
     manager = client._manager

@@ -1,4 +1,4 @@
-"""Translation of librdkafka's errors to Millstream's: what failed, where, why, what to do."""
+"""Translation of librdkafka's errors to Millstream's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TRANSIENT: Final = frozenset(
         KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.UNKNOWN_LEADER_EPOCH,
         KafkaError.OFFSET_NOT_AVAILABLE,
-        # A partition without a leader; nonexistent partitions are detected before.
+        # A partition without a leader; nonexistent partitions are detected earlier.
         KafkaError._NOENT,
         KafkaError.KAFKA_STORAGE_ERROR,
     }
@@ -61,7 +61,7 @@ UNKNOWN_TOPIC: Final = frozenset(
 _RETRIED_CREATION: Final = TRANSIENT | {
     KafkaError.NOT_CONTROLLER,
     KafkaError.THROTTLING_QUOTA_EXCEEDED,
-    # While a cluster starts, too few of its brokers have registered.
+    # While a cluster starts, too few brokers may have registered.
     KafkaError.INVALID_REPLICATION_FACTOR,
 }
 
@@ -96,8 +96,8 @@ def client_error(
 ) -> StreamsError:
     """Convert an error of librdkafka to the error to raise.
 
-    `action` is the failed action, as the start of a sentence: "Reading records". `access` has the
-    user and the operation, for missing permissions.
+    `action` is the failed action, as the start of a sentence: "Reading records". `access` is the
+    user and the operation, for errors about missing permissions.
     """
     code, reason = error.code(), error.str().rstrip(".")
     if code in UNKNOWN_TOPIC:
@@ -118,7 +118,7 @@ def client_error(
         return AccessDeniedError(f"{action} {_rejection(error)}.", topic=topic, partition=partition)
     if code in TRANSIENT:
         return BrokerUnavailableError(
-            f"{action} failed: {reason}. Check that the brokers run and can be reached.",
+            f"{action} failed: {reason}. Check that the brokers are running and reachable.",
             topic=topic,
             partition=partition,
         )
@@ -133,8 +133,8 @@ def client_error(
 def creation_problem(topic: str, error: KafkaError, user: str = "") -> str:
     """Return the reason why a topic does not exist yet, if waiting may help.
 
-    Raises TopologyError if the broker rejects the topic, and AccessDeniedError if the user may not
-    create topics.
+    Raises TopologyError if the broker rejects the topic, and AccessDeniedError if the user is not
+    allowed to create topics.
     """
     code, reason = error.code(), error.str().rstrip(".")
     if code == KafkaError.TOPIC_ALREADY_EXISTS:
@@ -162,14 +162,14 @@ def login_error(error: KafkaError, settings: Mapping[str, Any]) -> StreamsError:
 
 
 def is_access_error(error: KafkaError) -> bool:
-    """Whether the client, the broker or an operation was rejected; retries do not help."""
+    """Whether the client, the broker or an operation was rejected, so retries do not help."""
     if _LOGIN_TOO_SOON in error.str():
         return False
     return error.code() in ACCESS or _is_untrusted(error) or _is_certificate_rejected(error)
 
 
 def _is_untrusted(error: KafkaError) -> bool:
-    # Other handshake failures may be temporary, for example when the broker ends during it.
+    # Other handshake failures may be temporary, for example if the broker stops meanwhile.
     return error.code() == KafkaError._SSL and "certificate verify failed" in error.str()
 
 

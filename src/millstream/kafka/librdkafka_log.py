@@ -1,7 +1,7 @@
 """Forwards librdkafka's log to Python's `logging`, with rate limiting.
 
-While no broker is reachable, every client reports every connection attempt, several per second. The
-same message is logged once per 30 seconds.
+While no broker is reachable, every client reports every connection attempt, several per second.
+Each message is logged at most once every 30 seconds.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 from millstream.clock import Clock, SystemClock
 
 _INTERVAL_MS: Final = 30_000
-#: Maximum number of tracked messages; above it the tracking starts again.
+#: Maximum number of tracked messages; when it is reached, tracking starts over.
 _TRACKED_MAX: Final = 200
 #: The variable parts of a message: thread names, times and addresses.
 _VARIABLE: Final = re.compile(r"\[thrd:[^\]]*\]|\d+")
-#: Usually temporary: the coordinator of a broker that has just started.
+#: Usually temporary: the coordinator on a broker that has just started.
 _TRANSIENT: Final = re.compile(r"Coordinator load in progress.*retrying")
 
 
@@ -29,13 +29,13 @@ class LibrdkafkaLogger:
         self._logger = logger
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        #: For each message the time of its last line, and how many were suppressed since.
+        #: For each message, the time of its latest log line and the number suppressed since.
         self._seen: dict[str, tuple[int, int]] = {}
 
     def log(self, level: int, message: str, *arguments: object) -> None:
-        """Log a message unless the same one was logged a moment ago."""
-        # librdkafka logs connection problems as errors, although it retries and nothing has failed
-        # yet.
+        """Log a message unless the same message was logged within the last 30 seconds."""
+        # librdkafka logs connection problems as errors, although it retries and no request has
+        # failed yet.
         level = min(level, logging.WARNING)
         if not self._logger.isEnabledFor(level):
             return
@@ -49,7 +49,7 @@ class LibrdkafkaLogger:
             self._logger.log(level, "%s%s", text, more)
 
     def _suppressed(self, message: str) -> int | None:
-        """Return how often the message was suppressed; None if it must be suppressed now, too."""
+        """Return how often the message was suppressed; None to suppress it again."""
         now_ms = self._clock.monotonic_ms()
         with self._lock:
             last_ms, suppressed = self._seen.get(message, (None, 0))

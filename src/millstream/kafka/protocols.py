@@ -1,6 +1,6 @@
 """The protocols of the Kafka clients that the processing loop uses.
 
-The loop, its tasks and its leader depend only on these protocols, so that they run unchanged on a
+The loop, its tasks and its leader depend only on these protocols, so they run unchanged on a
 simulated cluster. `RecordConsumer`, `RecordProducer`, `GroupMember` and `ClusterAdmin` are the real
 implementations and document the behavior and the errors of each call.
 """
@@ -22,7 +22,7 @@ from millstream.record import Headers, TopicPartition
 
 
 class Consumer(Protocol):
-    """Reads partitions that are assigned to it one by one, each from a given offset."""
+    """Reads partitions, which are assigned individually, each from a given offset."""
 
     def assign(
         self,
@@ -54,9 +54,10 @@ class Consumer(Protocol):
 class Producer(Protocol):
     """Writes records in order per partition, and reports acknowledged offsets."""
 
-    #: Called repeatedly while a send waits for room.
+    #: Called repeatedly while a send waits for buffer space.
     on_wait: Callable[[], None]
-    #: The number of records sent since `flush`, `send_lingering`, or an assignment to this.
+    #: The number of records sent since the last `flush`, `send_lingering`, or assignment to this
+    #: attribute.
     unflushed_records: int
 
     def track(self, topic: str, changelog: Changelog | None = None) -> None: ...
@@ -109,7 +110,7 @@ class CommitResponse(Protocol):
 
 
 class Member(Protocol):
-    """A thread's membership in the consumer group, which it observes as events."""
+    """A thread's membership in the consumer group, reported as events."""
 
     def start(self) -> None: ...
     def next_event(self, timeout_ms: int = 0) -> MemberEvent | None: ...

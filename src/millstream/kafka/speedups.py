@@ -1,9 +1,9 @@
-"""The C extension `millstream_speedups`, which reads and writes records as columns if installed.
+"""The C extension `millstream_speedups`, which reads and writes columns.
 
-A forked child must not use, close or drop clients and caches of its parent, with or without the
-extension: the threads of librdkafka do not exist there, reads may block forever, and librdkafka
-aborts a process that destroys such a client. A child must end with `os._exit()`, as those of
-`multiprocessing` do, and may create clients of its own. If a process exits while a daemon thread
+With or without the extension, a forked child must not use, close or drop clients and caches of its
+parent: the threads of librdkafka do not exist in the child, reads may block forever, and librdkafka
+aborts a process that destroys such a client. A child must end with `os._exit()`, as children of
+`multiprocessing` do, and may create its own clients. If a process exits while a daemon thread
 reads, that read keeps its client open.
 """
 
@@ -29,13 +29,13 @@ _SEPARATOR: Final = ";"
 class Speedups(NamedTuple):
     #: The path of the plugin for librdkafka.
     plugin: str
-    #: Returns the extension's view of a client that this thread has just created.
+    #: Returns the extension's view of a client that the calling thread has just created.
     attach: Callable[[object], NativeClient]
 
     def create(
         self, kind: Callable[..., _Client], settings: Mapping[str, Any]
     ) -> tuple[_Client, NativeClient]:
-        """Create a confluent-kafka client as `create_client` does, with the extension's view."""
+        """Create a confluent-kafka client like `create_client`, and the extension's view of it."""
         plugins = [path for path in (settings.get(_PLUGINS), self.plugin) if path]
         client = create_client(kind, {**settings, _PLUGINS: _SEPARATOR.join(plugins)})
         return client, self.attach(client)
@@ -44,8 +44,8 @@ class Speedups(NamedTuple):
 def chosen_speedups(setting: bool | None) -> Speedups | None:
     """Return the extension, or None to use Python.
 
-    With the setting None the extension is optional; with True raises ConfigError if it is not
-    usable here.
+    The extension is optional if `setting` is None. If it is True, ConfigError is raised if the
+    extension is not usable here.
     """
     if setting is False:
         return None
@@ -54,9 +54,9 @@ def chosen_speedups(setting: bool | None) -> Speedups | None:
         return found
     if setting:
         raise ConfigError(
-            f"speedups=True, but {found}. Install it where the clients run, which is in Spark's "
-            "Python workers, from the folder speedups/ of Millstream's source (`pip install "
-            "./speedups`; needs a C compiler), or leave speedups at None, to run without it."
+            f"speedups=True, but {found}. Install it where the clients run, in Spark's Python "
+            "workers, from the folder speedups/ of Millstream's source (`pip install ./speedups`; "
+            "needs a C compiler), or leave speedups at None to run without it."
         )
     return None
 

@@ -1,4 +1,4 @@
-"""The permissions that an operation access, and how to grant them, for error messages."""
+"""The permissions that an operation needs, and how to grant them, for error messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INTERNAL: Final = ("-changelog", "-repartition")
 
 @dataclass(frozen=True)
 class Permission:
-    """The permission for one operation on one resource, in the words of `kafka-acls`."""
+    """The permission for one operation on one resource, with the terms of `kafka-acls`."""
 
     operation: str
     #: topic, group, transactional-id or cluster.
@@ -38,10 +38,10 @@ class Permission:
         return f"{self.operation.upper()} on {self.kind.replace('-', ' ')}{named}"
 
     def command(self, user: str) -> str:
-        """Return the command that grants the permission; the user may be empty (unknown)."""
+        """Return the command that grants the permission; `user` is empty if unknown."""
         resource = "" if self.kind == "cluster" else f" '{self.name or _ANY}'"
         if self.kind == "transactional-id":
-            # Each process has its own id: only the common prefix can be granted.
+            # Each process has its own id, so the permission is for their common prefix.
             prefix = _PROCESS_SUFFIX.sub("", self.name)
             resource = f" '{prefix or _ANY}' --resource-pattern-type prefixed"
         return (
@@ -51,7 +51,7 @@ class Permission:
 
 
 class AccessContext(NamedTuple):
-    """The user and the operation of a request, as far as known."""
+    """The user and the operation of a request, if known."""
 
     user: str = ""
     operation: str = "Describe"
@@ -64,7 +64,7 @@ NO_ACCESS_CONTEXT: Final = AccessContext()
 
 
 def missing_permission(code: int, topic: str | None, access: AccessContext) -> Permission | None:
-    """Return the missing permission behind a broker's error; None for other errors."""
+    """Return the permission whose lack caused a broker's error; None for other errors."""
     kind = _KINDS.get(code)
     if kind is None:
         return None
@@ -95,7 +95,10 @@ def permission_advice(permissions: Iterable[Permission], user: str) -> str:
 
 
 def user_of(settings: Mapping[str, Any]) -> str:
-    """Return the user name of a client; empty if only the broker determines it (certificates)."""
+    """Return a client's user name.
+
+    Empty if only the broker determines the name (certificates).
+    """
     mechanism = settings.get("sasl.mechanism") or settings.get("sasl_mechanism")
     if mechanism not in _PASSWORD_MECHANISMS:
         return ""

@@ -1,16 +1,16 @@
-"""Stores and streams as Spark DataFrames: the data source `millstream`.
+"""Stores as Spark DataFrames (the data source `millstream`), and lake tables.
 
 `register(spark)` registers the data source in a session. `read_store` and `read_changes` take
 serdes and settings as objects; `KafkaStreams.dataframe` takes them from the topology.
 
 Reading does not involve the application. A `ReadPlan` describes the topic with the store's content
-(`store_table`). The `data_source` fixes the end offsets as the position (`changelogs`), converts
-filters to keys and windows (`row_filters`), reads each partition in a task, and keeps the last
-record of each key (`latest_by_key`). `store_content` applies the rules of the stores themselves,
-and `store_rows` decodes the result. Only `owners` queries the running application.
+(`store_table`). The `data_source` uses the current end offsets as the position (`changelogs`),
+converts filters to keys and windows (`row_filters`), reads each partition in a task, and keeps the
+last record of each key (`latest_by_key`). `store_content` applies the rules of the stores, and
+`store_rows` decodes the result. Only `owners` queries the running application.
 
-Lake tables: `spark_settings` returns the session settings for a table format, `read_table` reads a
-table that `to_lake` has written, and `backfill` makes its rows the history of a topic.
+For lake tables, `spark_settings` returns the session settings for a format, `read_table` reads a
+table that `to_lake` has written, and `backfill` makes the rows of a table the history of a topic.
 """
 
 from millstream.dataframes.lake.lake_tables import read_table

@@ -1,8 +1,8 @@
-"""Makes the rows of a lake table the history of a topic, for one topology over both.
+"""Makes the rows of a lake table the history of a topic, so that one topology processes both.
 
-The rows become records of a separate topic. Both topics are partitioned alike, so that a task reads
-the same partition of both, and a task always processes the record with the smallest timestamp of
-its partitions first (KIP-353, KIP-695).
+The rows become records of a separate topic. Both topics are partitioned in the same way, so that a
+task reads the same partition of both topics. A task always processes the record with the smallest
+timestamp first (KIP-353, KIP-695).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _POLL_INTERVAL_MS: Final = 200
-_NEVER: Final = {"retention.ms": "-1", "cleanup.policy": "delete"}
+_KEEP_FOREVER: Final = {"retention.ms": "-1", "cleanup.policy": "delete"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Backfilled:
     """The result of a backfill.
 
     Args:
-        records: the number of rows that became records; 0 if the backfill was done before.
-        offsets: the offsets from which the application reads the topic, by partition.
+        records: the number of rows that became records; 0 if an earlier call did the backfill.
+        offsets: the offsets at which the application starts to read the topic, by partition.
 
     Example:
         >>> done = Backfilled(records=1_200, offsets={0: 700, 1: 500})
@@ -71,26 +71,26 @@ def backfill(
     """Make the rows of a table the history of a topic, for an application that has not started.
 
     The table must have been written by `KStream.to_lake` from all records of the topic, without
-    changes to values or keys. Its rows become records of the topic `into`, ordered by timestamp
-    within each partition, and the application's group gets the offsets of `topic` after the last
-    rows. The application reads both topics with `builder.stream([into, topic])`.
+    changes to keys or values. Its rows become records of the topic `into`, ordered by timestamp
+    within each partition. For the application's group, the function commits the offsets of `topic`
+    after the last rows. The application reads both topics with `builder.stream([into, topic])`.
 
-    The function may be called at each start of a program and after a crash: while the group has no
-    offsets, it recreates `into`; once the group has offsets, it does nothing.
+    The function may be called at each start of a program and after a crash. If the group has no
+    committed offsets, the function recreates `into`; otherwise, it does nothing.
 
     Args:
         spark: a session that supports the format.
         path: the folder of the table.
         topic: the topic that the application reads after the table.
-        into: the topic for the history. It is deleted and recreated. Its records are kept forever:
-            delete it once the application has read it.
+        into: the topic for the history, which is deleted and recreated. Its records are kept
+            forever, so delete the topic once the application has read it.
         config: the application's settings.
 
     Raises:
         ConfigError: the table lacks the columns with the origin of its rows.
         UnknownTopicError: the topic does not exist.
-        StreamsError: the application has already read the topic without the history, or is running;
-            or the topic has lost records that are not in the table.
+        StreamsError: the application is running or has already read the topic without the history;
+            or the topic has deleted records that are not in the table.
 
     Example:
         >>> backfill(  # doctest: +SKIP
@@ -116,7 +116,7 @@ def backfill(
         )
         _recreate_topic(admin, into, len(topic_partitions))
         records = _write(rows, offsets, into, key, value, config)
-        # Last, because these offsets mark the history as complete.
+        # The last step, because these offsets mark the history as complete.
         admin.commit(config.application_id, offsets, TIMEOUT_MS)
     finally:
         admin.close()
@@ -152,8 +152,8 @@ def _read(spark: SparkSession, path: str, format: LakeFormat, topic: str) -> Dat
     missing = [name for name in STREAM_COLUMNS if name not in rows.columns]
     if missing:
         raise ConfigError(
-            f"The table {path} lacks the columns {', '.join(missing)} with the origin of its rows: "
-            "a backfill requires a table that KStream.to_lake has written."
+            f"The table {path} lacks the columns {', '.join(missing)}, which contain the origin of "
+            "its rows. A backfill requires a table that KStream.to_lake has written."
         )
     return rows.where(rows["_topic"] == topic).select(*STREAM_COLUMNS)
 
@@ -164,7 +164,7 @@ def _recreate_topic(admin: GroupAdmin, topic: str, partitions: int) -> None:
         admin.delete_topics([topic])
         while topic in admin.partition_counts([topic]) and not deadline.passed:
             SystemClock().sleep_ms(_POLL_INTERVAL_MS)
-    admin.create_topics([(topic, partitions, _NEVER)], deadline.remaining_ms(TIMEOUT_MS))
+    admin.create_topics([(topic, partitions, _KEEP_FOREVER)], deadline.remaining_ms(TIMEOUT_MS))
 
 
 def _write(

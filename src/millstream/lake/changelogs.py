@@ -1,4 +1,4 @@
-"""Reads changelogs: the position of a snapshot (the end offset of each partition), and records."""
+"""Reads changelogs, and the positions of snapshots (the end offset of each partition)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Offsets = Mapping[int, int]
 METADATA: Final = "millstream.position"
 _MAX_POLL_RECORDS: Final = 5_000
 _POLL_MS: Final = 500
-#: The time without progress after which the brokers count as unavailable.
+#: The time without progress after which the brokers are considered unavailable.
 _PROGRESS_TIMEOUT_MS: Final = 120_000
 
 
@@ -40,7 +40,7 @@ def read_records(
 ) -> Iterator[RecordColumns]:
     """Yield the records of an offset range in log order, a few thousand at a time.
 
-    `begin` is None for the beginning of the log.
+    If `begin` is None, the range starts at the beginning of the log.
 
     Raises:
         OffsetOutOfRangeError: the log no longer contains the first offset.
@@ -72,8 +72,8 @@ def read_records(
             elif clock.monotonic_ms() - progress_ms > _PROGRESS_TIMEOUT_MS:
                 raise BrokerUnavailableError(
                     f"No records of {partition} arrived for {_PROGRESS_TIMEOUT_MS // 1_000} "
-                    f"seconds, while reading up to offset {end}. Check that the brokers run, and "
-                    "that the topic was not recreated since the position was taken.",
+                    f"seconds while reading up to offset {end}. Check that the brokers are running "
+                    "and that the topic has not been recreated since the position was taken.",
                     topic=partition.topic,
                     partition=partition.partition,
                 )
@@ -103,29 +103,29 @@ def ends_of(config: StreamsConfig, table: StoreTable) -> dict[int, int]:
 
 
 def beginnings_of(config: StreamsConfig, table: StoreTable) -> dict[int, int]:
-    """Return the beginning offset of each partition; raises the errors of `ends_of`."""
+    """Return the beginning offset of each partition. Raises the errors of `ends_of`."""
     return _offsets_of(config, table, RecordConsumer.beginning_offsets)
 
 
 def _offsets_of(
     config: StreamsConfig,
     table: StoreTable,
-    ask: Callable[[RecordConsumer, Iterable[TopicPartition]], Mapping[TopicPartition, int]],
+    fetch: Callable[[RecordConsumer, Iterable[TopicPartition]], Mapping[TopicPartition, int]],
 ) -> dict[int, int]:
     topic_partitions = _partitions_of(config, table)
     with closing(open_consumer(config)) as consumer:
-        found = ask(consumer, topic_partitions)
+        found = fetch(consumer, topic_partitions)
     return {tp.partition: offset for tp, offset in found.items()}
 
 
 def as_json(topic: str, offsets: Offsets) -> str:
-    """Format a position as JSON, like Spark's Kafka source: offsets by partition by topic."""
+    """Format a position as JSON: offsets by topic and partition, as in Spark's Kafka source."""
     partitions = {str(partition): offsets[partition] for partition in sorted(offsets)}
     return json.dumps({topic: partitions}, separators=(",", ":"))
 
 
 def from_json(text: str, topic: str, what: str) -> dict[int, int]:
-    """Parse a position, called `what` in errors, or raise a `ConfigError`."""
+    """Parse a position, or raise a `ConfigError` in which the position is called `what`."""
     try:
         position = json.loads(text)
         offsets = {int(partition): int(position[topic][partition]) for partition in position[topic]}
@@ -150,8 +150,8 @@ def parse_position(text: str, ends: Offsets, topic: str) -> dict[int, int]:
     if beyond:
         raise ConfigError(
             f"The option position contains offset {offsets[beyond[0]]} of {topic}-{beyond[0]}, "
-            f"which ends at {ends[beyond[0]]}. The topic was recreated since, or the position is "
-            "from another cluster."
+            f"which ends at {ends[beyond[0]]}. The topic has been recreated since, or the position "
+            "is from another cluster."
         )
     return offsets
 
@@ -163,9 +163,9 @@ def _partitions_of(config: StreamsConfig, table: StoreTable) -> list[TopicPartit
         count = admin.partition_counts([table.topic]).get(table.topic)
     if count is None:
         raise UnknownTopicError(
-            f"The topic of store {table.store} does not exist. Check application_id and the "
-            "store's name, and that logging is enabled for the store. The changelog is created "
-            "when the application starts for the first time.",
+            f"The topic of store {table.store} does not exist. Check application_id, the store's "
+            "name, and that logging is enabled for the store. The changelog is created when the "
+            "application starts for the first time.",
             topic=table.topic,
         )
     return [TopicPartition(table.topic, partition) for partition in range(count)]

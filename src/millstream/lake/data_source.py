@@ -1,7 +1,7 @@
 """The Python data source `millstream`, with which Spark reads stores.
 
-Spark creates and calls these objects in separate Python processes for planning, and pickles the
-readers to its tasks.
+For planning, Spark creates and calls these objects in separate Python processes. It pickles the
+readers for its tasks.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from millstream.spark.code.user_modules import driver_modules
 from millstream.spark.worker.process_setup import infrequent_gc
 
 FORMAT: Final = "millstream"
-#: The option with the path of a plan's file.
+#: The name of the option that contains the path of a plan's file.
 PLAN: Final = "plan"
 
 
 class MillstreamDataSource(spark.DataSource):
     """Reads a snapshot of a store in a batch query, and its changes in a streaming query.
 
-    The driver's `module_path` is for importing the serdes of the options.
+    The serdes in the options are imported with the driver's `module_path`.
     """
 
     module_path: Sequence[str] = ()
@@ -56,7 +56,7 @@ class MillstreamDataSource(spark.DataSource):
     def schema(self) -> StructType:
         """Return the schema of the store's rows, with the position in the first column's metadata.
 
-        Called once, when the DataFrame is created. This call fixes the position, so that each
+        Called once, when the DataFrame is created. This call determines the position, so that each
         action on the DataFrame reads the same snapshot.
         """
         plan = load_plan(self.options[PLAN]) if PLAN in self.options else None
@@ -81,7 +81,7 @@ class MillstreamDataSource(spark.DataSource):
 def with_module_path(path: Sequence[str]) -> type[MillstreamDataSource]:
     """Return the data source class with a module path.
 
-    Spark pickles the class by value, including the path, because it is not importable.
+    Because the class is not importable, Spark pickles it by value, including the path.
     """
 
     class WithModulePath(MillstreamDataSource):
@@ -91,7 +91,10 @@ def with_module_path(path: Sequence[str]) -> type[MillstreamDataSource]:
 
 
 class OffsetRange(spark.InputPartition):
-    """An offset range of a changelog partition; `begin` is None for the beginning of the log."""
+    """An offset range of a changelog partition.
+
+    If `begin` is None, the range starts at the beginning of the log.
+    """
 
     def __init__(self, partition: int, begin: int | None, end: int) -> None:
         super().__init__(partition)
@@ -101,7 +104,7 @@ class OffsetRange(spark.InputPartition):
 class SnapshotReader(spark.DataSourceReader):
     """Reads the content of a store at a position.
 
-    The plan is pickled: Spark could not pickle its serdes by value.
+    The plan is already pickled, because Spark could not pickle its serdes by value.
     """
 
     def __init__(self, plan: bytes, ends: Offsets) -> None:
@@ -110,7 +113,7 @@ class SnapshotReader(spark.DataSourceReader):
         self._row_filter = RowFilter()
 
     def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:  # noqa: N802
-        """Use filters on keys and windows; Spark evaluates all filters again."""
+        """Use filters on keys and windows. Spark evaluates all filters again."""
         self._row_filter = row_filter_of(filters, _load_plan(self._plan).table)
         return filters
 
@@ -120,7 +123,7 @@ class SnapshotReader(spark.DataSourceReader):
         return [OffsetRange(number, None, self._ends[number]) for number in numbers]
 
     def read(self, partition: spark.InputPartition) -> Iterator[Any]:
-        # If there are no partitions, Spark reads a default one.
+        # Without partitions, Spark reads a default partition.
         if not isinstance(partition, OffsetRange):
             return
         plan = _load_plan(self._plan)
@@ -140,7 +143,7 @@ class SnapshotReader(spark.DataSourceReader):
 
 
 class ChangesReader(spark.DataSourceStreamReader):
-    """Reads the changes of a store in the order of the changelog, by offset ranges."""
+    """Reads the changes of a store in the order of the changelog, in offset ranges."""
 
     def __init__(self, plan: bytes) -> None:
         self._plan = plan

@@ -2,7 +2,7 @@
 
 Records are stored as Arrow columns, which take a few bytes more than the records themselves; Python
 objects would take ten times as much. Above the memory limit, records are spilled to files by the
-hash of the key, and each file is processed separately at the end.
+hash of the key. At the end, each file is processed separately.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ RECORDS: Final = pa.schema(
         ("offset", pa.int64()),
     ]
 )
-#: Pending records are merged when they reach the memory limit divided by this number, and at least
-#: half the size of the kept records.
+#: Pending records are merged when their size reaches the memory limit divided by this number, but
+#: not before it reaches half the size of the kept records.
 _PENDING_DIVISOR: Final = 4
 #: The number of spill files. Each must fit into memory at the end.
 _FILES: Final = 32
@@ -71,7 +71,7 @@ class LatestByKey:
             self.merge()
 
     def tables(self) -> Iterator[Any]:
-        """Yield the last records, as tables of `RECORDS`; each key is in exactly one table."""
+        """Yield the last records as tables of `RECORDS`. Each key is in exactly one table."""
         self.merge()
         if self._spilled is None:
             yield self._kept
@@ -87,7 +87,7 @@ class LatestByKey:
             self._spilled.close()
 
     def merge(self) -> None:
-        """Merge pending records into the kept ones, and spill these if they exceed the limit."""
+        """Merge pending records into the kept records; spill the result if it exceeds the limit."""
         if not self._pending:
             return
         pending = _last_rows(pa.Table.from_batches(self._pending, RECORDS))
@@ -96,7 +96,7 @@ class LatestByKey:
             [_remove_replaced(self._kept, pending), pending]
         ).combine_chunks()
         if self._spilled is None:
-            # Without spilled records, deletions need not be kept.
+            # Without spilled records, deletions do not have to be kept.
             self._kept = self._without_deletions(self._kept)
         kept_bytes = self._kept.nbytes
         if kept_bytes > self._limit_bytes:
@@ -114,7 +114,10 @@ class LatestByKey:
 
 
 def _remove_replaced(kept: Any, newer: Any) -> Any:
-    """Remove records replaced by newer ones; twice as fast as deduplicating both tables."""
+    """Remove records that newer ones replace.
+
+    This is twice as fast as deduplicating both tables together.
+    """
     if not kept.num_rows:
         return kept
     replaced = pc.is_in(kept.column("key"), value_set=newer.column("key").combine_chunks())
@@ -131,11 +134,11 @@ def _last_rows(table: Any) -> Any:
     if count == len(keys):
         return table
     if hasattr(pc, "inverse_permutation"):
-        # 15 ns per row. For duplicates, inverse_permutation returns the last position.
+        # Takes 15 ns per row. For duplicates, inverse_permutation returns the last position.
         positions = pc.inverse_permutation(encoded.indices, max_index=count - 1)
         true_values = pa.repeat(pa.scalar(True), count)
         return table.filter(pc.scatter(true_values, positions, max_index=len(keys) - 1))
-    # 110 ns per row, for pyarrow before version 20.
+    # For pyarrow before version 20. Takes 110 ns per row.
     positions = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), len(keys)))
     grouped = (
         pa.table({"key": encoded.indices, "position": positions})

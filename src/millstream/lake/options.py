@@ -34,27 +34,27 @@ _OWNERS: Final = (
 
 #: The options and their descriptions.
 OPTIONS: Final[Mapping[str, str]] = {
-    "application_id": "the id of the application with the store",
+    "application_id": "the ID of the application that has the store",
     "bootstrap_servers": "the bootstrap servers of the cluster",
     "store": "the name of the store",
     "key_serde": "the serde of keys: STRING, LONG, ... or module:attribute",
     "value_serde": "the serde of values",
     "kind": "key-value (the default), window, session or versioned",
     "topic": "the topic to read instead of the store's changelog",
-    "source": "changelog",
+    "source": "must be changelog",
     "window_size_ms": "the window size",
     "retention_ms": "the retention of windows or sessions",
     "time_ordered": "true for the windows of a store that emits them when they close",
     "history_retention_ms": "the history retention of a versioned store",
     "segment_interval_ms": "the segment interval of a versioned store",
     "position": "the position of an earlier snapshot",
-    "as_of": "for a versioned store: the time, as 2026-01-31T12:00:00Z",
+    "as_of": "the time at which to read a versioned store, such as 2026-01-31T12:00:00Z",
     "history": "true for all versions of a versioned store",
     "partitioner": "none if the topic is not partitioned by Kafka's default partitioner",
-    "startingoffsets": "for a stream: earliest (the default), latest, or a position",
+    "startingoffsets": "the start of a stream: earliest (the default), latest, or a position",
     "memory_bytes": "the memory limit of a task for the last records of a partition",
     "properties": "the path of a file with Kafka client settings, such as passwords",
-    "plan": "set by millstream.lake itself",
+    "plan": "set by millstream.lake; not for users",
 }
 _NAMED_SERDES: Final[Mapping[str, Serde[Any]]] = {
     name: value for name, value in vars(serdes).items() if isinstance(value, Serde)
@@ -62,14 +62,17 @@ _NAMED_SERDES: Final[Mapping[str, Serde[Any]]] = {
 
 
 def plan_from_options(options: Mapping[str, str]) -> ReadPlan:
-    """Create a plan; raise a `ConfigError` if an option is missing, unknown or invalid."""
+    """Create a plan.
+
+    Raises a `ConfigError` if an option is missing, unknown or invalid.
+    """
     given = {name.lower(): value for name, value in options.items()}
     _check_names(given)
     source = given.get("source", "changelog")
     if source == "owners":
         raise ConfigError(_OWNERS)
     if source != "changelog":
-        raise ConfigError(f"The option source is {source!r}, but must be 'changelog' here.")
+        raise ConfigError(f"The option source is {source!r}, but must be 'changelog'.")
     store, application_id = _required(given, "store"), _required(given, "application_id")
     shape = given.get("kind", "key-value")
     if shape not in SHAPES:
@@ -130,7 +133,7 @@ def _serde(given: Mapping[str, str], option: str) -> Serde[Any]:
         hint = did_you_mean(name.upper(), _NAMED_SERDES)
         raise ConfigError(
             f"The option {option} is {name!r}, which is not a serde of millstream.serdes "
-            f"({', '.join(_NAMED_SERDES)}).{hint} For other serdes use module:attribute."
+            f"({', '.join(_NAMED_SERDES)}).{hint} For other serdes, use module:attribute."
         )
     try:
         found = importlib.import_module(module)
@@ -139,9 +142,9 @@ def _serde(given: Mapping[str, str], option: str) -> Serde[Any]:
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"The option {option} is {name!r}, which cannot be imported in the process in which "
-            f"Spark plans the query: {error}. This process has the driver's sys.path from the call "
-            "of millstream.lake.register(spark), but no objects of a notebook or of the main "
-            "program. Move the serde to an importable module, or pass it to "
+            f"Spark plans the query: {error}. This process has the sys.path that the driver had "
+            "when it called millstream.lake.register(spark), but no objects from a notebook or the "
+            "main program. Move the serde to an importable module, or pass it to "
             "millstream.lake.read_store()."
         ) from error
     if not isinstance(found, Serde):

@@ -33,7 +33,7 @@ _BATCH_ROWS: Final = 10_000
 
 
 class _StoreEntry(NamedTuple):
-    """An entry of a store; the partition is None if the whole store is queried at once."""
+    """An entry of a store. The partition is None if all partitions are queried together."""
 
     partition: int | None
     key: Any
@@ -43,7 +43,7 @@ class _StoreEntry(NamedTuple):
 def query_owners(
     spark: SparkSession, table: StoreTable, queries: StateQueries, *, is_global: bool
 ) -> DataFrame:
-    """Query the owners of a store, and return its rows, which must fit into the driver's memory.
+    """Query the owners of a store and return its rows, which must fit into the driver's memory.
 
     Raises:
         UnsupportedOperationError: the store is versioned, and can only be queried by key.
@@ -53,7 +53,7 @@ def query_owners(
     if table.shape == "versioned":
         raise UnsupportedOperationError(
             f"Store {table.store} is versioned, and its owners can only be queried for known keys. "
-            "Read it from the changelog: omit source='owners'."
+            "Omit source='owners' to read the changelog."
         )
     position: dict[str, dict[int, int]] = {}
     if table.shape == "session" or is_global:
@@ -80,7 +80,7 @@ def _check_complete(table: StoreTable, answer: StateQueryResult) -> None:
         if not result.is_success:
             raise StateStoreNotAvailableError(
                 f"Partition {partition} of store {table.store} did not respond: "
-                f"{result.failure_message} Retry, or read the changelog, which needs no owner."
+                f"{result.failure_message} Retry, or omit source='owners' to read the changelog."
             )
 
 

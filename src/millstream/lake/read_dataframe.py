@@ -45,9 +45,9 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 def register(spark: SparkSession) -> None:
     """Register the data source `millstream` in a session, with filter pushdown.
 
-    Spark plans queries in separate Python processes on the driver's machine. They import the serdes
-    of the options from this process's current `sys.path`. Call this function again after `sys.path`
-    has changed; otherwise further calls have no effect. Also sets
+    Spark plans queries in separate Python processes on the driver's machine. These processes import
+    the serdes in the options from this process's current `sys.path`. If `sys.path` changes, call
+    this function again; otherwise, more calls have no effect. The function also sets
     `spark.sql.python.filterPushdown.enabled=true`, without which Spark rejects Python data sources
     with filter pushdown.
 
@@ -60,8 +60,8 @@ def register(spark: SparkSession) -> None:
     """
     if is_connect(spark):
         raise SparkError(
-            "The session is a Spark Connect session, whose server plans queries elsewhere, so "
-            "settings cannot be passed to it confidentially. Use a classic SparkSession "
+            "The session is a Spark Connect session. Its server plans queries on another machine, "
+            "to which settings cannot be passed confidentially. Use a classic SparkSession "
             "(spark.master instead of spark.remote)."
         )
     # Spark stores the Python executable of a data source when it is registered.
@@ -76,19 +76,20 @@ def load(spark: SparkSession, plan: ReadPlan, *, stream: bool = False) -> DataFr
     with plan_file(plan) as path:
         frame: DataFrame = reader.format(FORMAT).option(PLAN, path).load()
     if not stream:
-        logger.info("Store %s is read at position %s", plan.table.store, _position_text(frame))
+        logger.info("Reading store %s at position %s", plan.table.store, _position_text(frame))
     return frame
 
 
 def position_of(frame: DataFrame) -> str:
     """Return the position of a snapshot: the end offset of each partition.
 
-    The option `position` (or `position=`) reproduces a snapshot from its position, as long as the
-    changelog has not been compacted beyond it.
+    The option `position` (or the argument `position=`) reproduces the snapshot at a position,
+    unless records after this position have already been compacted with earlier ones.
 
     Args:
         frame: a DataFrame from `spark.read.format("millstream")`, `read_store` or
-            `streams.dataframe`, or one that still has the first column under its original name.
+            `streams.dataframe`, or a DataFrame derived from it that still has the first column
+            under its original name.
 
     Raises:
         ConfigError: the DataFrame has no position.
@@ -101,7 +102,7 @@ def position_of(frame: DataFrame) -> str:
     if text is None:
         raise ConfigError(
             "The DataFrame has no position: it is not a snapshot of a store, or its column 'key' "
-            "was dropped or recomputed. Pass the DataFrame that was loaded."
+            "was dropped or recomputed. Pass the DataFrame as it was loaded."
         )
     return text
 
@@ -114,10 +115,10 @@ def _position_text(frame: DataFrame) -> str | None:
 
 
 def spark_settings(*names: str) -> dict[str, str]:
-    """Return the settings for starting a Spark session with connectors or table formats.
+    """Return the settings for a Spark session with connectors or table formats.
 
-    The jars are fetched once, like the jars of the embedded broker. A session that Millstream
-    starts already has the connectors that its application needs.
+    The jars are fetched once, as are those of the embedded broker. A session that Millstream starts
+    already has the connectors that its application needs.
 
     Args:
         names: `"delta"`, `"iceberg"`, `"kafka"`.
@@ -154,20 +155,21 @@ def read_store(
 ) -> DataFrame:
     """Return a snapshot of a store from its changelog. The application need not be running.
 
-    This call fixes the position: the end offset of each partition, without open transactions.
+    This call determines the position of the snapshot, which is the end offset of each partition,
+    without open transactions.
 
     Args:
-        config: `application_id`, and the settings for connecting to the cluster. They are not
-            visible in the query's plan.
+        config: the `application_id` and the settings for connecting to the cluster. The settings
+            are not visible in the query's plan.
         kind: `key-value`, `window`, `session` or `versioned`.
         window_size: the window size of a window store.
         retention: the retention of a window or session store.
         history_retention: the history retention of a versioned store.
         topic: a topic to read instead of the store's changelog: the topic of a global table, or of
-            a table that uses its source topic as changelog.
-        position: the position of an earlier snapshot from `position_of`, to reproduce it.
-        as_of: for a versioned store: read the versions of that time instead of the latest.
-        history: for a versioned store: read all versions, with their times.
+            a table that uses its source topic as its changelog.
+        position: a position from `position_of`, to reproduce an earlier snapshot.
+        as_of: for a versioned store, read the versions at this time instead of the latest versions.
+        history: for a versioned store, read all versions, with their times.
         partitioned: whether the topic is partitioned by key with Kafka's default partitioner. If
             True, a filter on the key reads only one partition; pass False for other partitioners.
         memory_bytes: the memory limit of a task for the last records of a partition, above which
@@ -211,11 +213,11 @@ def read_changes(
 ) -> DataFrame:
     """Return a streaming DataFrame of a store's changes, with a row per changelog record.
 
-    A row without a value is a deletion. Rows of a partition are in the order of `offset`. Records
+    A row without a value is a deletion. The rows of a partition are ordered by `offset`. Records
     that compaction has removed from the changelog are not included.
 
     Args:
-        config: as for `read_store`.
+        config: the settings, as for `read_store`.
         kind: `key-value`, `window`, `session` or `versioned`.
         window_size: the window size of a window store.
         topic: a topic to read instead of the store's changelog.
@@ -252,8 +254,8 @@ def _table(
     for name, serde in (("key", key), ("value", value)):
         if not isinstance(serde, Serde):
             raise ConfigError(
-                f"{name}= must be a Serde, but is {serde!r}. Use one from millstream.serdes, for "
-                "example STRING."
+                f"{name}= must be a Serde, but is {serde!r}. Use a serde from millstream.serdes, "
+                "for example STRING."
             )
     times = StoreTimes()
     if kind == "window":

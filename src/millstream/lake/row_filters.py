@@ -1,4 +1,4 @@
-"""Filter pushdown: restricts reading to the keys and windows of a query's filters.
+"""Filter pushdown, which restricts reading to the keys and windows in a query's filters.
 
 Spark evaluates the filters again, so a pushed filter may keep too many rows, but never too few.
 """
@@ -28,7 +28,7 @@ _WINDOW_COLUMNS: Final = (("window_start",), ("window_end",))
 
 @dataclass(frozen=True)
 class TimeRange:
-    """An inclusive range of times; None if a side is unbounded."""
+    """An inclusive range of times. None means that there is no limit."""
 
     first_ms: int | None = None
     last_ms: int | None = None
@@ -42,7 +42,7 @@ class TimeRange:
         return replace(self, last_ms=last)
 
     def mask(self, times: Any) -> Any:
-        """Return a mask of the times in the range, a boolean array; None if unbounded."""
+        """Return a boolean array that marks the times in the range; None if unbounded."""
         checks = []
         if self.first_ms is not None:
             checks.append(pc.greater_equal(times, self.first_ms))
@@ -53,7 +53,7 @@ class TimeRange:
 
 @dataclass(frozen=True)
 class RowFilter:
-    """The serialized keys of a query's filters (None for all keys), and the windows."""
+    """The serialized keys (None for all keys) and the windows in a query's filters."""
 
     keys: frozenset[bytes] | None = None
     starts: TimeRange = TimeRange()
@@ -62,13 +62,13 @@ class RowFilter:
     def partitions(self, count: int, *, is_partitioned: bool) -> list[int]:
         """Return the partitions that may contain matching rows.
 
-        `is_partitioned` is whether the topic is partitioned by Kafka's default partitioner.
+        `is_partitioned` is True if the topic is partitioned by Kafka's default partitioner.
         """
         if self.keys is None or not is_partitioned:
             return list(range(count))
         return sorted(set(partitions_for(self.keys, count)))
 
-    def of_keys(self, batch: Any, suffix_bytes: int) -> Any:
+    def select_keys(self, batch: Any, suffix_bytes: int) -> Any:
         """Return the records with matching keys, ignoring the suffix of stored keys."""
         if self.keys is None:
             return batch
@@ -78,7 +78,7 @@ class RowFilter:
         wanted = pa.array(list(self.keys), keys.type)
         return batch.filter(pc.is_in(keys, value_set=wanted))
 
-    def of_windows(self, batch: Any, table: StoreTable) -> Any:
+    def select_windows(self, batch: Any, table: StoreTable) -> Any:
         if self.starts == self.ends == TimeRange() or not batch.num_rows:
             return batch
         starts, ends = windows_of(batch.column("key"), table)
@@ -93,7 +93,7 @@ class RowFilter:
 def row_filter_of(filters: Iterable[spark.Filter], table: StoreTable) -> RowFilter:
     """Convert Spark's filters to the keys and windows to read.
 
-    Filters on other columns, and filters on keys other than equality, are ignored.
+    Filters on other columns, and filters on keys that do not test for equality, are ignored.
     """
     row_filter = RowFilter()
     for each in filters:
@@ -105,9 +105,9 @@ def _restrict(row_filter: RowFilter, each: spark.Filter, table: StoreTable) -> R
     column: tuple[str, ...] = getattr(each, "attribute", ())
     if column == ("key",) and table.key in _ONE_TO_ONE:
         if isinstance(each, spark.EqualTo | spark.EqualNullSafe):
-            return _of_keys(row_filter, [each.value], table)
+            return _restrict_keys(row_filter, [each.value], table)
         if isinstance(each, spark.In):
-            return _of_keys(row_filter, list(each.value), table)
+            return _restrict_keys(row_filter, list(each.value), table)
         return row_filter
     if not table.suffix_bytes or column not in _WINDOW_COLUMNS:
         return row_filter
@@ -115,7 +115,7 @@ def _restrict(row_filter: RowFilter, each: spark.Filter, table: StoreTable) -> R
     if not isinstance(time, datetime):
         return row_filter
     bounds = row_filter.starts if column == ("window_start",) else row_filter.ends
-    # Columns and values have microseconds, windows have milliseconds: rounding keeps all matches.
+    # Filters have microseconds, but windows have milliseconds. Rounding keeps all matches.
     time_ms = ms_of_time(time if time.tzinfo is not None else time.astimezone(UTC))
     if isinstance(each, spark.EqualTo | spark.GreaterThan | spark.GreaterThanOrEqual):
         bounds = bounds.and_from(time_ms)
@@ -126,7 +126,7 @@ def _restrict(row_filter: RowFilter, each: spark.Filter, table: StoreTable) -> R
     return replace(row_filter, ends=bounds)
 
 
-def _of_keys(row_filter: RowFilter, keys: list[Any], table: StoreTable) -> RowFilter:
+def _restrict_keys(row_filter: RowFilter, keys: list[Any], table: StoreTable) -> RowFilter:
     column = column_of(table.key)
     serialized = set()
     for key in keys:

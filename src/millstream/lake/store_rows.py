@@ -6,8 +6,8 @@
 | window, session | `key`, `window_start`, `window_end`, `value`, `timestamp` |
 | versioned | `key`, `value`, `valid_from`, `valid_to` |
 
-All have additional columns `partition` and `offset`, the position of the row's last record in the
-changelog.
+All of them have the additional columns `partition` and `offset`, which are the position of the
+row's last record in the changelog.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StoreRowConverter:
         self.schema: Any = pa.schema([(name, types.get(name, _TIMESTAMP)) for name in names])
 
     def batches(self, records: Any, partition: int) -> Iterator[Any]:
-        """Yield the rows of a table of records, with `valid_to` if the table has it."""
+        """Yield the rows for a table of records, which has `valid_to` for a versioned store."""
         for batch in records.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS):
             if batch.num_rows:
                 yield self._rows(batch, partition)
@@ -82,14 +82,14 @@ class StoreRowConverter:
 
 
 def timestamps(times: Any) -> Any:
-    """Convert milliseconds to timestamps; null if unknown or out of range."""
+    """Convert milliseconds to timestamps. Unknown and out-of-range times become null."""
     is_known = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, LAST_MS))
     times = pc.if_else(is_known, times, pa.scalar(None, pa.int64()))
     return times.cast(pa.timestamp("ms", "UTC")).cast(_TIMESTAMP)
 
 
 def times_of(keys: Any, table: StoreTable) -> Any:
-    """Return the times by which stored keys expire: window starts, or session ends."""
+    """Return the times that determine when stored keys expire: window starts or session ends."""
     return _int64(keys, -table.suffix_bytes, _INT64_BYTES - table.suffix_bytes)
 
 
@@ -99,13 +99,13 @@ def windows_of(keys: Any, table: StoreTable) -> tuple[Any, Any]:
     if table.shape == "session":
         return _int64(keys, -_INT64_BYTES, None), times
     size_ms = table.times.window_size_ms
-    # Like `fixed_window_end`: an end after the maximum time is cut to the maximum.
+    # As in `fixed_window_end`, an end after the maximum time is reduced to the maximum.
     room = pc.less_equal(times, MAX_TIME_MS - size_ms)
     ends = pc.if_else(room, pc.add(pc.if_else(room, times, 0), size_ms), MAX_TIME_MS)
     return times, ends
 
 
 def _int64(keys: Any, start: int, stop: int | None) -> Any:
-    """Return the int64 at a position of each key, relative to its end."""
+    """Return the int64 at a position in each key, relative to the key's end."""
     fixed = pc.binary_slice(keys, start, stop).cast(pa.binary()).cast(pa.binary(_INT64_BYTES))
     return numbers_of(fixed, "q", pa.int64())

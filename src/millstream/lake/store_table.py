@@ -1,4 +1,4 @@
-"""Describes stores as tables: topics, serdes and times; and plans reading them."""
+"""Describes stores as tables, with topics, serdes and times, and plans how to read them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SHAPES: Final[tuple[StoreShape, ...]] = ("key-value", "window", "session", "vers
 
 @dataclass(frozen=True)
 class StoreTimes:
-    """The time settings of a store, in milliseconds; which ones apply depends on its kind."""
+    """The time settings of a store, in milliseconds. The store's kind determines which apply."""
 
     window_size_ms: int = 0
     #: How far before stream time a window's start or a session's end may be.
     lookback_ms: int = 0
     #: The history retention of a versioned store.
     history_ms: int = 0
-    #: The segment interval, in which the versions of a versioned store expire together.
+    #: The segment interval of a versioned store. The versions of a segment expire together.
     segment_ms: int = 1
 
 
@@ -45,18 +45,18 @@ class StoreTimes:
 class StoreTable:
     store: str
     #: The changelog topic, or the source topic of a global table or of a table that uses its source
-    #: topic as changelog.
+    #: topic as its changelog.
     topic: str
     shape: StoreShape
     key: Serde[Any]
     value: Serde[Any]
     times: StoreTimes = StoreTimes()
-    #: Whether the store has timestamps of values.
+    #: Whether the store contains the timestamps of values.
     timestamped: bool = False
 
     @property
     def suffix_bytes(self) -> int:
-        """The number of bytes after the key in the keys of the changelog."""
+        """The number of bytes that follow the key in the changelog's keys."""
         layouts = {"window": WINDOWS.suffix_bytes, "session": SESSIONS.suffix_bytes}
         return layouts.get(self.shape, 0)
 
@@ -77,8 +77,9 @@ def table_of(topology: Topology, config: StreamsConfig, store: str) -> StoreTabl
     codec = StoreCatalog(topology, config).find(store).codec
     if codec is None:
         raise ConfigError(
-            f"Store {store} is internal to a DSL operator and contains no keys and values of its "
-            "own, so it cannot be read as a DataFrame. Read the table that the operator creates."
+            f"Store {store} is internal to a DSL operator, and its entries are not keys and values "
+            "of the topology, so it cannot be read as a DataFrame. Read the table that the "
+            "operator creates."
         )
     return StoreTable(
         store,
@@ -101,11 +102,11 @@ def check_is_logged(topology: Topology, store: str) -> None:
         )
     nodes = topology.global_stores.get(store)
     if nodes is not None:
-        # Other processors may change what the topic contains.
+        # A custom processor may change the topic's records before it stores them.
         if not isinstance(nodes.processor.operation, TableSource):
             raise ConfigError(
-                f"Store {store} is global, and a custom processor fills it, so its topic "
-                f"{nodes.topic} may differ from its content. Read it with source='owners'."
+                f"Store {store} is global, and a custom processor fills it, so its content may "
+                f"differ from its topic {nodes.topic}. Read it with source='owners'."
             )
         return
     if any(store in part.changelogs for part in topology._subtopologies()):
@@ -158,9 +159,9 @@ class ReadPlan:
         if table.shape != "versioned" and (self.as_of_ms is not None or self.history):
             what = "history" if self.history else "as_of"
             raise ConfigError(
-                f"Store {table.store} is a {table.shape} store, which has no versions: {what} is "
-                "for versioned stores only. To read earlier content, pass the position of a "
-                "snapshot that was taken then."
+                f"Store {table.store} is a {table.shape} store, which has no versions, but {what} "
+                "is only for versioned stores. To read earlier content, pass the position of an "
+                "earlier snapshot."
             )
         if self.history and self.as_of_ms is not None:
             raise ConfigError("Pass as_of for one time, or history for all versions, not both.")
@@ -170,8 +171,8 @@ class ReadPlan:
 def plan_file(plan: ReadPlan) -> Iterator[str]:
     """Write a plan to a temporary file for Spark's planner, and return its path.
 
-    Options would be visible in the query's plan, in the Spark UI and in event logs, including
-    passwords. Only this user can read the file.
+    Options, including passwords, would be visible in the query's plan, in the Spark UI and in event
+    logs. Only this user can read the file.
     """
     data = ship(plan, "the plan of a DataFrame")
     with tempfile.TemporaryDirectory(prefix="millstream-") as folder:

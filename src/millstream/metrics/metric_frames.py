@@ -1,4 +1,6 @@
-"""Transfer of metrics from a thread to the driver: values often, names only when they change."""
+"""Transfer of metrics from a thread to the driver.
+
+Values are sent frequently, names only when they change."""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import Final, NamedTuple
 from millstream.metrics.registry import MetricKey, MetricsScope
 from millstream.metrics.values import Metric
 
-#: A full frame is sent every so many frames, to recover from lost ones.
+#: The number of frames between full frames, which recover from lost frames.
 _FULL_FRAME_INTERVAL: Final = 20
 
 
@@ -20,8 +22,8 @@ _FULL_FRAME_INTERVAL: Final = 20
 class MetricsFrame:
     """All metrics, or the changes since the previous frame.
 
-    Frames with changes have no (packed) names. Indices are 32-bit integers, values 64-bit floats;
-    without indices, the frame contains all values.
+    `names` are packed and absent from frames with changes. `indices` are 32-bit integers, and
+    `values` are 64-bit floats. Without indices, the frame contains all values.
     """
 
     number: int
@@ -55,7 +57,10 @@ class FrameWriter:
         return MetricsFrame(self._number, self._names, None, _floats(values), _strings(values))
 
     def next(self) -> MetricsFrame:
-        """Return a frame with the changes since the last one, or occasionally a full frame."""
+        """Return a frame with the changes since the previous frame.
+
+        Periodically, and if the names have changed, this is a full frame.
+        """
         if self._number % _FULL_FRAME_INTERVAL == 0 or self._version != self._scope.version:
             return self.full()
         values = self._scope.values()
@@ -86,21 +91,23 @@ class _Snapshot(NamedTuple):
 
 
 class FrameReader:
-    """Reassembles metrics from frames; on the driver, one per run of a thread.
+    """Reassembles metrics from frames, on the driver, for one run of a thread.
 
-    Frames are applied on one thread; the metrics can be read on any.
+    Frames are applied on one thread. The metrics can be read on any thread.
     """
 
     def __init__(self) -> None:
         self._snapshot = _Snapshot([], [])
         self._names = b""
         self._number = 0
-        #: Indices of the values of a metric, by group and name. Filled on demand.
+        #: Indices of the values of each metric, by group and name. Filled on demand.
         self._indices: dict[tuple[str, str], list[int]] = {}
 
     def apply(self, frame: MetricsFrame) -> None:
-        """Apply a frame. A frame with changes is ignored if its predecessor was lost, until the
-        next full frame."""
+        """Apply a frame.
+
+        After a lost frame, frames with changes are ignored until the next full frame.
+        """
         keys = self._snapshot.keys
         if frame.names is not None:
             # The names of periodic full frames are mostly unchanged.
@@ -131,9 +138,10 @@ class FrameReader:
         ]
 
     def by_label(self, group: str, name: str, label: str) -> dict[str, float | str]:
-        """Return the values of a metric by one label. Only on the thread that applies frames.
+        """Return the values of a metric by one label.
 
-        This is called for each frame of each thread, so a scan of all metrics would take too long.
+        Only call this on the thread that applies frames. It is called for each frame of each
+        thread, so a scan of all metrics would take too long.
         """
         keys, values = self._snapshot
         indices = self._indices.get((group, name))

@@ -28,7 +28,10 @@ class RecordingLevel(enum.IntEnum):
 
 
 class RecordingSettings(NamedTuple):
-    """Metrics above the level do not exist; below INFO there are none at all."""
+    """The recording level, and the windows of sensors.
+
+    Metrics above the level do not exist. With a level below INFO, there are no metrics.
+    """
 
     level: int = RecordingLevel.INFO
     windows: SampleWindows = SampleWindows()
@@ -41,11 +44,11 @@ class MetricKey(NamedTuple):
 
 
 class MetricsScope:
-    """The metrics of an owner and its parts.
+    """The metrics of an owner and its children.
 
     Scopes form a tree: a thread has tasks, which have nodes and stores. Removing a scope removes
     its metrics. Not thread-safe, except for sensors, which may lose one of two concurrent calls.
-    `version` changes whenever metrics are added or removed, here or in a part.
+    `version` changes whenever metrics are added or removed, here or in a child.
     """
 
     def __init__(
@@ -56,43 +59,45 @@ class MetricsScope:
         self.labels = labels
         self.version = 0
         self._own: dict[MetricKey, ReadValue] = {}
-        self._parts: list[MetricsScope] = []
+        self._children: list[MetricsScope] = []
         self._parent: MetricsScope | None = None
         self._silent = SilentSensor(clock, self.recording.windows)
 
     def records(self, level: RecordingLevel) -> bool:
         return level <= self.recording.level
 
-    def part(self, **labels: str) -> MetricsScope:
-        """Add a scope for a part of the owner, with additional labels (`_` for `-`)."""
+    def child(self, **labels: str) -> MetricsScope:
+        """Add a child scope with additional labels; `_` in their names stands for `-`."""
         more = tuple((name.replace("_", "-"), value) for name, value in labels.items())
         return self.adopt(MetricsScope(self.clock, self.recording, (*self.labels, *more)))
 
-    def adopt(self, part: MetricsScope) -> MetricsScope:
-        part._parent = self
-        self._parts.append(part)
+    def adopt(self, child: MetricsScope) -> MetricsScope:
+        child._parent = self
+        self._children.append(child)
         self._changed()
-        return part
+        return child
 
-    def retain(self, parts: Collection[MetricsScope]) -> None:
-        """Keep only these parts, in this order."""
-        if len(parts) == len(self._parts) and all(map(operator.is_, parts, self._parts)):
+    def retain(self, children: Collection[MetricsScope]) -> None:
+        """Keep only these children, in this order."""
+        if len(children) == len(self._children) and all(
+            map(operator.is_, children, self._children)
+        ):
             return
-        self._parts = list(parts)
-        for part in parts:
-            part._parent = self
+        self._children = list(children)
+        for child in children:
+            child._parent = self
         self._changed()
 
-    def remove(self, part: MetricsScope) -> None:
-        self._parts = [one for one in self._parts if one is not part]
+    def remove(self, child: MetricsScope) -> None:
+        self._children = [one for one in self._children if one is not child]
         self._changed()
 
     def sensor(self, level: RecordingLevel = RecordingLevel.INFO) -> Sensor:
-        """Create a sensor; it records only if its level is enabled."""
+        """Create a sensor, which records only if its level is enabled."""
         return Sensor(self.clock, self.recording.windows) if self.records(level) else self._silent
 
     def add(self, group: str, name: str, read: ReadValue, labels: Labels = ()) -> None:
-        """Add a metric. `read` is called on the thread of `values`."""
+        """Add a metric. `read` is called on the thread that calls `values`."""
         self._own[MetricKey(name, group, (*self.labels, *labels))] = read
         self._changed()
 
@@ -104,16 +109,16 @@ class MetricsScope:
         return MetricKey(name, group, (*self.labels, *labels)) in self._own
 
     def all_keys(self) -> Iterator[MetricKey]:
-        """Return the keys of all metrics, including parts."""
+        """Return the keys of all metrics, including those of children."""
         yield from self._own
-        for part in self._parts:
-            yield from part.all_keys()
+        for child in self._children:
+            yield from child.all_keys()
 
     def values(self) -> list[float | str]:
         """Return the current values in the order of `all_keys`."""
         found = [read() for read in self._own.values()]
-        for part in self._parts:
-            found += part.values()
+        for child in self._children:
+            found += child.values()
         return found
 
     def read(self) -> dict[MetricKey, float | str]:

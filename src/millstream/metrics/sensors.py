@@ -1,4 +1,4 @@
-"""Sensors: statistics of events, over a window and in total."""
+"""Sensors: statistics of events, within a window and in total."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_MAXIMUM: Final = float("-inf")
 
 
 class SampleWindows(NamedTuple):
-    """`metrics.num.samples` and `metrics.sample.window.ms` of rates, averages and extremes."""
+    """`metrics.num.samples` and `metrics.sample.window.ms`, for rates, averages and extremes."""
 
     num_samples: int = 2
     sample_ms: int = 30_000
@@ -33,9 +33,10 @@ class _Sample:
 class Sensor:
     """Counts and measures one kind of event.
 
-    Recording several events at once takes 0.5 us. Rates are computed as in Kafka's `Rate`: the
-    values of all samples, divided by the time since the start of the oldest one, but at least the
-    length of all full samples. `total` is the sum of all recorded values, `count` their number.
+    Recording several events together takes 0.5 us. Rates are computed as in Kafka's `Rate`: the sum
+    of all samples, divided by the time since the start of the oldest sample, but at least by the
+    length of all full samples. `total` is the sum of all recorded values, and `count` is their
+    number.
     """
 
     __slots__ = ("_clock", "_current", "_previous", "_windows", "count", "total")
@@ -74,7 +75,7 @@ class Sensor:
             sample.maximum = maximum
 
     def record_shared(self, now_ms: int, count: int, total: float) -> None:
-        """Record several events with one common measurement, of which each gets an equal share.
+        """Record several events with one measurement, which is divided equally among them.
 
         With a `count` of 0, only the total increases.
         """
@@ -127,7 +128,7 @@ class Sensor:
 
 
 def window_share(sensor: Sensor, whole: Sensor) -> float:
-    """Return the share of a sensor in another over the window, such as of time, from 0 to 1."""
+    """Return a sensor's share of another sensor's total in the window, from 0 to 1."""
     total = whole.window_total()
     return min(1.0, sensor.window_total() / total) if total else 0.0
 

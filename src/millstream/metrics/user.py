@@ -17,7 +17,7 @@ USER_GROUP: Final = "stream-user-metrics"
 class Stat(enum.Enum):
     """A statistic of the values that a sensor records.
 
-    `TOTAL` and `COUNT` cover all values; the others cover a window of one minute by default
+    `TOTAL` and `COUNT` cover all values. The others cover a window of, by default, one minute
     (`metrics.num.samples` and `metrics.sample.window.ms`).
 
     Example:
@@ -48,7 +48,9 @@ _READERS: Final[Mapping[Stat, Callable[[Sensor], float]]] = {
 
 
 class UserSensor:
-    """Records measurements of user code. Created by `context.metrics` and removed with its task.
+    """Records measurements of user code.
+
+    Created by `context.metrics`, and removed with its task.
 
     Example:
         >>> class Sizes(Processor[str, str, str, str]):
@@ -75,7 +77,7 @@ class UserSensor:
 
     @property
     def should_record(self) -> bool:
-        """Whether the sensor records; depends on `metrics_recording_level`."""
+        """Whether the sensor records, which depends on `metrics_recording_level`."""
         return self._scope.records(self._level)
 
     def record(self, value: float = 1.0) -> None:
@@ -88,7 +90,7 @@ class UserSensor:
         self._sensor.record(value)
 
     def add(self, name: str, stat: Stat, group: str = USER_GROUP, **labels: str) -> None:
-        """Add a metric of the recorded values, replacing one with the same name.
+        """Add a metric of the recorded values. Replaces a metric with the same name.
 
         Args:
             labels: labels in addition to `thread-id` and `task-id`; `_` stands for `-`.
@@ -113,8 +115,8 @@ class UserSensor:
 class ContextMetrics(Mapping[MetricName, float]):
     """The metrics of a task, and methods to add more (KIP-324, KIP-444).
 
-    A mapping of all current metrics. Adding a sensor with an existing name returns the same sensor:
-    a task that is restarted continues its counts.
+    A mapping of all current metrics. Adding a sensor with an existing name returns the existing
+    sensor, so a restarted task continues its counts.
 
     Example:
         >>> metrics = MockProcessorContext().metrics
@@ -137,7 +139,7 @@ class ContextMetrics(Mapping[MetricName, float]):
         return len(self._all())
 
     def items(self) -> ItemsView[MetricName, float]:
-        """Return all metrics with values of the same moment, read only once.
+        """Return all metrics. All values are read at the same time.
 
         Example:
             >>> metrics = MockProcessorContext().metrics
@@ -148,7 +150,7 @@ class ContextMetrics(Mapping[MetricName, float]):
         return self._all().items()
 
     def values(self) -> ValuesView[float]:
-        """Return all values of the same moment.
+        """Return all values, read at the same time.
 
         Example:
             >>> metrics = MockProcessorContext().metrics
@@ -215,7 +217,7 @@ class ContextMetrics(Mapping[MetricName, float]):
     ) -> UserSensor:
         """Add a sensor with `<operation>-rate`, `-total`, `-latency-avg` and `-latency-max`.
 
-        See `add_rate_total_sensor`; recorded values are latencies.
+        Like `add_rate_total_sensor`, but recorded values are latencies.
 
         Example:
             >>> metrics = MockProcessorContext().metrics

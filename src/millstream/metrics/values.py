@@ -14,7 +14,7 @@ class MetricName(NamedTuple):
 
     Args:
         group: the group, for example `stream-task-metrics`.
-        tags: pairs of name and value, such as the task ID.
+        tags: pairs of a name and a value, such as the task ID.
 
     Example:
         >>> MetricName("dropped-records-total", "stream-task-metrics", (("task-id", "0_0"),)).name
@@ -30,13 +30,13 @@ class Metric(NamedTuple):
     """The value of a metric.
 
     Args:
-        name: Kafka Streams' name, such as `process-rate`; for a subscription, Decaton's without
-            `decaton.`. Timers have the suffixes `.count`, `.sum` and `.max`, the last two in
-            milliseconds.
+        name: Kafka Streams' name, such as `process-rate`; for a subscription, Decaton's name
+            without `decaton.`. Timers have the suffixes `.count`, `.sum` and `.max`, the last two
+            in milliseconds.
         labels: `thread-id`, `task-id`, `processor-node-id`, …; for a subscription `subscription`,
             `topic` and `partition`.
-        value: the value; a string where Kafka Streams has one, such as the state. `nan` if nothing
-            was measured, for example the average without values.
+        value: a string where Kafka Streams has a string, such as the state. `nan` if nothing was
+            measured, for example for the average of no values.
         group: Kafka Streams' group, such as `stream-thread-metrics`.
 
     Example:
@@ -51,7 +51,7 @@ class Metric(NamedTuple):
 
 
 class Metrics(Sequence[Metric]):
-    """Metric values of one moment, ordered by group, name and labels.
+    """Metric values at one point in time, ordered by group, name and labels.
 
     Example:
         >>> metrics = Metrics([
@@ -88,7 +88,7 @@ class Metrics(Sequence[Metric]):
 
         Args:
             group: only metrics of this group; None for all.
-            labels: labels to match, with `_` for `-`: `thread_id` is the label `thread-id`.
+            labels: labels to match; `_` stands for `-`, so `thread_id` is the label `thread-id`.
 
         Example:
             >>> task = {"task-id": "0_1"}
@@ -106,13 +106,13 @@ class Metrics(Sequence[Metric]):
         )
 
     def total(self, name: str, group: str | None = None, **labels: str) -> float:
-        """Return the sum of the values with a name and labels; for a `.max`, the maximum.
+        """Return the sum of the values with a name and labels; for `.max`, the maximum.
 
         Strings and `nan` are ignored.
 
         Args:
             group: only metrics of this group: `process-total` exists for threads, tasks and nodes.
-            labels: labels to match, with `_` for `-`.
+            labels: labels to match; `_` stands for `-`.
 
         Example:
             >>> Metrics([]).total("tasks.error")

@@ -1,4 +1,4 @@
-"""Functions of Arrow batches: conversion of records, and `map_batches` with a plain function."""
+"""Arrow batches: conversion of records, and the operator of `map_batches` for plain functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millstream.errors import add_note
 from millstream.operators.operator import Operator, Output
 from millstream.operators.record_batch import Batch, has_none
 
-#: The columns in addition to those of the values.
+#: Columns in addition to those of the values.
 KEY: Final = "key"
 TIMESTAMP: Final = "timestamp"
 #: The column of values without fields.
@@ -27,7 +27,7 @@ _FINE_TIME_UNITS: Final = ("[ns]", "[ps]", "[fs]", "[as]")
 
 
 def import_pyarrow(what: str) -> Any:
-    """Import pyarrow, which only Arrow batches need: 30 MB, 100 ms to import.
+    """Import pyarrow on demand, because it takes 30 MB and 100 ms.
 
     Raises:
         ImportError: pyarrow is not installed; the message says how to install it.
@@ -88,7 +88,7 @@ class ArrowFormat:
         return self._arrow.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def values(self, result: Any, count: int) -> list[Any]:
-        """Convert the result of a function to values: dicts of columns, or single column values.
+        """Convert the result of a function to values: dicts of the columns, or single values.
 
         Args:
             result: a `pyarrow` batch, table or array; the equivalents of other packages, such as a
@@ -97,7 +97,7 @@ class ArrowFormat:
 
         Raises:
             TypeError: the result has another type.
-            ValueError: the number of values differs.
+            ValueError: the number of values is not `count`, or the columns are invalid.
         """
         values = self._to_list(checked_result(result, AWAIT_ADVICE))
         if len(values) != count:
@@ -218,11 +218,11 @@ class ArrowFormat:
 def with_results(
     batch: Batch, results: Sequence[Any] | Exception, failed: Callable[[int, Exception], None]
 ) -> tuple[Batch, list[int]]:
-    """Return the records with their new values, and the indices of records without one. `results`
-    contains no value for records without one. `failed` may raise.
+    """Return the records with their new values, and the indices of the failed records.
 
     Args:
-        failed: called for each record without a new value; may raise.
+        results: the new values of the records that have a value, or the error of the whole batch.
+        failed: called for each failed record; may raise.
 
     Raises:
         ProcessingError: the processing exception handler returned FAIL.
@@ -333,7 +333,7 @@ def _as_dict(value: Any) -> Any:
 
 
 class MapBatchesOperator(Operator):
-    """Replaces each value by the result of a function of Arrow batches."""
+    """Replaces each value with the result of a function of Arrow batches."""
 
     def __init__(
         self, function: Callable[[Any], Any], arrow: ArrowFormat, max_records: int

@@ -22,7 +22,7 @@ class Output(Protocol):
 
     @property
     def immediate(self) -> bool:
-        """Whether a child processes emitted records immediately, because it shares a store."""
+        """Whether a child that shares a store with the node processes records immediately."""
 
     @property
     def ordered(self) -> bool:
@@ -53,7 +53,7 @@ class OperatorContext(Protocol):
 
     @property
     def task(self) -> TaskContext:
-        """Current record, time, schedules."""
+        """The current record and time, and schedules."""
 
     @property
     def output(self) -> Output:
@@ -64,13 +64,13 @@ class OperatorContext(Protocol):
 
     @property
     def may_continue(self) -> bool:
-        """Whether a record on which user code fails may be dropped."""
+        """Whether records for which user code fails may be dropped."""
 
     def store(self, name: str) -> Any:
-        """Return a store for operators: one connected to the node, or a global one."""
+        """Return the operator interface of a store that is connected to the node or global."""
 
     def typed_store(self, name: str) -> Any:
-        """Return the same store for processors, for example a `KeyValueStore`.
+        """Return the processor interface of the same store, for example a `KeyValueStore`.
 
         Global stores are read-only, except for the processors that fill them.
 
@@ -86,16 +86,21 @@ class OperatorContext(Protocol):
         """
 
     def dropped(self, count: int, why: str, windows: int | None = None) -> None:
-        """Count dropped records, and log them at most once per batch. `windows` is the number of
-        windows that do not count the records; None if the records are dropped entirely."""
+        """Count dropped records, and log them at most once per batch.
+
+        `windows` is the number of windows for which the records are dropped; None if they are
+        dropped entirely.
+        """
 
 
 class OperatorGroup(Protocol):
     """Operators that share stores and can process whole batches together."""
 
     def run(self, waiting: Mapping[str, Batch], outputs: Mapping[str, Output]) -> None:
-        """Process all waiting batches, with the results of record-by-record processing. The waiting
-        records, by node, have depth-first positions."""
+        """Process all waiting batches, with the same results as record by record.
+
+        The batches are given by node, and their records have depth-first positions.
+        """
 
 
 def _unchanged(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,7 +122,7 @@ class Operator:
 
     @property
     def cached_store(self) -> str | None:
-        """The store whose cache holds back results of this operator; None if there is none.
+        """The store whose cache holds back results of this operator; None without a cache.
 
         If several operators share the store, flushing any of them emits the results of all.
         """
@@ -136,12 +141,14 @@ class Operator:
         self.context = context
 
     def process(self, batch: Batch, output: Output) -> None:
-        """The batch is never empty."""
+        """Process a batch, which is never empty."""
         raise NotImplementedError
 
     def group(self, members: Mapping[str, Operator]) -> OperatorGroup | None:
-        """Return the group in which the members (operators with common stores, including this one,
-        by node) work; None to process single records."""
+        """Return the group of all operators with common stores; None to process single records.
+
+        `members` contains these operators by node, including this one.
+        """
         return None
 
     def flush(self) -> None:

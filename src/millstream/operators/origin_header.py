@@ -12,11 +12,11 @@ ORIGIN_HEADER: Final = "__millstream_origin"
 
 
 class AddOriginHeader(FixedKeyProcessor[Any, Any, Any]):
-    """Adds the origin header. Records of punctuators have no origin and get none."""
+    """Adds the origin header, except to records of punctuators, which have no origin."""
 
     def process(self, record: FixedKeyRecord[Any, Any]) -> None:
-        place = self.context.record_metadata()
-        if place is not None and place.topic is not None:
-            value = f"{place.partition} {place.offset} {place.topic}".encode()
+        origin = self.context.record_metadata()
+        if origin is not None and origin.topic is not None:
+            value = f"{origin.partition} {origin.offset} {origin.topic}".encode()
             record = record.with_headers((*record.headers, (ORIGIN_HEADER, value)))
         self.context.forward(record)

@@ -46,7 +46,7 @@ class PunctuatorCall:
 
 
 class NodeProcessingContext:
-    """The `ProcessingContext` of one node, with the record that user code is processing."""
+    """The `ProcessingContext` of one node, and the record that user code is processing."""
 
     def __init__(self, context: OperatorContext) -> None:
         self._context = context
@@ -218,8 +218,9 @@ class NodeProcessorContext(NodeProcessingContext):
         if batch is None:
             raise IllegalStateError(
                 "forward() can only be called while a record or punctuation is processed, not in "
-                "init(), in close() or on another thread. If it was, check whether several tasks "
-                "share one processor: a supplier must return a new one for each call.",
+                "init(), in close() or on another thread. If it was called correctly, check "
+                "whether several tasks share one processor: a supplier must return a new "
+                "processor for each call.",
                 node=self._context.node,
                 task_id=self.task_id,
             )
@@ -357,8 +358,9 @@ def init_user_object(
     context: OperatorContext,
     keep: Callable[[Any], None],
 ) -> None:
-    """Create a user object and call its `init`, if it has one. `keep` receives the object before
-    `init` is called, so that it can be closed if that fails.
+    """Create a user object and call its `init` method, if any.
+
+    `keep` receives the object before `init` is called, so that it can be closed if `init` fails.
 
     Raises:
         StreamsError: the supplier or `init` failed.

@@ -10,7 +10,7 @@ from millstream.operators.record_batch import Batch, has_none
 from millstream.operators.user_calls import serialize_each
 from millstream.state.keyvalue.key_value_table import EncodedTable
 
-#: Reasons for dropped records.
+#: Reasons for dropping records.
 NO_KEY: Final = "their key is null"
 INCOMPLETE: Final = "their key or value is null"
 _NOT_LATEST: Final = "they are older than the latest versions of their keys"
@@ -44,7 +44,7 @@ def with_key_bytes(
 ) -> tuple[list[bytes], Batch]:
     """Return the serialized keys, and their records.
 
-    A record with a key that the serde rejects counts as a failure of user code.
+    A key that the serde rejects counts as a failure of user code.
     """
     key_bytes, keep = serialize_each(
         table.encode_keys, batch.keys, lambda index, error: context.failed(batch, index, error)

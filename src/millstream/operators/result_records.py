@@ -1,4 +1,4 @@
-"""Batches of results: of a batch, of a cache, of a buffer, or accepted by a versioned store."""
+"""Batches of results: from a batch, a cache, a buffer or a versioned store."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ class ResultRecords:
         order = self.batch.order
         if order is None:
             return None
-        places: list[Order] = []
+        positions: list[Order] = []
         previous, number = -1, 0
         for index in self.indices:
             number = number + 1 if index == previous else 0
             previous = index
-            places.append((*order[index], number))
-        return places
+            positions.append((*order[index], number))
+        return positions
 
 
 def emit_flushed(changes: FlushedChanges | None, output: Output, after: Order = ()) -> None:
-    """Emit flushed changes as records, each with the position of its last change's input record.
+    """Emit flushed changes as records, each with the position of the last input record.
 
     Args:
         after: the depth-first position of the record that caused the eviction; empty for a flush.
@@ -94,7 +94,7 @@ def emit_flushed(changes: FlushedChanges | None, output: Output, after: Order = 
 
 
 class ReleasedRecords:
-    """Collects released records, each with the position of its own input record."""
+    """Collects records released from a buffer, each with the position of its own input record."""
 
     def __init__(self, *, with_old_values: bool = False) -> None:
         self._with_old_values = with_old_values
@@ -161,8 +161,10 @@ class StoredVersions:
         self._latest: list[bool] = []
 
     def add(self, index: int, value: Any, old_value: Any, timestamp: int, valid_to: int) -> None:
-        """Add a version, unless the result `valid_to` of the store means that it is older than the
-        history."""
+        """Add a version, unless the store has rejected it because it is older than the history.
+
+        `valid_to` is the result of the store.
+        """
         if valid_to == NOT_PUT:
             return
         self._kept.append(index)
@@ -172,7 +174,7 @@ class StoredVersions:
         self._latest.append(valid_to == VALID_TO_UNDEFINED)
 
     def emit(self, output: Output, send_old_values: bool) -> None:
-        """Emit the changes, with whether each is the latest of its key."""
+        """Emit the changes, with a flag for each that is True if it is the latest of its key."""
         if not self._kept:
             return
         batch = self._batch
@@ -192,5 +194,5 @@ _DEFAULT_MS: Final = 1_000
 
 
 def emit_interval_ms(config: StreamsConfig, setting: str) -> int:
-    """Return the minimum wall-clock time between two searches, by one of the settings above."""
+    """Return the minimum wall-clock time between two searches, from one of the settings above."""
     return int(config.extra.get(setting, _DEFAULT_MS))

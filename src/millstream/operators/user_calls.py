@@ -1,4 +1,4 @@
-"""Calls of user functions and serdes for every record of a batch: failures and interruption."""
+"""Calls of user functions and serdes for each record of a batch: failures and interruption."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def call_each(
 ) -> tuple[list[Any], Batch]:
     """Call a function for each record. Returns the results, and the records that have one.
 
-    A record on which the function raises goes to the processing exception handler. If the handler
+    If the function raises for a record, the processing exception handler is called. If the handler
     continues, only that record is dropped. The function is never called twice for a record.
 
     Raises:
@@ -66,7 +66,7 @@ def serialize_each(
     objects: list[Any],
     failed: Callable[[int, BatchSerializationError], None],
 ) -> tuple[list[Any], list[bool] | None]:
-    """Serialize objects. Returns the data, and which objects have data; None if all do.
+    """Serialize objects. Returns the data, and whether each object has data; None if all do.
 
     Only objects that cannot be serialized are dropped. No object is serialized twice. `failed`
     may raise.
@@ -111,15 +111,15 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class BatchInterruptedError(BaseException):
-    """A batch has taken too long, so the functions of its nodes are not called any more.
+    """The batch has taken too long, so the functions of its nodes are no longer called.
 
     Not an `Exception`, so that exception handlers and most user code do not catch it. If user code
-    does, for example with a bare `except:` around `forward()`, `TimeLimits` raises it again.
+    catches it, for example with a bare `except:` around `forward()`, `TimeLimits` raises it again.
     """
 
 
 class _InterruptibleFunction(NamedTuple):
-    """A user function behind a `partial`, and the state of the `partial`."""
+    """A user function wrapped in a `partial`, and the original state of the `partial`."""
 
     call: partial[Any]
     state: tuple[Any, ...]
@@ -128,9 +128,10 @@ class _InterruptibleFunction(NamedTuple):
 class UserCalls:
     """The interruptible user functions of one executor.
 
-    Each function is called through a `functools.partial`: in C, without a Python frame, at about 15
-    ns a call. An interruption replaces the function inside the `partial`, at any point of a loop in
-    Python or C: the current call completes, and the next one raises.
+    Each function is called through a `functools.partial`, which is implemented in C, needs no
+    Python frame and takes about 15 ns per call. An interruption replaces the function inside the
+    `partial`, at any point of a loop in Python or C: the current call completes, and the next one
+    raises.
 
     `interrupt` may be called from another thread; the other methods belong to the stream thread.
     """
@@ -138,7 +139,7 @@ class UserCalls:
     def __init__(self) -> None:
         self._interruptible: list[_InterruptibleFunction] = []
         self._has_raised = False
-        # Keeps the bound method alive that interrupted `partial`s refer to.
+        # Keeps alive the bound method that interrupted `partial`s refer to.
         self._raise = self._interrupted
 
     def add(self, function: _Function) -> _Function:

@@ -3,7 +3,7 @@
 A handler is a callable `(context, record, error)` that returns a `HandlerResponse`, optionally with
 records for a dead-letter queue. Semantics: Kafka Streams' DeserializationExceptionHandler,
 ProcessingExceptionHandler and ProductionExceptionHandler (KIP-161, KIP-1033, KIP-210, KIP-399,
-KIP-1065), dead letters (KIP-1034). The examples use `record`, a `SourceRecord` with the value
+KIP-1065), and dead letters (KIP-1034). The examples use `record`, a `SourceRecord` with the value
 `b"?"`, its `context`, and the `config` of an application.
 """
 
@@ -39,16 +39,16 @@ class HandlerResponse(enum.Enum):
         [2]
     """
 
-    #: Stop the stream thread; nothing of the batch is committed.
+    #: Stop the stream thread. The batch is not committed.
     FAIL = "fail"
     #: Drop the record and continue.
     CONTINUE = "continue"
     #: Repeat the work since the last commit. Only valid for a record that Kafka rejected with a
-    #: `retriable` error; otherwise it means FAIL.
+    #: `retriable` error; otherwise, treated as FAIL.
     RETRY = "retry"
 
     def with_dead_letters(self, *letters: DeadLetter) -> HandlerDecision:
-        """Return this response with dead letters to send.
+        """Return this response, with dead letters to send.
 
         Example:
             >>> def keep(context, record, error):
@@ -74,7 +74,7 @@ RETRY = HandlerResponse.RETRY
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """A record as fetched from Kafka, before or without deserialization.
+    """A record as fetched from Kafka, with its serialized key and value.
 
     Example:
         >>> record = SourceRecord("clicks", 0, 42, 0, (), None, b"?")
@@ -94,7 +94,7 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class SinkRecord:
-    """A record to be written to a topic, as the production exception handler gets it.
+    """A record to be written to a topic, as passed to the production exception handler.
 
     Args:
         topic: the destination topic.
@@ -103,7 +103,7 @@ class SinkRecord:
         headers: the headers of the record.
         key: bytes, or the object itself if key or value could not be serialized.
         value: bytes, or the object itself if key or value could not be serialized.
-        unserialized: which of the two could not be serialized; None if Kafka rejected the record.
+        unserialized: the part that could not be serialized; None if Kafka rejected the record.
 
     Example:
         >>> record = SinkRecord("out", None, 1_000, (), b"ann", b"x" * 2_000_000)
@@ -124,9 +124,10 @@ class SinkRecord:
 class ErrorContext:
     """The location of an error: the position of the input record, and the node that failed.
 
-    `source_key` and `source_value` are the serialized input record. They are None if it is no
-    longer available: in a punctuation, and downstream of a store that holds records back. `headers`
-    and `timestamp` are those of the record that `node` was processing.
+    `source_key` and `source_value` are the serialized key and value of the input record. They are
+    None if the input record is no longer available: in a punctuation, and downstream of a store
+    that delays records. `headers` and `timestamp` are those of the record that `node` was
+    processing.
 
     Example:
         >>> def print_context(context, record, error):
@@ -207,7 +208,8 @@ class DeadLetter:
     def of(cls, context: ErrorContext, error: Exception, topic: str) -> DeadLetter:
         """Create a dead letter from the input record, with headers that describe the error.
 
-        The built-in handlers send these to `errors_dead_letter_queue_topic_name` (KIP-1034).
+        The built-in handlers send such dead letters to `errors_dead_letter_queue_topic_name`
+        (KIP-1034).
 
         Example:
             >>> letter = DeadLetter.of(context, ValueError("not a click"), "not-understood")
@@ -245,10 +247,10 @@ class HandlerDecision:
 
 
 #: The result of a handler.
-HandlerAnswer = HandlerResponse | HandlerDecision
-DeserializationHandler = Callable[[ErrorContext, SourceRecord, Exception], HandlerAnswer]
-ProcessingHandler = Callable[[ErrorContext, Record[Any, Any], Exception], HandlerAnswer]
-ProductionHandler = Callable[[ErrorContext, SinkRecord, StreamsError], HandlerAnswer]
+HandlerResult = HandlerResponse | HandlerDecision
+DeserializationHandler = Callable[[ErrorContext, SourceRecord, Exception], HandlerResult]
+ProcessingHandler = Callable[[ErrorContext, Record[Any, Any], Exception], HandlerResult]
+ProductionHandler = Callable[[ErrorContext, SinkRecord, StreamsError], HandlerResult]
 
 
 def _name_of(error: BaseException) -> str:
@@ -261,7 +263,7 @@ def _name_of(error: BaseException) -> str:
 
 
 class LogAndFailExceptionHandler:
-    """Stops the thread if a record cannot be deserialized. The default.
+    """The default handler: stops the thread if a record cannot be deserialized.
 
     Example:
         >>> LogAndFailExceptionHandler()(context, record, ValueError("not a click"))
@@ -271,13 +273,13 @@ class LogAndFailExceptionHandler:
     def __call__(
         self, context: ErrorContext, record: SourceRecord, error: Exception
     ) -> HandlerResponse:
-        # Not at ERROR level: the caller reports the exception that follows.
+        # Not logged as an error, because the caller reports the exception that follows.
         logger.info("cannot deserialize a record, failing (%s): %s", context, text_of(error))
         return FAIL
 
 
 class LogAndContinueExceptionHandler:
-    """Logs and drops records that cannot be deserialized.
+    """A handler that logs and drops records that cannot be deserialized.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -298,7 +300,7 @@ class LogAndContinueExceptionHandler:
 
 
 class LogAndFailProcessingExceptionHandler:
-    """Stops the thread if user code raises an exception on a record. The default.
+    """The default handler: stops the thread if user code raises an exception.
 
     Example:
         >>> record = Record("ann", 0, 1_000)
@@ -309,15 +311,15 @@ class LogAndFailProcessingExceptionHandler:
     def __call__(
         self, context: ErrorContext, record: Record[Any, Any], error: Exception
     ) -> HandlerResponse:
-        # Not at ERROR level: the caller reports the exception that follows.
+        # Not logged as an error, because the caller reports the exception that follows.
         logger.info("user code failed on a record, failing (%s): %s", context, summary_of(error))
         return FAIL
 
 
 class LogAndContinueProcessingExceptionHandler:
-    """Logs and drops records on which user code raises an exception.
+    """A handler that logs and drops records for which user code raises an exception.
 
-    The record is dropped at the node that failed.
+    A record is dropped at the node that failed.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -341,9 +343,9 @@ class LogAndContinueProcessingExceptionHandler:
 
 
 class DefaultProductionExceptionHandler:
-    """Retries records that cannot be written if the error is retriable; else stops the thread.
+    """The default handler: retries after retriable errors, and otherwise stops the thread.
 
-    A retry repeats the work since the last commit. The default. Kafka Streams' class of that name.
+    A retry repeats the work since the last commit. Kafka Streams' class of the same name.
 
     Example:
         >>> record = SinkRecord("out", None, 1_000, (), b"ann", b"x" * 2_000_000)
@@ -357,6 +359,6 @@ class DefaultProductionExceptionHandler:
     ) -> HandlerResponse:
         if error.retriable:
             return RETRY
-        # Not at ERROR level: the caller reports the exception that follows.
+        # Not logged as an error, because the caller reports the exception that follows.
         logger.info("cannot write a record, failing (%s): %s", context, text_of(error))
         return FAIL

@@ -1,4 +1,4 @@
-"""The Processor API: user code that processes single records with stores, time and punctuations.
+"""The base classes of the Processor API, for user code that processes single records.
 
 Semantics: Kafka Streams' `org.apache.kafka.streams.processor.api` (KIP-478, KIP-820).
 """
@@ -26,14 +26,15 @@ def _no_attribute(processor: object, name: str) -> AttributeError:
 
 
 class Processor(Generic[KIn, VIn, KOut, VOut]):
-    """Processes records one by one. Extend this class, and pass the subclass as a supplier.
+    """The base class of custom processors, which process records one by one.
 
-    Each task creates its own processor, and uses it from one thread only. `init` is called first,
-    with restored stores; `close` is called last. If the task moves, its next owner creates a new
-    processor.
+    Extend this class, and pass the subclass as the supplier. Each task creates its own processor,
+    and uses it from one thread only. `init` is called first, with restored stores; `close` is
+    called last. If the task moves, its next owner creates a new processor.
 
     Attributes:
-        context: the context passed to `init`, unless an overriding `init` does not store it.
+        context: the context that `init` stores. A subclass that overrides `init` must call
+            `super().init(context)` to set it.
 
     Example:
         >>> class Reverse(Processor[str, str, str, str]):
@@ -51,10 +52,10 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
             raise _no_attribute(self, name)
 
     def init(self, context: ProcessorContext[KOut, VOut]) -> None:
-        """Initialize the processor. Called before the first record; an error ends the thread.
+        """Initialize the processor. Called before the first record; an error stops the thread.
 
         Args:
-            context: provides stores, time and children; the same object until `close`.
+            context: provides access to stores, time and children; the same object until `close`.
 
         Example:
             >>> class Count(Processor[str, str, str, int]):
@@ -65,7 +66,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         self.context = context
 
     def process(self, record: Record[KIn, VIn]) -> None:
-        """Process a record. Errors go to the processing exception handler.
+        """Process a record. Errors are passed to the processing exception handler.
 
         Args:
             record: the record; its key and value may be None.
@@ -83,7 +84,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         raise NotImplementedError(f"{type(self).__qualname__} must define process(record).")
 
     def close(self) -> None:
-        """Release resources when the task ends. Stores are still usable; forwarding is not.
+        """Release resources when the task ends. Stores can still be used, but not `forward`.
 
         Example:
             >>> class Announce(Processor[str, str, str, str]):
@@ -104,7 +105,8 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
     """A processor that does not change keys, so that its output needs no repartitioning.
 
     Attributes:
-        context: the context passed to `init`, unless an overriding `init` does not store it.
+        context: the context that `init` stores. A subclass that overrides `init` must call
+            `super().init(context)` to set it.
 
     Example:
         >>> class Number(FixedKeyProcessor[str, str, str]):
@@ -126,10 +128,10 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
             raise _no_attribute(self, name)
 
     def init(self, context: FixedKeyProcessorContext[KIn, VOut]) -> None:
-        """Initialize the processor. Called before the first record; an error ends the thread.
+        """Initialize the processor. Called before the first record; an error stops the thread.
 
         Args:
-            context: provides stores, time and children; the same object until `close`.
+            context: provides access to stores, time and children; the same object until `close`.
 
         Example:
             >>> class Number(FixedKeyProcessor[str, str, str]):
@@ -140,7 +142,7 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
         self.context = context
 
     def process(self, record: FixedKeyRecord[KIn, VIn]) -> None:
-        """Process a record. Errors go to the processing exception handler.
+        """Process a record. Errors are passed to the processing exception handler.
 
         Args:
             record: the record; its key and value may be None.
@@ -158,7 +160,7 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
         raise NotImplementedError(f"{type(self).__qualname__} must define process(record).")
 
     def close(self) -> None:
-        """Release resources when the task ends. Stores are still usable; forwarding is not.
+        """Release resources when the task ends. Stores can still be used, but not `forward`.
 
         Example:
             >>> class Sum(FixedKeyProcessor[str, int, int]):

@@ -38,7 +38,7 @@ class ProcessingContext(Protocol):
 
     @property
     def task_id(self) -> TaskId:
-        """The task; `-1_-1` for the processor of a global store."""
+        """The id of the task; `-1_-1` for the processor of a global store."""
 
     @property
     def state_dir(self) -> Path:
@@ -53,13 +53,13 @@ class ProcessingContext(Protocol):
         """The metrics of this task, to which user code can add its own; see `ContextMetrics`."""
 
     def record_metadata(self) -> RecordMetadata | None:
-        """Return topic, partition and offset of the current record's input record.
+        """Return the topic, partition and offset of the input record.
 
-        During a cache flush, these belong to the record that made the change. In a punctuator the
-        topic is None, and partition and offset are -1.
+        During a cache flush, they are those of the record that made the change. In a punctuator,
+        the topic is None, and the partition and offset are -1.
 
         Returns:
-            None while no record is being processed, for example in `init`.
+            The metadata; None while no record is being processed, for example in `init`.
 
         Example:
             >>> class Number(Processor[str, str, str, int]):
@@ -75,9 +75,9 @@ class ProcessingContext(Protocol):
         """
 
     def current_stream_time_ms(self) -> int:
-        """Return the highest timestamp of the task's input up to this record.
+        """Return the highest timestamp of the task's input up to the current record.
 
-        -1 before the first record.
+        The result is -1 before the first record.
 
         Example:
             >>> class OnTime(Processor[str, str, str, str]):
@@ -93,7 +93,9 @@ class ProcessingContext(Protocol):
         """
 
     def current_system_time_ms(self) -> int:
-        """Return wall-clock time in milliseconds since the epoch; constant during one record.
+        """Return the wall-clock time in milliseconds since the epoch.
+
+        The time does not change while a record is processed.
 
         Example:
             >>> class Stamp(Processor[str, str, str, str]):
@@ -109,9 +111,9 @@ class ProcessingContext(Protocol):
         """
 
     def get_state_store(self, name: str) -> Any:
-        """Return a store, for use by this processor and in this task only.
+        """Return a store, which must only be used by this processor in this task.
 
-        A global store need not be connected, but is read-only.
+        Global stores need not be connected, but are read-only.
 
         Args:
             name: the name of a store that is connected to the processor, or of a global store.
@@ -143,18 +145,18 @@ class ProcessingContext(Protocol):
     ) -> Cancellable:
         """Schedule periodic calls of a punctuator.
 
-        By stream time, the first call comes with the first record, and further calls when stream
-        time reaches a multiple of the interval. By wall clock, the first call comes one interval
-        from now. A schedule makes one call at a time, however much time has passed; missed calls
-        are not made up for. Schedules end with the task, so create them in `init`.
+        With stream time, the first call is made at the first record, and later calls are made when
+        stream time reaches a multiple of the interval. With wall-clock time, the first call is made
+        one interval from now. If several intervals have passed, only one call is made: missed calls
+        are skipped. Schedules end with the task, so create them in `init`.
 
         Args:
             interval: the time between two calls, at least a millisecond.
             kind: the clock to follow.
             callback: `callback(time_ms)`, called with the current stream time or wall-clock time.
                 Records that it forwards need their own timestamps.
-            start_ms: the time of the first call, from which later calls are counted, in
-                milliseconds since the epoch (KIP-1146).
+            start_ms: the time of the first call in milliseconds since the epoch, to which later
+                calls are aligned (KIP-1146).
 
         Raises:
             ValueError: the interval is too short, or the start is negative.
@@ -205,11 +207,11 @@ class ProcessorContext(ProcessingContext, Protocol[KForward, VForward]):
 
         Args:
             record: the record, with its own timestamp.
-            child: the name of the only child to receive the record; by default all children receive
-                it, in the order in which they were added.
+            child: the name of the only child to receive the record; by default, all children
+                receive the record, in the order in which they were added.
 
         Raises:
-            StreamsError: there is no child of that name, or no record is being processed.
+            StreamsError: there is no child with this name, or no record is being processed.
 
         Example:
             >>> class Sort(Processor[str, int, str, int]):
@@ -244,13 +246,13 @@ class FixedKeyProcessorContext(ProcessingContext, Protocol[KForward, VForward]):
         """Forward a record with its original key.
 
         Args:
-            record: created from the current record by its `with_` methods.
-            child: the name of the only child to receive the record; by default all children receive
-                it, in the order in which they were added.
+            record: the record, created from the current record with its `with_` methods.
+            child: the name of the only child to receive the record; by default, all children
+                receive the record, in the order in which they were added.
 
         Raises:
             TypeError: the record is not a `FixedKeyRecord`.
-            StreamsError: there is no child of that name, or no record is being processed.
+            StreamsError: there is no child with this name, or no record is being processed.
 
         Example:
             >>> class Twice(FixedKeyProcessor[str, int, int]):

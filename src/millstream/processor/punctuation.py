@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
 
-#: `callback(time_ms)`: the stream time or wall-clock time at which it is called.
+#: `callback(time_ms)`, called with the current stream time or wall-clock time.
 Punctuator = Callable[[int], object]
 
 
@@ -33,7 +33,7 @@ class PunctuationType(enum.Enum):
         10000
     """
 
-    #: The highest timestamp of the task's input so far. It advances with records only.
+    #: The highest timestamp of the task's input so far, which only advances when records arrive.
     STREAM_TIME = "stream time"
     #: The system clock.
     WALL_CLOCK_TIME = "wall-clock time"
@@ -49,7 +49,7 @@ class Cancellable(Protocol):
     """
 
     def cancel(self) -> None:
-        """Stop calling the punctuator. May be called by the punctuator itself, and repeatedly.
+        """Stop calling the punctuator. Can be called repeatedly, and by the punctuator itself.
 
         Example:
             >>> class Once(Processor[str, str, str, str]):

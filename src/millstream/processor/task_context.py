@@ -1,4 +1,4 @@
-"""The context that the nodes of one task share: current record, time, schedules."""
+"""The context that the nodes of one task share: the current record, time and schedules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millstream.record import UNKNOWN, Headers, TopicPartition
 
 
 class CurrentRecord:
-    """The record that user code is processing, for the stores that it writes to."""
+    """The record that user code is processing, as read by the stores that it changes."""
 
     timestamp: int = UNKNOWN
     #: The topic partition of the input record; None in a punctuator.
@@ -47,7 +47,7 @@ class TaskContext(Protocol):
     def processor_metadata(self) -> dict[str, int]:
         """Timestamps that operators store under the names of their stores.
 
-        They are committed with the offsets of the input, and available after a restart.
+        They are committed with the offsets of the input, and are available after a restart.
         """
 
     def stream_time_ms(self) -> int:
@@ -63,7 +63,7 @@ class TaskContext(Protocol):
         """Schedule a punctuation; see `ProcessingContext.schedule`.
 
         Raises:
-            UnsupportedOperationError: the task is that of a global store.
+            UnsupportedOperationError: the task belongs to a global store.
         """
 
     def request_commit(self) -> None:

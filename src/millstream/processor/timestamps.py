@@ -1,7 +1,7 @@
 """Built-in timestamp extractors.
 
-An extractor is a callable `(record, partition_time) -> int`. Semantics: the classes of the same
-names in `org.apache.kafka.streams.processor`.
+An extractor is a callable `(record, partition_time) -> int`. The semantics are those of the classes
+of the same names in `org.apache.kafka.streams.processor`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from millstream.record import Record
 
 logger = logging.getLogger("millstream.processor")
 
-#: Appended to messages about invalid timestamps.
-_PROBABLY = "its producer is probably older than Kafka 0.10"
+#: The part of messages that explains invalid timestamps.
+_PROBABLE_CAUSE = "its producer is probably older than Kafka 0.10"
 
 
 class KeepValidTimestamp:
-    """Base class of extractors that only replace invalid timestamps.
+    """The base class of extractors that only replace invalid timestamps.
 
     A timestamp is valid if it is not negative. Subclasses override `on_invalid_timestamp`.
 
@@ -59,7 +59,7 @@ class KeepValidTimestamp:
 
 
 class FailOnInvalidTimestamp(KeepValidTimestamp):
-    """Uses the record timestamp; a negative one stops the thread. The default.
+    """The default extractor: uses the record timestamp; a negative one stops the thread.
 
     Example:
         >>> FailOnInvalidTimestamp()(Record("k", "v", 5), -1)
@@ -79,13 +79,13 @@ class FailOnInvalidTimestamp(KeepValidTimestamp):
             millstream.errors.StreamsError: A record has the invalid timestamp 5; ...
         """
         raise StreamsError(
-            f"A record has the invalid timestamp {record.timestamp}; {_PROBABLY}. Give the source "
-            "another timestamp_extractor."
+            f"A record has the invalid timestamp {record.timestamp}; {_PROBABLE_CAUSE}. Give the "
+            "source another timestamp_extractor."
         )
 
 
 class LogAndSkipOnInvalidTimestamp(KeepValidTimestamp):
-    """Uses the record timestamp; logs and skips records with a negative one.
+    """An extractor that logs and skips records with a negative timestamp.
 
     Skipped records count as dropped.
 
@@ -107,13 +107,13 @@ class LogAndSkipOnInvalidTimestamp(KeepValidTimestamp):
             5
         """
         logger.warning(
-            "skipping a record with the invalid timestamp %d; %s", record.timestamp, _PROBABLY
+            "skipping a record with the invalid timestamp %d; %s", record.timestamp, _PROBABLE_CAUSE
         )
         return record.timestamp
 
 
 class UsePartitionTimeOnInvalidTimestamp(KeepValidTimestamp):
-    """Uses the record timestamp; replaces a negative one by the partition time.
+    """An extractor that replaces negative timestamps with the partition time.
 
     The partition time is the highest timestamp of the partition so far.
 
@@ -126,7 +126,7 @@ class UsePartitionTimeOnInvalidTimestamp(KeepValidTimestamp):
         """Return the highest timestamp of the partition so far.
 
         Raises:
-            StreamsError: no record of the partition had a valid timestamp so far.
+            StreamsError: no record of the partition has had a valid timestamp so far.
 
         Example:
             >>> UsePartitionTimeOnInvalidTimestamp().on_invalid_timestamp(Record("k", "v", 5), 7)
@@ -135,14 +135,14 @@ class UsePartitionTimeOnInvalidTimestamp(KeepValidTimestamp):
         if partition_time < 0:
             raise StreamsError(
                 f"A record has the invalid timestamp {record.timestamp}, and no earlier record of "
-                f"its partition had a valid one to use instead; {_PROBABLY}. Give the source "
+                f"its partition had a valid one to use instead; {_PROBABLE_CAUSE}. Give the source "
                 "another timestamp_extractor."
             )
         return partition_time
 
 
 class WallclockTimestampExtractor:
-    """Uses the wall-clock time of processing, so that stream time follows the system clock.
+    """An extractor that returns the wall-clock time, so stream time follows the system clock.
 
     Example:
         >>> WallclockTimestampExtractor()(Record("k", "v", 5), -1) > 1_700_000_000_000

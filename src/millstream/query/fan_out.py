@@ -1,4 +1,4 @@
-"""Fan-out of a query to all threads and instances with partitions of a store."""
+"""Sends a query to all threads and instances that have partitions of a store."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ PartitionAnswer = tuple[QuerySource, TaskQueryResult]
 
 #: The maximum number of concurrent requests to one instance.
 _MAX_CONCURRENT: Final = 16
-#: The approximate maximum size of the first pages of all partitions, and the minimum of each.
+#: The approximate maximum total size of all partitions' first pages, and the minimum size of each.
 _MAX_TOTAL_BYTES: Final = 8 << 20
 _MIN_PAGE_BYTES: Final = 16 << 10
-#: Preferred task roles; restoring tasks may have no data yet.
+#: The preference of task roles. Restoring tasks are missing, because they may have no data yet.
 _ROLE_RANKS: Final = {"RUNNING": 2, "STANDBY": 1}
 
 
 @dataclass
 class FanOutResult:
-    """The best result of each partition, and the errors of those without one."""
+    """The best result of each partition, and the errors of partitions without a result."""
 
     answers: dict[int, PartitionAnswer] = field(default_factory=dict)
     failed: dict[int, StreamsError] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class _PendingRequest:
 class QueryFanOut:
     """Sends a query to the local threads, and concurrently to remote instances.
 
-    Failures are tolerated as long as another source, such as a standby, responds. The default
+    The failure of a source is tolerated if another source, such as a standby, responds. The default
     timeout is 10 s in total.
     """
 
@@ -69,14 +69,17 @@ class QueryFanOut:
         self._routing = routing
         self._instances = instances
         self._within_s = within_ms / 1_000
-        # One pool per instance: an unresponsive instance does not delay requests to others.
+        # One pool per instance, so that an unresponsive instance does not delay other requests.
         self._pools: dict[HostInfo, ThreadPoolExecutor] = {}
         self._lock = threading.Lock()
 
     def gather(
         self, store: CatalogStore, request: QueryStore, wanted: frozenset[int]
     ) -> FanOutResult:
-        """Return the best result of each partition; those in `wanted` must have one."""
+        """Return the best result of each partition.
+
+        Queries further sources until each partition in `wanted` has a result.
+        """
         until_s = time.monotonic() + self._within_s
         share = max(_MIN_PAGE_BYTES, _MAX_TOTAL_BYTES // max(1, len(wanted)))
         request = replace(request, page_bytes=min(request.page_bytes, share))
@@ -84,9 +87,9 @@ class QueryFanOut:
         tried: set[tuple[HostInfo, int]] = set()
         try:
             # Partitions that are not local are requested from remote instances concurrently.
-            away = wanted - self._routing.local_partitions(store)
-            waiting = self._query_others(store, request, away, tried, standbys=False)
-            self._query_own(store, request, wanted - away, found)
+            remote = wanted - self._routing.local_partitions(store)
+            waiting = self._query_others(store, request, remote, tried, standbys=False)
+            self._query_own(store, request, wanted - remote, found)
             self._collect(found, waiting, until_s)
             while missing := wanted - _answered(found):
                 copies = not request.active_only
@@ -106,13 +109,13 @@ class QueryFanOut:
                 self._pools.pop(host).shutdown(wait=False)
 
     def _query_own(
-        self, store: CatalogStore, request: QueryStore, here: frozenset[int], found: FanOutResult
+        self, store: CatalogStore, request: QueryStore, local: frozenset[int], found: FanOutResult
     ) -> None:
         try:
             for answer in self._own.query(request, _subtopology_id(store)):
                 _keep_better(found.answers, (self._own, answer))
         except StreamsError as error:
-            found.failed.update(dict.fromkeys(here, error))
+            found.failed.update(dict.fromkeys(local, error))
 
     def _query_others(
         self,
@@ -123,19 +126,19 @@ class QueryFanOut:
         *,
         standbys: bool,
     ) -> list[_PendingRequest]:
-        """Request each partition from the next instance that has it and was not tried before."""
+        """Request each partition from the next instance that has it and has not been tried."""
         waiting = []
-        for host, there in (
+        for host, owned in (
             self._routing.remote_partitions(store, standbys=standbys) if missing else ()
         ):
-            mine = frozenset(each for each in there & missing if (host, each) not in tried)
-            if mine:
-                missing -= mine
-                tried.update((host, each) for each in mine)
+            chosen = frozenset(each for each in owned & missing if (host, each) not in tried)
+            if chosen:
+                missing -= chosen
+                tried.update((host, each) for each in chosen)
                 source = self._instances.get(host)
-                only = replace(request, partitions=mine)
+                only = replace(request, partitions=chosen)
                 answers = self._submit(host, partial(source.query, only, _subtopology_id(store)))
-                waiting.append(_PendingRequest(source, mine, answers))
+                waiting.append(_PendingRequest(source, chosen, answers))
         return waiting
 
     def _collect(
@@ -187,7 +190,10 @@ def _close_late_answers(source: RemoteInstance, answers: Future[Sequence[TaskQue
 
 
 def _keep_better(found: dict[int, PartitionAnswer], answer: PartitionAnswer) -> None:
-    """Prefer a result without an error, then the more up-to-date role."""
+    """Keep the better result of a partition, and close the other one.
+
+    A result without an error is better; otherwise, the more up-to-date role is.
+    """
     partition = answer[1].partition
     before = found.setdefault(partition, answer)
     if before is not answer:

@@ -1,4 +1,4 @@
-"""Locations of store partitions and keys: on this instance and on others."""
+"""Locates store partitions and keys, on this instance and on others."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from millstream.runtime.queries.query_messages import StoreOffset
 from millstream.runtime.states.thread_states import ClientState
 from millstream.serdes import Serde
 
-#: Chooses a partition as the producer did. Arguments: topic, key, value (None), and the number of
-#: partitions.
+#: Chooses a partition as the producer did. The arguments are the topic, the key, None as the value,
+#: and the number of partitions.
 Partitioner = Callable[[str, Any, Any, int], int | None]
 #: The partitions of a store by instance.
 _Partitions = Mapping[HostInfo, frozenset[int]]
@@ -32,7 +32,7 @@ _LIVE: Final = frozenset({ClientState.RUNNING, ClientState.REBALANCING})
 
 
 class _HostPartitions:
-    """The store partitions of each instance, computed on the first query of a store."""
+    """The store partitions of each instance, computed when a store is first queried."""
 
     def __init__(self, hosts: PartitionOwners) -> None:
         self._hosts = hosts
@@ -63,7 +63,7 @@ class StoreRouting:
         self._stores = stores
         self._cluster = cluster
         self._state = state
-        #: The address at which others reach this instance.
+        #: The address at which other instances reach this instance.
         self.own = own
         self._hosts: PartitionOwners | None = None
         self._host_partitions = _HostPartitions(PartitionOwners({}, {}))
@@ -76,7 +76,7 @@ class StoreRouting:
     def remote_partitions(
         self, store: CatalogStore, *, standbys: bool
     ) -> Iterable[tuple[HostInfo, frozenset[int]]]:
-        """Yield the other instances that have a store, and their partitions; standbys come last."""
+        """Yield the other instances that have a store, with their partitions; standbys are last."""
         active, standby = self._host_partitions.for_store(store)
         for owned in (active, standby) if standbys else (active,):
             for host, partitions in owned.items():
@@ -94,7 +94,8 @@ class StoreRouting:
     def partitions_of(self, store: CatalogStore) -> int | None:
         """Return the number of partitions of a store; None if unknown.
 
-        The announced assignment may contain more partitions than the last response of the cluster.
+        The announced assignment may contain more partitions than the latest metadata of the
+        cluster.
         """
         count = self._cluster.partitions_of(store)
         if count is None:
@@ -132,7 +133,7 @@ class StoreRouting:
     def key_metadata(
         self, name: str, key: Any, serde: Serde[Any] | None, partitioner: Partitioner | None
     ) -> KeyQueryMetadata | None:
-        """Return the location of a key; None if there is no such store."""
+        """Return the location of a key; None if the store does not exist."""
         check_is_live(self._state())
         store = self._stores.get(name)
         if store is None:
@@ -184,8 +185,8 @@ class StoreRouting:
             )
         return partition_for(data, count)
 
-    def _stores_on(self, places: Iterable[TopicPartition] | None) -> frozenset[str]:
-        topics = {place.topic for place in places or ()}
+    def _stores_on(self, topic_partitions: Iterable[TopicPartition] | None) -> frozenset[str]:
+        topics = {tp.topic for tp in topic_partitions or ()}
         return frozenset(
             name
             for name in self._stores.names
@@ -196,7 +197,7 @@ class StoreRouting:
 def compute_lags(
     offsets: Iterable[StoreOffset], ends: Mapping[TopicPartition, int]
 ) -> dict[str, dict[int, LagInfo]]:
-    """Return the lag of each store by partition; `ends` are the ends of changelogs."""
+    """Return the lag of each store by partition; `ends` contains the end offsets of changelogs."""
     lags: dict[str, dict[int, LagInfo]] = {}
     for each in offsets:
         end = ends.get(each.changelog)
@@ -208,8 +209,8 @@ def compute_lags(
 
 def _partitions_by_host(owned: PartitionsByHost, store: CatalogStore) -> _Partitions:
     found = {
-        host: frozenset(place.partition for place in places if store.reads(place.topic))
-        for host, places in owned.items()
+        host: frozenset(tp.partition for tp in topic_partitions if store.reads(tp.topic))
+        for host, topic_partitions in owned.items()
     }
     return {host: partitions for host, partitions in found.items() if partitions}
 
@@ -226,7 +227,10 @@ def check_is_live(state: ClientState) -> None:
 
 
 def check_takes_requests(state: ClientState) -> None:
-    """Check that state queries are available. As in Kafka Streams, these raise another error."""
+    """Check that state queries are available.
+
+    As in Kafka Streams, the error differs from that of `check_is_live`.
+    """
     _check_started(state)
     if state not in _LIVE:
         raise StreamsStoppedError(f"The application is {state.name} and no longer serves queries.")

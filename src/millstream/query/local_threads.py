@@ -1,4 +1,4 @@
-"""Queries of the local stream threads, and the protocol shared with remote instances."""
+"""Queries the local stream threads, and defines the protocol shared with remote instances."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from millstream.state.queries.requests.query_results import FailureReason
 
 logger = logging.getLogger(__name__)
 
-#: The timeout of one thread if another thread can respond as well.
+#: The timeout for one thread if another thread can respond as well.
 _ATTEMPT_TIMEOUT_MS: Final = 2_000
 #: The states in which a thread can be queried.
 _QUERYABLE_STATES: Final = frozenset(ThreadState) - {
@@ -44,7 +44,7 @@ _RUNNING, _STANDBY = TaskState.RUNNING.name, TaskState.STANDBY.name
 _PartitionsByThread = Mapping[str, Sequence[int]]
 #: Sends a request to a thread by name. The future receives the response or its exception.
 SendToThread = Callable[[str, ThreadRequest[Any]], Future[Any]]
-#: Returns the live threads: their states, and their tasks by id.
+#: Returns the states of the live threads, and their tasks by ID.
 Threads = Callable[[], Mapping[str, tuple[ThreadState, Mapping[str, OwnedTask]]]]
 
 
@@ -54,7 +54,7 @@ class QuerySource(Protocol):
     def query(self, request: QueryStore, subtopology: int | None) -> Sequence[TaskQueryResult]:
         """Query a store. Unreachable partitions have no result.
 
-        `subtopology` is that of the store; None for a global store.
+        `subtopology` is the ID of the store's sub-topology; None for a global store.
         """
         ...
 
@@ -89,7 +89,7 @@ class LocalThreads:
     def query(self, request: QueryStore, subtopology: int | None) -> Sequence[TaskQueryResult]:
         """Query the threads that have the tasks of a store.
 
-        For a global store, query one thread after the other until one has it.
+        For a global store, query one thread after another until one has the store.
         """
         if subtopology is None:
             return self._query_global(request)
@@ -98,8 +98,9 @@ class LocalThreads:
         tasks = _merge(by_role.values())
         if not copies:
             return self._query_threads(tasks, request)
-        # An application may span hosts, with a task on one and its copy on the other: the copy is
-        # queried if no thread runs the task, or if that thread does not respond.
+        # If the threads span several hosts, a task and its copy may be in the same application
+        # instance. The copy is queried if no thread runs the task, or if its thread does not
+        # respond.
         running = _partitions(by_role.get(_RUNNING, {}))
         first = _merge([tasks, _filter(copies, lambda partition: partition not in running)])
         within_ms = self._attempt_timeout_ms if running <= _partitions(copies) else None
@@ -114,7 +115,7 @@ class LocalThreads:
         (page,) = self._send_to_all([thread], request)
         if page is None:
             raise StateStoreMigratedError(
-                f"The rest of the result is lost: stream thread {thread} is closing, has ended or "
+                f"The rest of the result is lost: stream thread {thread} is closing, has ended, or "
                 "does not respond. Repeat the query."
             )
         if isinstance(page, StreamsError):
@@ -128,7 +129,7 @@ class LocalThreads:
         try:
             self._send(thread, CloseCursor(name))
         except StreamsError as error:
-            # The cursor is closed with its thread, or expires.
+            # The cursor is closed with its thread, or will expire.
             logger.debug("A query cursor was not closed: %s", error)
 
     def offsets(self) -> Sequence[StoreOffset]:
@@ -136,7 +137,7 @@ class LocalThreads:
         return [each for answer in answers if isinstance(answer, tuple) for each in answer]
 
     def _query_global(self, request: QueryStore) -> Sequence[TaskQueryResult]:
-        """Query a global store in the first thread that has it; each thread has all of its data."""
+        """Query a global store in the first thread that has it. Each thread has all its data."""
         states = {
             name: state
             for name, (state, _) in self._threads().items()
@@ -149,7 +150,7 @@ class LocalThreads:
         )
         failure: StreamsError | None = None
         for left, name in zip(reversed(range(len(names))), names, strict=True):
-            # An unresponsive thread must not use up the time of the others.
+            # An unresponsive thread must not use up the time for the others.
             (answer,) = self._send_to_all(
                 [name], request, self._attempt_timeout_ms if left else None
             )
@@ -167,8 +168,10 @@ class LocalThreads:
         *,
         only_listed: bool = False,
     ) -> list[TaskQueryResult]:
-        """Query threads for their partitions, or, unless `only_listed`, for all partitions that
-        they have by now."""
+        """Query threads, with `only_listed` only for their partitions in `by_thread`.
+
+        Without `only_listed`, the threads return all partitions that they currently have.
+        """
         requests = {
             name: replace(request, partitions=frozenset(partitions)) if only_listed else request
             for name, partitions in by_thread.items()
@@ -201,7 +204,7 @@ class LocalThreads:
     def _send_to_all(
         self, names: Iterable[str], request: ThreadRequest[Any], within_ms: int | None = None
     ) -> list[Any]:
-        """Send a request to threads. Returns the response or error of each; None on timeout."""
+        """Send a request to threads; return each thread's response or error, or None on timeout."""
         return list(self._send_each(dict.fromkeys(names, request), within_ms).values())
 
     def _send_each(
@@ -232,7 +235,7 @@ def _await_answer(reply: Future[Any] | None, within_s: float) -> Any:
     except StreamsError as error:
         return error
     except TimeoutError:
-        # A late response is ignored.
+        # Ignore a late response.
         reply.cancel()
         return None
 

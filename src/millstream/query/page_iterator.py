@@ -26,13 +26,13 @@ _close_slots: Final = threading.BoundedSemaphore(16)
 class StoreIterator(Generic[T]):
     """An iterator over the result of a range query.
 
-    Closes itself when exhausted, and can be used as a context manager. Close it if you stop
-    earlier: the stream thread holds a snapshot of the store for it, which expires when the iterator
-    is idle for 30 seconds. The result is the state of the store at the time of the query.
+    The iterator closes itself when exhausted, and can be used as a context manager. Close it if you
+    stop earlier, because the stream thread holds a snapshot of the store for it. The snapshot
+    expires when the iterator has been idle for 30 seconds. The result is the state of the store at
+    the time of the query.
 
     Args:
-        items: the items of the result.
-        close: discards the unfetched rest.
+        close: discards the part of the result that has not been fetched.
 
     Example:
         >>> with StoreIterator(iter([("ann", 3), ("bob", 1)])) as found:
@@ -52,8 +52,8 @@ class StoreIterator(Generic[T]):
         """Return the next item.
 
         Raises:
-            StateStoreMigratedError: the rest is no longer available because the task of the store
-                migrated or ended.
+            StateStoreMigratedError: the rest of the result is no longer available, because the
+                store's task migrated or ended.
         """
         if self._closed:
             raise StopIteration
@@ -67,7 +67,7 @@ class StoreIterator(Generic[T]):
             raise
 
     def close(self) -> None:
-        """Discard the unfetched rest. Further calls do nothing.
+        """Discard the part of the result that has not been fetched. Idempotent.
 
         Example:
             >>> found = StoreIterator(iter([("ann", 3)]))
@@ -89,8 +89,8 @@ class StoreIterator(Generic[T]):
 class PagedPairs:
     """The pairs of several tasks, one task after the other, fetched page by page.
 
-    Iteration keeps the cursors of all tasks alive, even if one task takes long. A page is released
-    once it has been returned.
+    Iteration keeps the cursors of all tasks alive, even if the pairs of one task take long. Each
+    page is released once its pairs have been returned.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class PagedPairs:
         return StoreIterator(iter(finish(self._pairs())), self.close)
 
     def close(self) -> None:
-        """Discard the unfetched rest, in the background. Raises nothing."""
+        """Discard the pages that have not been fetched, in the background. Never raises."""
         cursors, self._cursors = list(self._cursors.values()), {}
-        # A cursor that is not closed expires anyway.
+        # If too many are being closed, these cursors expire by themselves.
         if cursors and _close_slots.acquire(blocking=False):
             threading.Thread(
                 target=_close_all, args=(cursors,), name="millstream-close", daemon=True
@@ -147,7 +147,7 @@ class PagedPairs:
             try:
                 source.next_page(cursor, 0, 0)
             except StreamsError as error:
-                # The error is raised when the next page is fetched.
+                # The fetch of the next page will raise the error.
                 logger.debug("A query cursor could not be kept alive: %s", error)
         self._next_keepalive_ms = self._clock.monotonic_ms() + _KEEPALIVE_INTERVAL_MS
 
@@ -158,7 +158,7 @@ def _close_all(cursors: Sequence[tuple[QuerySource, str]]) -> None:
             try:
                 source.close_cursor(cursor)
             except Exception as error:
-                # The cursor expires anyway.
+                # The cursor will expire.
                 logger.debug("A query cursor could not be closed: %s", error)
     finally:
         _close_slots.release()

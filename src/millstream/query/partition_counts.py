@@ -1,4 +1,4 @@
-"""Partition counts of stores: as many as their sub-topologies have tasks."""
+"""The partition counts of stores, which equal the task counts of their sub-topologies."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from millstream.record import TopicPartition
 logger = logging.getLogger(__name__)
 
 _TIMEOUT_MS: Final = 3_000
-#: How long to wait for a first response and for a refresh, in seconds.
+#: How long to wait for the first response and for a refresh, in seconds.
 _FIRST_TIMEOUT_S: Final = 3.0
 _REFRESH_TIMEOUT_S: Final = 0.25
-#: The backoff after topics were missing, and after no broker responded, in seconds.
+#: The backoff if topics are missing, and if no broker responds, in seconds.
 _MISSING_BACKOFF_S: Final = 0.5
 _FAILED_BACKOFF_S: Final = 3.0
 
 
 @dataclass(frozen=True)
 class _KnownCounts:
-    """Partition counts by topic, and the number of invalidations before their lookup."""
+    """Partition counts by topic. `generation` counts the invalidations before their lookup."""
 
     counts: Mapping[str, int]
     generation: int
@@ -45,9 +45,9 @@ class _PendingLookup:
 class ClusterInfo:
     """Cluster metadata for queries. The client is created on first use. Thread-safe.
 
-    Results are cached. After a rebalance they are refreshed in the background, and the cached ones
-    are used until then, or for as long as no broker responds. Counts of a store are unknown unless
-    the counts of all of its topics are known.
+    Results are cached. After a rebalance, they are refreshed in the background; the cached results
+    are used until the refresh has finished, or while no broker responds. The counts of a store are
+    unknown unless the counts of all its topics are known.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ClusterInfo:
         return max(self.partitions_by_topic(store).values(), default=None)
 
     def partitions_by_topic(self, store: CatalogStore) -> Mapping[str, int]:
-        """Return the partition counts of the topics of a store; empty unless all are known."""
+        """Return the partition counts of a store's topics; empty unless all counts are known."""
         if store.is_global:
             return {}
         with self._lock:
@@ -85,12 +85,12 @@ class ClusterInfo:
             known = self._known.get(store.name)
         return {} if known is None else known.counts
 
-    def ends(self, places: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the end offsets of partitions, or raise BrokerUnavailableError."""
-        return self._client().end_offsets(places, _TIMEOUT_MS)
+    def ends(self, topic_partitions: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the end offsets of partitions, or raise a `BrokerUnavailableError`."""
+        return self._client().end_offsets(topic_partitions, _TIMEOUT_MS)
 
     def invalidate(self) -> None:
-        """Invalidate results after a rebalance: topics may have been created or extended."""
+        """Invalidate results after a rebalance, in which topics may be created or extended."""
         with self._lock:
             self._generation += 1
             self._lookups.clear()
@@ -103,8 +103,10 @@ class ClusterInfo:
             admin.close()
 
     def _start_lookup(self, store: CatalogStore) -> _PendingLookup | None:
-        """Return the lookup in progress, starting it if necessary; None during the backoff after a
-        failure."""
+        """Return the lookup in progress, or start one.
+
+        Returns None during the backoff after a failure.
+        """
         lookup = self._lookups.get(store.name)
         now_s = time.monotonic()
         if lookup is None and now_s >= self._not_before_s.get(store.name, now_s):
@@ -119,7 +121,7 @@ class ClusterInfo:
         try:
             counts = self._counts_of(store)
         except Exception as error:
-            # With any error, queries report the count as unknown and look it up again.
+            # After any error, queries report the count as unknown, and look it up again.
             level = logging.DEBUG if isinstance(error, StreamsError) else logging.WARNING
             logger.log(level, "The partition counts could not be looked up: %s", error)
         pause_s = _FAILED_BACKOFF_S if counts is None else _MISSING_BACKOFF_S

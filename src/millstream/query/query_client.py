@@ -1,4 +1,4 @@
-"""The entry point for all queries of an application instance."""
+"""The entry point for all queries that an application instance makes or receives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millstream.topology.physical.topology import Topology
 
 
 class QueryClient:
-    """Queries stores, metadata and lags of an application.
+    """Queries the stores, metadata and lags of an application.
 
     `answer` responds to queries from other instances; see `query_responder`.
     """
@@ -44,10 +44,10 @@ class QueryClient:
         self.answer = query_responder(self._own, self.stores)
 
     def set_own_address(self, address: str, token: str, tls: ssl.SSLContext | None) -> None:
-        """Set the address of this instance (`host:port`), and the credentials for the others.
+        """Set the address (`host:port`) of this instance, and the credentials for the others.
 
-        The address is empty if other instances cannot reach this one. Without `tls`, they are
-        queried over HTTP instead of HTTPS.
+        The address is empty if other instances cannot reach this one. Without `tls`, other
+        instances are queried over HTTP instead of HTTPS.
         """
         self.routing.own = HostInfo.parse(address)
         self.instances.set_credentials(token, tls)
@@ -56,8 +56,12 @@ class QueryClient:
         return self.routing.partitions_of(self.stores.find(store))
 
     def apply_assignment(self, change: HostsChanged) -> None:
-        active = {host: frozenset(places) for host, places in change.active.items()}
-        standby = {host: frozenset(places) for host, places in change.standby.items()}
+        active = {
+            host: frozenset(topic_partitions) for host, topic_partitions in change.active.items()
+        }
+        standby = {
+            host: frozenset(topic_partitions) for host, topic_partitions in change.standby.items()
+        }
         hosts = PartitionOwners(active, standby)
         self.routing.apply_assignment(hosts)
         self.instances.retain(hosts.all)
@@ -66,8 +70,10 @@ class QueryClient:
     def lags(self) -> dict[str, dict[int, LagInfo]]:
         """Return the lags of local stores behind their changelogs, by store and partition."""
         offsets = self._own.offsets()
-        places = frozenset(each.changelog for each in offsets)
-        return compute_lags(offsets, self._cluster.ends(places) if places else {})
+        topic_partitions = frozenset(each.changelog for each in offsets)
+        return compute_lags(
+            offsets, self._cluster.ends(topic_partitions) if topic_partitions else {}
+        )
 
     def close(self) -> None:
         self.queries.close()

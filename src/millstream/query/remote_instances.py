@@ -1,7 +1,7 @@
-"""Queries between instances: one document per request over HTTP.
+"""Queries between instances over HTTP, with one document per request and response.
 
-Documents are msgpack with a fixed schema and are never unpickled. Keys and values are transferred
-as stored bytes.
+Documents are encoded in msgpack with a fixed schema, and never contain pickles. Keys and values are
+transferred as the stored bytes.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from millstream.runtime.queries.query_messages import NextPage, QueryStore, Task
 from millstream.state.queries.read_requests import ReadRequest
 from millstream.state.queries.requests.query_results import FailureReason
 
-#: The path for requests of other instances.
+#: The path for requests from other instances.
 PATH: Final = "/internal/query"
-#: The timeouts in seconds of a response and of connecting. The remote server times out after 10 s
-#: (`server_request_timeout_ms`); this timeout is longer in order to receive that error.
+#: The timeouts for a response and for connecting, in seconds. The remote server times out after
+#: 10 s (`server_request_timeout_ms`). The response timeout is longer, to receive that error.
 TIMEOUT_S: Final = 12.0
 _CONNECT_S: Final = 2.0
 _MAX_IDLE: Final = 4
-#: Temporary failures, after which the instance is not backed off.
+#: Temporary failures, which cause no backoff.
 _TEMPORARY: Final = frozenset({http.client.SERVICE_UNAVAILABLE, http.client.TOO_MANY_REQUESTS})
 _UNAUTHORIZED: Final = frozenset({http.client.UNAUTHORIZED, http.client.FORBIDDEN})
-#: The backoff in seconds after an instance could not be reached.
+#: The backoff after an instance could not be reached, in seconds.
 _UNREACHABLE_BACKOFF_S: Final = 2.0
-#: Errors of a connection that the remote side has closed.
+#: The errors of a connection that the remote side has closed.
 _DISCONNECTED: Final = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
-#: The maximum size of a response; regular pages have about 100 KiB per partition.
+#: The maximum size of a response. A regular page has about 100 KiB per partition.
 _MAX_BYTES: Final = 256 << 20
 
 
@@ -87,18 +87,18 @@ _MAX_PAGE_BYTES: Final = 4 << 20
 
 
 def query_responder(own: QuerySource, stores: StoreCatalog) -> Callable[[bytes], bytes]:
-    """Return a function that responds to documents of other instances from local threads only.
+    """Return a function that responds to other instances with data from local threads only.
 
-    The function takes and returns a document, also for errors. It raises ValueError for an invalid
-    document. The stores are those of the local topology, whose version may differ from that of the
-    requesting instance.
+    The function takes a document and returns a document, even for errors. It raises a `ValueError`
+    for an invalid document. `stores` contains the stores of the local topology, whose version may
+    differ from that of the requesting instance.
     """
 
     def answer(document: bytes) -> bytes:
         try:
             request = _request_decoder.decode(document)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ValueError(f"This is not a request of another instance: {error}") from error
+            raise ValueError(f"This is not a request from another instance: {error}") from error
         return msgspec.msgpack.encode(_respond(own, stores, request))
 
     return answer
@@ -211,8 +211,10 @@ class RemoteInstance:
         self._request(_RequestDocument(cursor=cursor, close=True))
 
     def close(self) -> None:
-        """Close idle connections. Cursors that are still open continue with one connection per
-        request."""
+        """Close idle connections, and keep no connections from now on.
+
+        Requests for open cursors still work, with one connection per request.
+        """
         with self._lock:
             self._max_idle = 0
             idle, self._idle = self._idle, []
@@ -235,8 +237,9 @@ class RemoteInstance:
                 raise msgspec.ValidationError("unknown failure reason")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidStateStoreError(
-                f"The response of {self.host} cannot be decoded ({error}). Probably it runs "
-                "another version, or another service uses this address: check application_server."
+                f"The response of {self.host} cannot be decoded ({error}). The instance probably "
+                "runs another version, or another service uses this address: check "
+                "application_server."
             ) from error
         if response.error is not None:
             kind = StateStoreMigratedError if response.migrated else InvalidStateStoreError
@@ -262,8 +265,8 @@ class RemoteInstance:
                 data = response.read(_MAX_BYTES)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
-                # An idle connection may have been closed by the remote side. Other requests have
-                # been received or are still being processed; repeating them would only add load.
+                # The remote side may have closed an idle connection. In all other cases, it has
+                # received the request or is still processing it, so a retry would only add load.
                 if connection is idle and not has_begun and isinstance(error, _DISCONNECTED):
                     continue
                 self._not_before_s = time.monotonic() + _UNREACHABLE_BACKOFF_S
@@ -283,9 +286,9 @@ class RemoteInstance:
                 f"{problem} All instances need the same server_token and TLS settings."
             )
         return StateStoreNotAvailableError(
-            f"{problem} Probably it runs an older version that does not serve other instances, or "
-            "has failed, or another service uses this address: check application_server. Try again "
-            "when all instances run the same version."
+            f"{problem} The instance has failed, or runs an older version that does not respond to "
+            "other instances, or another service uses this address: check application_server. Try "
+            "again when all instances run the same version."
         )
 
     def _new_connection(self) -> http.client.HTTPConnection:
@@ -303,7 +306,7 @@ class RemoteInstance:
 
 
 def _open(connection: http.client.HTTPConnection) -> None:
-    """Connect. The connect timeout is shorter than the response timeout."""
+    """Connect, and set the response timeout, which is longer than the connect timeout."""
     connection.connect()
     sock: socket.socket = connection.sock
     sock.settimeout(TIMEOUT_S)

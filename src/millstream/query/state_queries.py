@@ -87,9 +87,9 @@ class StateQueries:
             results[partition] = self._not_present(store, partition, error)
         return StateQueryResult(dict(sorted(results.items())))
 
-    def _expected(self, store: CatalogStore, asked: frozenset[int] | None) -> frozenset[int]:
-        if asked is not None:
-            return asked
+    def _expected(self, store: CatalogStore, requested: frozenset[int] | None) -> frozenset[int]:
+        if requested is not None:
+            return requested
         count = self._counts(store)
         if count is None:
             raise _not_available(
@@ -133,7 +133,8 @@ class StateQueries:
     ) -> S:
         """Return a view; see `KafkaStreams.store`.
 
-        Iterators start at `begin`, the stored key of a window or session; see `ReadRequest.begin`.
+        `begin` is the stored key of the window or session at which iterators start; see
+        `ReadRequest.begin`.
         """
         check_is_live(self._state())
         store = self._stores.find(name)
@@ -141,7 +142,7 @@ class StateQueries:
         if codec is None or not kind.accepts(codec):
             shape = "a custom store" if codec is None else f"a {codec.shape} store"
             raise InvalidStateStoreError(
-                f"Cannot get store {name} as a {kind.name}: it is {shape}"
+                f"Store {name} cannot be queried as a {kind.name}: it is {shape}"
                 f"{' with' if codec is not None and codec.timestamped else ' without'} timestamps. "
                 "Use a matching store type, or query()."
             )
@@ -158,10 +159,9 @@ class StateQueries:
         *,
         stale: bool,
     ) -> list[PartitionAnswer]:
-        """Read a store for a view. Raises InvalidStateStoreError if a partition cannot be read.
+        """Read the given partitions (None for all) of a store for a view.
 
-        Args:
-            partitions: the partitions to read; None for all.
+        Raises an `InvalidStateStoreError` if a partition cannot be read.
         """
         check_is_live(self._state())
         store_query = _view_request(store, read, partitions, stale=stale)
@@ -188,7 +188,7 @@ class StateQueries:
         *,
         stale: bool,
     ) -> list[PartitionAnswer]:
-        """Read a key from the partition to which it belongs, or from all if it is not there.
+        """Read a key from its partition, or from all partitions if its partition does not have it.
 
         As in Kafka Streams, the first partition that contains the key is used.
         """
@@ -198,7 +198,7 @@ class StateQueries:
             only = frozenset({likely})
             store_query = _view_request(store, read, only, stale=stale)
             gathered = self._fan_out.gather(store, store_query, only)
-            # Without this partition, the results of all others are incomplete.
+            # If this partition is missing, the result of all the others is incomplete.
             self._check_complete(store, gathered, only, None)
             found = list(gathered.answers.values())
             if found[0][1].page:
@@ -208,7 +208,7 @@ class StateQueries:
     def _partition_of_key(
         self, store: CatalogStore, read: ReadRequest, partitions: frozenset[int] | None
     ) -> int | None:
-        """Return the partition of a key according to the default partitioner of producers."""
+        """Return the partition of a key according to Kafka's default partitioner."""
         count = None if store.is_global or partitions is not None else self._counts(store)
         return None if count is None or read.key is None else partition_for(read.key, count)
 
@@ -225,7 +225,7 @@ class StateQueries:
         store: CatalogStore,
         found: FanOutResult,
         expected: frozenset[int],
-        asked: frozenset[int] | None,
+        requested: frozenset[int] | None,
     ) -> None:
         missing = sorted(expected - found.answers.keys())
         if expected and not missing:
@@ -238,7 +238,7 @@ class StateQueries:
                     store, f"its partition {partition} did not respond: {error}"
                 ) from error
         count = self._counts(store)
-        if asked is not None and count is not None and any(each >= count for each in missing):
+        if requested is not None and count is not None and any(each >= count for each in missing):
             raise InvalidStateStorePartitionError(
                 f"Store {store.name} has {count} partitions, but no partition {missing}."
             )
@@ -252,7 +252,7 @@ class StateQueries:
         )
 
     def retain(self, hosts: Set[HostInfo]) -> None:
-        """Shut down the thread pools of all remote instances except those on `hosts`."""
+        """Shut down the thread pools of all remote instances that are not on `hosts`."""
         self._fan_out.retain(hosts)
 
     def close(self) -> None:
@@ -345,7 +345,7 @@ def _unsupported_global_query(store: CatalogStore) -> QueryResult:
 
 def _answer_error(store: CatalogStore, answer: TaskQueryResult) -> InvalidStateStoreError:
     if answer.reason is FailureReason.NOT_ACTIVE:
-        return _not_available(store, f"its partition {answer.partition} is not active here")
+        return _not_available(store, f"its partition {answer.partition} is not active")
     kind = StateStoreNotAvailableError if answer.retriable else InvalidStateStoreError
     return kind(
         f"Partition {answer.partition} of store {store.name} did not respond: {answer.message}"

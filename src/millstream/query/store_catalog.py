@@ -15,7 +15,7 @@ from millstream.topology.physical.topology import Topology
 
 @dataclass(frozen=True)
 class CatalogStore:
-    """A store: without a codec, it cannot be queried; without a sub-topology, it is global."""
+    """A store. Without a codec, it cannot be queried. Without a sub-topology, it is global."""
 
     name: str
     codec: StoreCodec | None
@@ -27,7 +27,7 @@ class CatalogStore:
 
     @property
     def is_global(self) -> bool:
-        """Whether this is a global store: each thread has all of its partitions."""
+        """Whether this is a global store, of which each thread has all partitions."""
         return self.part is None
 
 
@@ -63,12 +63,12 @@ class StoreCatalog:
         """Return the store.
 
         Raises:
-            UnknownStateStoreError: there is no such store.
+            UnknownStateStoreError: the store does not exist.
         """
         found = self._stores.get(name)
         if found is None:
             raise UnknownStateStoreError(
-                f"There is no state store {name} in the topology. Its stores: "
+                f"There is no state store {name} in the topology. The stores of the topology are: "
                 f"{', '.join(self.names) or 'none'}.{did_you_mean(name, self.names)}"
             )
         return found

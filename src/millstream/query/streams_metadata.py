@@ -1,4 +1,4 @@
-"""Metadata about the location of store partitions in the group, for routing."""
+"""Metadata about the locations of store partitions in the group, for routing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from millstream.record import TopicPartition
 
 @dataclass(frozen=True)
 class StreamsMetadata:
-    """The stores and partitions of one application instance. Kafka Streams' `StreamsMetadata`.
+    """The stores and partitions of an application instance. Kafka Streams' `StreamsMetadata`.
 
     Args:
         host_info: the instance's `application_server`.
-        state_store_names: stores with active partitions on the instance, and global stores.
-        topic_partitions: the input partitions of its active tasks.
-        standby_state_store_names: stores with standby copies on the instance.
-        standby_topic_partitions: the input partitions of its standby tasks.
+        state_store_names: the stores with active partitions on the instance, and global stores.
+        topic_partitions: the input partitions of the instance's active tasks.
+        standby_state_store_names: the stores with standby copies on the instance.
+        standby_topic_partitions: the input partitions of the instance's standby tasks.
 
     Example:
         >>> here = StreamsMetadata(HostInfo("kiosk", 8080), frozenset({"counts"}))
@@ -39,7 +39,7 @@ class KeyQueryMetadata:
     """The location of a key. Kafka Streams' `KeyQueryMetadata` (KIP-535).
 
     Args:
-        active_host: the instance with the active task; `unavailable:-1` if there is none.
+        active_host: the instance with the active task; `unavailable:-1` if it is unknown.
         standby_hosts: the instances with standby copies.
         partition: the partition of the store; -1 for a global store.
 
@@ -58,7 +58,7 @@ class KeyQueryMetadata:
     NOT_AVAILABLE: ClassVar[KeyQueryMetadata]
 
 
-#: Stands for an unknown instance.
+#: Represents an unknown instance.
 UNAVAILABLE = HostInfo("unavailable", -1)
 KeyQueryMetadata.NOT_AVAILABLE = KeyQueryMetadata(UNAVAILABLE, frozenset(), -1)
 
@@ -68,7 +68,8 @@ class LagInfo:
     """The lag of a store behind its changelog. Kafka Streams' `LagInfo` (KIP-535).
 
     Args:
-        current_offset_position: the restored offset; the end offset for a running task.
+        current_offset_position: the offset up to which the store is restored; for a running task,
+            the end offset.
         end_offset_position: the end offset of the changelog.
 
     Example:
@@ -81,7 +82,7 @@ class LagInfo:
 
     @property
     def offset_lag(self) -> int:
-        """The maximum number of records that are not restored yet."""
+        """The maximum number of records that have not been restored yet."""
         return max(0, self.end_offset_position - self.current_offset_position)
 
 
@@ -90,7 +91,7 @@ PartitionsByHost = Mapping[HostInfo, frozenset[TopicPartition]]
 
 @dataclass(frozen=True)
 class PartitionOwners:
-    """The input partitions of each instance's tasks, as last announced by the group leader."""
+    """The input partitions of each instance's tasks, from the leader's latest announcement."""
 
     active: PartitionsByHost
     standby: PartitionsByHost

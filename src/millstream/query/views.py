@@ -1,6 +1,7 @@
 """Read-only views of stores across all partitions.
 
-Kafka Streams' `ReadOnlyKeyValueStore`, `ReadOnlyWindowStore` and `ReadOnlySessionStore`.
+The views are Kafka Streams' `ReadOnlyKeyValueStore`, `ReadOnlyWindowStore` and
+`ReadOnlySessionStore`.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ V = TypeVar("V")
 
 class ViewReader(Protocol):
     def first(self, read: ReadRequest, finish: Callable[[Pairs], Any]) -> Any:
-        """Return the first value found in any partition; None if there is none.
+        """Return the first value found in any partition; None if no partition has one.
 
         Raises:
-            InvalidStateStoreError: the store cannot be read; the type of the error shows whether a
+            InvalidStateStoreError: the store cannot be read. The type of the error shows whether a
                 retry may help.
         """
         ...
@@ -59,13 +60,12 @@ class ReadOnlyStore(Generic[K, V]):
 
 
 class ReadOnlyKeyValueStore(ReadOnlyStore[K, V]):
-    """A view of all partitions of a key-value store. Each call reads current data, including
-    caches.
+    """A view of all partitions of a key-value store. Kafka Streams' `ReadOnlyKeyValueStore`.
 
-    Returned by `KafkaStreams.store`. Every call locates the partitions again, so a view may be
-    kept. Kafka Streams' `ReadOnlyKeyValueStore`.
+    Returned by `KafkaStreams.store`. Each call reads current data, including caches, and locates
+    the partitions again, so a view may be reused.
 
-    Iterators return one partition after the other, each in the order of serialized keys.
+    Iterators return one partition after another, each in the order of the serialized keys.
 
     Example:
         >>> counts.get("ann"), counts.get("eve")
@@ -73,11 +73,11 @@ class ReadOnlyKeyValueStore(ReadOnlyStore[K, V]):
     """
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key; None if there is none.
+        """Return the value of a key; None if the key does not exist.
 
         Raises:
-            InvalidStateStoreError: the store cannot be read; the type of the error shows whether a
-                retry may help. All methods raise this.
+            InvalidStateStoreError: the store cannot be read. The type of the error shows whether a
+                retry may help. All methods raise this error.
             NullKeyError: the key is None.
 
         Example:
@@ -87,7 +87,7 @@ class ReadOnlyKeyValueStore(ReadOnlyStore[K, V]):
         return self._one(ReadRequest(ReadKind.GET, self._codec.key(key)))
 
     def range(self, lo: K | None = None, hi: K | None = None) -> StoreIterator[tuple[K, V]]:
-        """Return the pairs from key `lo` to key `hi`, inclusive; None means unbounded.
+        """Return the pairs from key `lo` to key `hi`, inclusive. None means unbounded.
 
         Example:
             >>> with counts.range("b", "f") as found:
@@ -159,18 +159,18 @@ class _ReadOnlyTimedStore(ReadOnlyStore[K, V]):
     def _windows(
         self, lo: K | None, hi: K | None, first_ms: int, last_ms: int, *, reverse: bool
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        # The smallest key does not restrict the result, but makes this a range read, which may have
-        # another order.
+        # The smallest key does not restrict the result, but makes this a range read, whose order
+        # may differ.
         lowest, highest = self._codec.key_or_none(lo) or b"", self._codec.key_or_none(hi)
         read = ReadRequest(self._many_keys, lowest, highest, first_ms, last_ms, reverse)
         return self._reading.iterate(read, partial(self._codec.windows, value=self._value))
 
 
 class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
-    """A view of all partitions of a window store. Each call reads current data, including caches.
+    """A view of all partitions of a window store. Kafka Streams' `ReadOnlyWindowStore`.
 
-    Returned by `KafkaStreams.store`; see `ReadOnlyKeyValueStore`. Times are window starts in
-    milliseconds since the epoch. Kafka Streams' `ReadOnlyWindowStore`.
+    Returned by `KafkaStreams.store`. Each call reads current data, including caches; see
+    `ReadOnlyKeyValueStore`. Times are window starts in milliseconds since the epoch.
 
     Example:
         >>> clicks.fetch("ann", 60_000)
@@ -195,7 +195,8 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
             last_ms: the latest start, inclusive; None for one window.
 
         Returns:
-            With `last_ms`, an iterator of starts and values, ascending; otherwise a value or None.
+            With `last_ms`, an iterator of starts and values in ascending order. Otherwise, the
+            value, or None if the window does not exist.
 
         Example:
             >>> list(clicks.fetch("ann", 0, 120_000))
@@ -220,7 +221,7 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
         """Return the windows of the keys from `lo` to `hi` that start within an interval.
 
         Args:
-            lo: the first key in the order of serialized keys; None means unbounded.
+            lo: the first key, in the order of serialized keys; None means unbounded.
             hi: the last key, inclusive; None means unbounded.
             first_ms: the earliest start.
             last_ms: the latest start, inclusive.
@@ -296,10 +297,10 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
 
 
 class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
-    """A view of all partitions of a session store. Each call reads current data, including caches.
+    """A view of all partitions of a session store. Kafka Streams' `ReadOnlySessionStore`.
 
-    Returned by `KafkaStreams.store`; see `ReadOnlyKeyValueStore`. Times are in milliseconds since
-    the epoch. Kafka Streams' `ReadOnlySessionStore`.
+    Returned by `KafkaStreams.store`. Each call reads current data, including caches; see
+    `ReadOnlyKeyValueStore`. Times are in milliseconds since the epoch.
 
     Example:
         >>> [(str(session), value) for session, value in visits.fetch("ann")]
@@ -347,7 +348,7 @@ class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
         return self._windows(lo, hi, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
-        """Return the value of the session with exactly these bounds; None if there is none.
+        """Return the value of the session with exactly these bounds; None if it does not exist.
 
         Example:
             >>> visits.fetch_session("ann", 0, 1_000), visits.fetch_session("ann", 0, 2_000)
@@ -454,8 +455,8 @@ class QueryableStoreType(Generic[S]):
 class QueryableStoreTypes:
     """The types of views that `KafkaStreams.store` returns. Kafka Streams' `QueryableStoreTypes`.
 
-    A store with timestamps can be queried with and without them; a store without timestamps only
-    without. Versioned stores support only `KafkaStreams.query`.
+    A store with timestamps supports types with and without timestamps; a store without timestamps
+    only supports types without. Versioned stores only support `KafkaStreams.query`.
 
     Example:
         >>> QueryableStoreTypes.timestamped_key_value().name
@@ -464,7 +465,7 @@ class QueryableStoreTypes:
 
     @staticmethod
     def key_value() -> QueryableStoreType[ReadOnlyKeyValueStore[Any, Any]]:
-        """A key-value store; values are returned without timestamps.
+        """A key-value store, whose values are returned without timestamps.
 
         Example:
             >>> QueryableStoreTypes.key_value().timestamped
@@ -474,7 +475,7 @@ class QueryableStoreTypes:
 
     @staticmethod
     def timestamped_key_value() -> QueryableStoreType[ReadOnlyKeyValueStore[Any, Any]]:
-        """A key-value store with timestamps; values are `ValueAndTimestamp`.
+        """A key-value store with timestamps, whose values are returned as `ValueAndTimestamp`.
 
         Example:
             >>> QueryableStoreTypes.timestamped_key_value().timestamped
@@ -485,7 +486,7 @@ class QueryableStoreTypes:
 
     @staticmethod
     def window() -> QueryableStoreType[ReadOnlyWindowStore[Any, Any]]:
-        """A window store; values are returned without timestamps.
+        """A window store, whose values are returned without timestamps.
 
         Example:
             >>> QueryableStoreTypes.window().name
@@ -495,7 +496,7 @@ class QueryableStoreTypes:
 
     @staticmethod
     def timestamped_window() -> QueryableStoreType[ReadOnlyWindowStore[Any, Any]]:
-        """A window store with timestamps; values are `ValueAndTimestamp`.
+        """A window store with timestamps, whose values are returned as `ValueAndTimestamp`.
 
         Example:
             >>> QueryableStoreTypes.timestamped_window().timestamped

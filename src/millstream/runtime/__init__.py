@@ -1,26 +1,28 @@
 """The processing loop: stream threads that poll Kafka, run tasks in batches, and commit.
 
-A stream thread runs as one long-running Spark task, in a Python process of its own.
-`build_thread` builds it: `thread_clients` (its Kafka clients), `client_process` (its identity, host
-and state directory), and the parts in these packages, each of which imports only from those before:
+A stream thread runs as one long-running Spark task, in its own Python process. `build_thread`
+builds it from its Kafka clients (`thread_clients`), its identity, host and state directory
+(`client_process`), and the parts in the following packages. Each package imports only from the ones
+above it:
 
-- `states`: the legal transitions of threads, tasks and application instances.
+- `states`: the allowed state transitions of threads, tasks and application instances.
 - `task`: a task, from queued records to outputs and the offsets to commit.
-- `task_management`: the tasks of a thread: creation, restoration, start offsets, global stores.
-- `queries`: state store queries, answered between two batches and during commits.
+- `task_management`: the creation and restoration of a thread's tasks, start offsets, global stores.
+- `queries`: state store queries, answered between batches and during commits.
 - `loop`: the stream thread: poll, process, commit, rebalance, close.
 
-`start` checks topology, settings and cluster in the driver before an application starts. Driver and
-thread exchange the typed messages of `thread_control`; a command wakes the thread wherever it
-waits. The same loop runs on a simulated cluster, since its clients are protocols.
+`start` checks the topology, the settings and the cluster in the driver before an application
+starts. The driver and the thread exchange the typed messages of `thread_control`; a command wakes
+the thread from any wait. The same loop runs on a simulated cluster, because it only depends on
+protocols of the clients.
 
 Rules:
 
-- Everything of a thread happens on its loop. Exceptions: the group member and the watchdog have
-  threads of their own (`loop.watchdog` reads the location of a stalled loop with
+- All work of a stream thread happens on its loop, with two exceptions: the group member and the
+  watchdog have their own threads (`loop.watchdog` reads the location of a stalled loop with
   `stack_inspection`), and completed calls are reported from any thread.
-- No step blocks for long. What the cluster does not answer is repeated with backoff
-  (`retry`), for `task.timeout.ms` at most, while other tasks continue.
-- An offset is only committed after everything that its record caused was written.
+- No step blocks for long. Requests that the cluster does not answer are retried with backoff
+  (`retry`) for at most `task.timeout.ms`, while other tasks continue.
+- An offset is committed only after all effects of its record have been written.
 - Metrics are updated once per batch, never once per record.
 """

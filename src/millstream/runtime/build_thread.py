@@ -80,11 +80,11 @@ from millstream.topology.physical.topology import Topology
 #: The time that the leader may spend on requests to the cluster, as a fraction of the session
 #: timeout.
 _ASSIGN_SESSION_FRACTION = 0.5
-#: The longest drain of revoked tasks is `max.poll.interval.ms` divided by this. The group also
-#: waits for a member for `max.poll.interval.ms`.
+#: Revoked tasks are drained for at most `max.poll.interval.ms` divided by this, because the group
+#: waits no longer than `max.poll.interval.ms` for a member.
 _POLL_INTERVAL_DIVISOR = 2
-#: A flush may take this much longer than a record, since the timeout of a record is reported with a
-#: delay.
+#: A flush may take this much longer than the delivery timeout of a record, because that timeout is
+#: reported with a delay.
 _FLUSH_MARGIN_MS = 10_000
 
 
@@ -102,7 +102,7 @@ def build_thread(
     make_runners: Callable[[Callable[[], None]], CallRunners] = DefaultCallRunners,
     host: WorkerHost | None = None,
 ) -> StreamThread:
-    """Build a stream thread with everything it owns. Connects to nothing before the thread runs.
+    """Build a stream thread with its parts; clients connect once the thread runs.
 
     Raises:
         ConfigError: a Kafka client rejects its settings, a serde is missing, or the host lacks a
@@ -119,11 +119,11 @@ def build_thread(
         control.report(client.joined)
         max_age_ms = config.state_cleanup_dir_max_age_ms
         if max_age_ms >= 0:
-            # Before the state on disk is reported to the group.
+            # This must happen before the state on disk is reported to the group.
             directory.remove_outdated_tasks(max_age_ms=max_age_ms, clock=clock)
         clients = open_clients(config, identity, clock, bool(topology.global_stores), waker)
         undo.callback(clients.close)
-        parts = _ThreadBuilder(
+        builder = _ThreadBuilder(
             topology,
             config,
             identity,
@@ -139,13 +139,13 @@ def build_thread(
             lambda: make_runners(waker.wake),
             ThreadMeters(identity.name, clock, recording_of(config)),
         )
-        thread = parts.thread(control)
+        thread = builder.build(control)
         undo.pop_all()
         return thread
 
 
 class _GroupMembership(NamedTuple):
-    """The group member of the thread, the decoder of its assignments, and its shutdown request."""
+    """The thread's group member, with functions to decode assignments and request a shutdown."""
 
     member: Member
     decode: Callable[[Assigned], TaskAssignment]
@@ -181,7 +181,7 @@ class _ThreadBuilder:
     make_runners: Callable[[], CallRunners]
     meters: ThreadMeters
     write_check: WriteCheck | None = field(init=False)
-    share: SubscriptionThreadState = field(init=False)
+    subscription_state: SubscriptionThreadState = field(init=False)
     limits: TimeLimits = field(init=False)
     uncommitted: UncommittedWork = field(init=False)
     offset_sums: OffsetSums = field(init=False)
@@ -190,10 +190,10 @@ class _ThreadBuilder:
     global_updates: GlobalStoreUpdater | NoGlobalStores = field(init=False)
 
     def __post_init__(self) -> None:
-        # In this order, and not by `cached_property`: until Python 3.11 that holds a lock of the
-        # class, so threads that are built at the same time would wait for each other.
+        # The order matters. `cached_property` would not do: up to Python 3.11, it holds a lock per
+        # class, so threads that are built concurrently would wait for each other.
         self.write_check = WriteCheck() if os.environ.get(CHECK_WRITES) else None
-        self.share = self._build_share()
+        self.subscription_state = self._build_subscription_state()
         self.limits = self._build_limits()
         self.uncommitted = UncommittedWork(self.clock, self.limits.limit_ms, self.limits.settings)
         self.offset_sums = OffsetSums(self.client.directory)
@@ -201,7 +201,7 @@ class _ThreadBuilder:
         self.membership = self._build_membership()
         self.global_updates = self._build_global_updates()
 
-    def _build_share(self) -> SubscriptionThreadState:
+    def _build_subscription_state(self) -> SubscriptionThreadState:
         nodes = [node for part in self.topology._subtopologies() for node in part.nodes]
         plans = [
             node.operation.part.plan
@@ -250,7 +250,7 @@ class _ThreadBuilder:
             metadata_max_age_ms=max_age_ms,
         )
 
-    def thread(self, control: Control) -> StreamThread:
+    def build(self, control: Control) -> StreamThread:
         clients, config, clock = self.clients, self.config, self.clock
         member = self.membership.member
         self.limits.progress = member.progress
@@ -278,7 +278,7 @@ class _ThreadBuilder:
             global_updates=self.global_updates,
             incarnations=self.incarnations,
             meters=self.meters,
-            share=self.share,
+            subscription_state=self.subscription_state,
             purge=RepartitionPurge(
                 clients.admin,
                 repartition_topics(self.topology, config),
@@ -294,7 +294,11 @@ class _ThreadBuilder:
                 clock,
             ),
             resize_memory=self.memory.resize,
-            close_others=[self.share.close, *clients.other_closers, self.client.directory.release],
+            close_others=[
+                self.subscription_state.close,
+                *clients.other_closers,
+                self.client.directory.release,
+            ],
             clock=clock,
             waker=self.waker,
         )
@@ -377,7 +381,7 @@ class _ThreadBuilder:
             metrics=self.meters.scope,
             thread_sensors=self.meters.task_sensors,
             make_runners=self.make_runners,
-            subscription_state=self.share,
+            subscription_state=self.subscription_state,
             limits=self.limits,
             write_check=self.write_check,
             checks_retention=True,
@@ -396,15 +400,18 @@ class _ThreadBuilder:
         read = {topic for part in subtopologies for topic in part.source_topics}
 
         def limits(partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-            committed = starts.committed([place for place in partitions if place.topic in read])
+            committed = starts.committed(
+                [partition for partition in partitions if partition.topic in read]
+            )
             return {
-                place: 0 if offset is None else offset.offset for place, offset in committed.items()
+                partition: 0 if offset is None else offset.offset
+                for partition, offset in committed.items()
             }
 
         return StateRestorer(
             self.clients.restore_consumer,
-            # Not the consumer's end offset: under exactly-once that is the start of the first open
-            # transaction, and committed records may follow it until its marker is written.
+            # Not the consumer's end offsets: under exactly-once, these are the starts of the first
+            # open transactions, and committed records may follow until the markers are written.
             self.clients.admin,
             self.clock,
             self.config.task_timeout_ms,
@@ -426,19 +433,19 @@ class _ThreadBuilder:
         producer.on_wait = progress
         max_poll_interval_ms = _consumer_setting(self.config, "max.poll.interval.ms")
         commits = TaskCommitter(
-            self._publication(),
+            self._processing_guarantee(),
             producer,
             self.clock,
             progress,
             max_poll_interval_ms // _POLL_INTERVAL_DIVISOR,
             self.meters.committed,
         )
-        properties = self.share.properties
+        properties = self.subscription_state.properties
         if properties is not None:
             commits.set_drain_timeouts(properties)
         return commits
 
-    def _publication(self) -> ProcessingGuarantee:
+    def _processing_guarantee(self) -> ProcessingGuarantee:
         config, member = self.config, self.membership.member
         settings = librdkafka_settings(config, "producer", "")
         if self.clients.transactions is not None:
@@ -455,7 +462,7 @@ class _ThreadBuilder:
             member,
             self.clock,
             config.task_timeout_ms,
-            # As long as the producer retries a record.
+            # The producer retries a record for this long.
             int(settings["delivery.timeout.ms"]) + _FLUSH_MARGIN_MS,
             self._on_delivered,
         )

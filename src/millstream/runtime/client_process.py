@@ -1,8 +1,7 @@
 """The client process of a stream thread: the threads of one driver on one host.
 
 The threads of a client share a state directory. The leader never assigns a task and its standby to
-the same client, and never moves a task away from a client with its state while another client has
-none.
+the same client, and never moves a task from a client that has its state to one that does not.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from millstream.topology.physical.topology import Topology
 
 logger = logging.getLogger(__name__)
 
-#: Variables that describe a host, since all hosts share the settings.
+#: Environment variables that describe a host, since all hosts share the settings.
 RACK_VARIABLE: Final = "MILLSTREAM_CLIENT_RACK"
 TAG_VARIABLES: Final = "MILLSTREAM_CLIENT_TAG_"
 #: The tag that every host sets automatically.
@@ -40,7 +39,7 @@ class WorkerHost:
     """The host of a stream thread.
 
     Args:
-        name: the host name; in a container, the container's.
+        name: the name of the host or container.
         boot: the boot id, which distinguishes hosts with the same name and changes with a reboot.
         new_process_id: creates the process id of a client that has none yet.
     """
@@ -72,7 +71,7 @@ class WorkerHost:
         return config.replace(**changes) if changes else config
 
     def process_id_of(self, driver: uuid.UUID) -> uuid.UUID:
-        """Return the process id of a driver's threads on this host, without state on disk."""
+        """Return the process id for a driver's threads on this host if no state is on disk."""
         return uuid.uuid5(driver, f"{self.name}/{self.boot}")
 
     def _host_tag(self, config: StreamsConfig) -> dict[str, str]:
@@ -93,7 +92,7 @@ class ThreadIdentity:
 
     Args:
         name: `<client id>-StreamThread-<index>`.
-        index: from 1.
+        index: the number of the thread, starting at 1.
         driver_id: the process id of the instance's driver. Threads with the same driver id on the
             same host form one client in the group.
     """
@@ -103,13 +102,13 @@ class ThreadIdentity:
     driver_id: uuid.UUID
 
     def transactional_id(self, application_id: str) -> str:
-        """Return an id that stays the same on a restart, to take over the open transaction."""
+        """Return an id that a restarted thread reuses, to abort its open transaction."""
         return f"{application_id}-{self.driver_id}-{self.index}"
 
 
 @dataclass(frozen=True)
 class ClientProcess:
-    """The client process of a thread."""
+    """The process id and the state directory that the threads of a client share."""
 
     process_id: uuid.UUID
     directory: StateDirectory
@@ -129,9 +128,10 @@ def join_client(
     clock: Clock,
     disk: Disk | None,
 ) -> ClientProcess:
-    """Return the client process of a thread. Its state directory is claimed until it is released.
+    """Return the client process of a thread, and claim its state directory.
 
-    Without state on disk there is no directory, and the driver and the host identify the client.
+    The directory stays claimed until it is released. Without state on disk, there is no directory,
+    and the driver and the host identify the client.
 
     Raises:
         ConfigError: a store lacks a serde, or the host lacks a variable of `state_dir`.
@@ -152,7 +152,10 @@ def join_client(
 
 
 def keeps_state_on_disk(topology: Topology, config: StreamsConfig) -> bool:
-    """Return whether any store is persistent; raises ConfigError if a store lacks a serde."""
+    """Return whether any store is persistent.
+
+    Raises ConfigError if a store lacks a serde.
+    """
     builders = (
         *topology.state_stores.values(),
         *(store.store_builder for store in topology.global_stores.values()),

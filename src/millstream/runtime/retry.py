@@ -11,24 +11,25 @@ from millstream.errors import LockError, UnknownTopicError
 logger = logging.getLogger(__name__)
 
 _INITIAL_BACKOFF_MS: Final = 100
-#: An outage lasts at most this much longer for a thread than for the brokers.
+#: A thread recovers from an outage at most this much later than the brokers.
 _MAX_BACKOFF_MS: Final = 2_000
-#: Lower than for brokers: locking a file costs microseconds, and a free lock should be taken at
-#: once.
+#: Lower than for brokers, because locking a file takes microseconds and a free lock should be taken
+#: immediately.
 _MAX_LOCK_BACKOFF_MS: Final = 500
-#: The minimum wait for a lock, since the owner may be closing: a worker has ten seconds when its
-#: machine ends it, and the final commit takes some more.
+#: The minimum wait for a lock, because its owner may be closing: a worker gets ten seconds when its
+#: machine shuts down, and the final commit takes some more time.
 _MIN_LOCK_TIMEOUT_MS: Final = 30_000
-#: The minimum wait for a topic: not every broker knows a new topic yet.
+#: The minimum wait for a topic, because a new topic is not immediately visible on every broker.
 _MIN_TOPIC_TIMEOUT_MS: Final = 5_000
 #: How often repeated failures are logged.
 _LOG_INTERVAL_MS: Final = 10_000
 
 
 class Backoff:
-    """The pauses before retries of one operation, which double. The owner decides when to give up.
+    """The exponential backoff between the retries of one operation.
 
-    A time of `reset_after_ms` without failures resets the backoff; None if only `reset` does.
+    The caller limits the retries. The backoff resets after `reset_after_ms` without failures; with
+    None, only `reset` resets it.
     """
 
     def __init__(
@@ -45,8 +46,8 @@ class Backoff:
         """Return the pause after a failure, in milliseconds."""
         now_ms = self._clock.monotonic_ms()
         if self._reset_after_ms is not None and self._retried_ms is not None:
-            went_well_ms = now_ms - self._retried_ms
-            if went_well_ms >= self._reset_after_ms:
+            without_failure_ms = now_ms - self._retried_ms
+            if without_failure_ms >= self._reset_after_ms:
                 self.reset()
         pause_ms = min(self._next_ms, self._max_ms)
         self._next_ms = 2 * pause_ms
@@ -60,10 +61,10 @@ class Backoff:
 class RetrySchedule:
     """Decides when to retry a failed operation while the caller continues with other work.
 
-    Callers that need the result at once use `kafka.cluster.retries.retry_until_available`.
+    Callers that need the result immediately use `kafka.cluster.retries.retry_until_available`.
 
-    The timeout is Kafka Streams' `task.timeout.ms`: with 0 the first failure raises its error; with
-    more there is at least one retry, however long an attempt takes.
+    The timeout is Kafka Streams' `task.timeout.ms`: with 0, the first failure raises its error;
+    with a larger value, there is at least one retry, however long an attempt takes.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class RetrySchedule:
 
 
 class LockRetry(RetrySchedule):
-    """Retries to lock a directory that another process has locked.
+    """The schedule of attempts to lock a directory that another process has locked.
 
     The timeout is at least 30 seconds, because a locked directory is not a failure yet. The final
     error names the owner of the lock.

@@ -1,7 +1,7 @@
-"""Reads the location of a stream thread from its stack, on another thread.
+"""Reads the location of a stalled stream thread from its stack.
 
-This costs the stream thread nothing, per record or otherwise, and only happens when a thread has
-stalled. The result is exact for a hanging thread and approximate for a running one.
+The inspection runs on another thread, and only when a thread has stalled, so it costs the stream
+thread nothing. The result is exact for a hanging thread and approximate for a running one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from millstream.runtime.task.sinks import Sink
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.thread_control import Stall
 
-#: The number of reported stack frames, counted from the innermost.
+#: The maximum number of reported stack frames, counted from the innermost.
 _MAX_FRAMES: Final = 40
 
 
@@ -35,7 +35,7 @@ def depth_of(frame: FrameType) -> int:
 
 
 def stall_of(frame: FrameType, silent_ms: int, skip: int = 0) -> Stall:
-    """Return the location of a thread, without the outermost frames to skip."""
+    """Return the location of a thread; its stack omits the `skip` outermost frames."""
     location = _Location()
     for each in _outwards(frame):
         location.inspect(each)
@@ -56,7 +56,7 @@ class _Location:
     _has_row: bool = False
 
     def inspect(self, frame: FrameType) -> None:
-        """Add details that inner frames did not have."""
+        """Add the details that the inner frames lacked."""
         found = frame.f_locals
         if self.node is None:
             self.node = _node(found)
@@ -74,7 +74,7 @@ class _Location:
         if not self._has_row and isinstance(queue, RecordQueue):
             # The queue is decoding records or calling a timestamp extractor.
             self._has_row = True
-            self.node, (self.topic, self.partition) = queue.source, queue.place
+            self.node, (self.topic, self.partition) = queue.source, queue.partition
             if isinstance(chunk, Chunk) and isinstance(position, int):
                 self.offset = chunk.offsets[position]
 

@@ -58,7 +58,7 @@ class KafkaClients(Protocol):
 
     @property
     def session_timeout_ms(self) -> int:
-        """How long a member may be silent before the group removes it."""
+        """The time without heartbeats after which the group removes a member."""
 
     @property
     def static(self) -> bool:
@@ -75,22 +75,22 @@ class KafkaClients(Protocol):
 
     @property
     def other_closers(self) -> Collection[Callable[[], None]]:
-        """The functions that close the clients other than consumer and producer."""
+        """The functions that close the clients other than the consumer and the producer."""
 
     def close(self) -> None:
-        """Close all clients after the thread could not be built."""
+        """Close all clients of a thread that could not be built."""
 
 
 #: Opens the clients of a thread. Arguments: the settings, the thread's identity, a clock, whether
-#: there are global stores, and a waker that ends waits for records and events.
+#: there are global stores, and a waker that interrupts waits for records and events.
 OpenClients = Callable[[StreamsConfig, ThreadIdentity, Clock, bool, Waker], KafkaClients]
 
 
 class ThreadClients:
     """The Kafka clients of one stream thread. They connect on first use.
 
-    The thread's name is the prefix of the client ids. The waker ends waits for records and member
-    events, and is woken by member events.
+    The thread's name is the prefix of the client ids. The waker interrupts waits for records and
+    member events; the member wakes it when an event occurs.
 
     Raises:
         ConfigError: a client rejects its settings, or `speedups` is True and the extension is

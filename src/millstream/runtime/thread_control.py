@@ -22,7 +22,7 @@ class Stall:
         silent_ms: milliseconds without progress.
         task_id: the current task, for example `0_1`; None between tasks.
         node: the current processor node; None outside of nodes.
-        topic: the topic of the current record; None without one, as in a punctuator.
+        topic: the topic of the current record; None if there is none, for example in a punctuator.
         partition: the partition of that record.
         offset: the offset of that record.
         stack: the Python stack as lines of text, the innermost call last.
@@ -95,11 +95,11 @@ class ThreadRequest(Command, Generic[R]):
 class Close(Command):
     """Commit and close."""
 
-    #: Static members stay in the group.
+    #: Whether to leave the group. Static members stay in it, unless `for_good` is set.
     leave_group: bool = True
-    #: How long the last commit may take; None for the usual timeout.
+    #: The timeout of the final commit; None for the usual timeout.
     commit_timeout_ms: int | None = None
-    #: No thread takes this one's place, so static members leave, too.
+    #: Whether no thread replaces this one, so that a static member leaves, too.
     for_good: bool = False
 
 
@@ -114,7 +114,7 @@ class Resume(Command):
 
 
 class MemoryShare(NamedTuple):
-    """The share of the threads' common memory that the stores of one thread may use."""
+    """The part of the threads' shared memory that the stores of one thread may use."""
 
     cache_max_bytes: int
     uncommitted_max_bytes: int  # -1 for no limit
@@ -122,7 +122,7 @@ class MemoryShare(NamedTuple):
 
 @dataclass(frozen=True)
 class ResizeMemory(Command):
-    """Change the memory of the stores because the number of threads has changed (KIP-663)."""
+    """Change the memory limits of the stores after a change of the number of threads (KIP-663)."""
 
     share: MemoryShare
 
@@ -136,19 +136,19 @@ class RequestShutdown(Command):
 
 @dataclass(frozen=True)
 class ChangeProperties(Command):
-    """Change the properties of a subscription. Contains only those without defaults, by name."""
+    """Change properties of a subscription; contains only those that were set, by name."""
 
     given: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class ReceivedCommand:
-    """A command as a thread receives it, which may process the command much later."""
+    """A received command, which the thread may process much later."""
 
     command: Command
     #: The number for `Control.reply`; None for commands without a reply.
     number: int | None = None
-    #: The time on the system's monotonic clock; None if unknown.
+    #: The time of arrival on the system's monotonic clock; None if unknown.
     arrived_ms: int | None = field(default=None, compare=False)
 
 
@@ -195,7 +195,7 @@ class HostsChanged(Report):
 
 @dataclass(frozen=True)
 class ThreadFailed(Report):
-    """The error that ends a thread. Reported before closing, which may take long."""
+    """The error that ends a thread, reported before closing, which may take a long time."""
 
     error: BaseException
 
@@ -209,14 +209,14 @@ class LoopStalled(Report):
 
 @dataclass(frozen=True)
 class CommitsOverdue(Report):
-    """The time for which records were processed without a commit; None after the next commit."""
+    """How long records have been processed without a commit; None after the next commit."""
 
     uncommitted_ms: int | None
 
 
 @dataclass(frozen=True)
 class ThreadMetrics(Report):
-    """The changes of metrics since the last report, from time to time with all names."""
+    """The metric changes since the last report; at intervals, all metrics with their names."""
 
     frame: MetricsFrame
 
@@ -232,17 +232,17 @@ class RestoreStep(enum.Enum):
     START = "start"
     BATCH = "batch"
     END = "end"
-    #: The task is given up or becomes a standby before the end.
+    #: The task is released or becomes a standby before the end.
     SUSPENDED = "suspended"
     STANDBY_START = "standby start"
     STANDBY_BATCH = "standby batch"
-    #: The standby is given up.
+    #: The standby is released.
     STANDBY_MIGRATED = "standby migrated"
     #: The standby becomes active.
     STANDBY_PROMOTED = "standby promoted"
 
     @property
-    def is_of_standby(self) -> bool:
+    def is_standby(self) -> bool:
         return self in _STANDBY_STEPS
 
 
@@ -263,12 +263,12 @@ class RestoreEvent(Report):
     step: RestoreStep
     topic_partition: TopicPartition
     store: str
-    #: At the start, the start offset, 0 for an empty store; for a batch, its last offset; at the
-    #: end, the end offset.
+    #: Depending on the step: the start offset (0 for an empty store), the last offset of the batch,
+    #: or the end offset.
     offset: int
     #: The offset at which the restoration ends.
     end_offset: int
-    #: The restored records of the batch, or in total at the end.
+    #: The number of records restored: by the batch or, at the end, in total.
     records: int
     task_id: TaskId
 
@@ -279,7 +279,7 @@ class RestoreEvent(Report):
 class Control(Protocol):
     """The thread's end of the control connection."""
 
-    #: Called when a command arrives or the driver is lost; on any thread, or in a signal handler.
+    #: Called when a command arrives or the driver is lost, on any thread or in a signal handler.
     on_event: Callable[[], None]
 
     @property
@@ -288,7 +288,7 @@ class Control(Protocol):
 
     @property
     def lost_reason(self) -> str | None:
-        """What was tried and how long, or why the driver rejected the thread; None unless lost."""
+        """Why the driver is lost: failed attempts to connect, or a rejection; None unless lost."""
 
     def report(self, report: Report) -> None:
         """Send a report to the driver without waiting."""
@@ -297,24 +297,24 @@ class Control(Protocol):
         """Return the commands that arrived since the last call."""
 
     def reply(self, received: ReceivedCommand, answer: Any) -> None:
-        """Reply to a request. An exception is raised in the requester."""
+        """Reply to a request; an answer that is an exception is raised by the requester."""
 
     def process_io(self) -> None:
         """Receive commands and send replies on the calling thread, without waiting.
 
-        This also happens on background threads, but a busy thread that calls this often saves the
-        cost of switching to them.
+        Background threads do the same, but a busy thread that calls this often avoids the cost of
+        switching to them.
         """
 
     def reject_requests(self, error: StreamsError) -> None:
-        """Reply to all pending and further requests with an error, without a call of `commands`."""
+        """Reply to all pending and future requests with an error, without calls to `commands`."""
 
 
 @dataclass(frozen=True)
 class ThreadOutcome:
     """The result of a stream thread."""
 
-    #: The error that ended the thread; None if it was told to close.
+    #: The error that ended the thread; None if it closed on request.
     error: StreamsError | None = None
     history: list[str] = field(default_factory=list)
     close_error: StreamsError | None = None

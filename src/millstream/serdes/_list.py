@@ -32,8 +32,9 @@ _INT: Final = struct.Struct(">i")
 def list_of(inner: Serde[T]) -> Serde[list[T | None]]:
     """Return a serde for lists, which may contain None.
 
-    The format is that of Kafka's `Serdes.ListSerde`: a flag, then for elements of constant size
-    the positions of the Nones and the elements, for others each element after its size.
+    The format is that of Kafka's `Serdes.ListSerde`. A flag is followed by the positions of the
+    Nones and the elements, if these have a constant size, or else by each element after its
+    size.
 
     Example:
         >>> list_of(LONG).serialize("scores", [7]).hex()

@@ -1,6 +1,6 @@
 """Serdes for big-endian numbers of a fixed size, compatible with Java's serdes.
 
-LONG 8 bytes, INTEGER 4, SHORT 2 (signed); DOUBLE 8, FLOAT 4 (IEEE 754).
+LONG has 8 bytes, INTEGER 4 and SHORT 2 (signed); DOUBLE has 8 bytes and FLOAT 4 (IEEE 754).
 """
 
 from __future__ import annotations

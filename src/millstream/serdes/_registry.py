@@ -1,8 +1,8 @@
-"""Serdes for Avro, Protobuf and JSON Schema in Confluent's wire format, with a schema registry.
+"""Serdes for Avro, Protobuf and JSON Schema with a schema registry.
 
-These serdes use confluent-kafka's serializers, which are optional extras of this package. The
-serializers and their connections are created on first use, in the process that uses them: a serde
-is pickled as its constructor arguments.
+The format is Confluent's wire format. These serdes use confluent-kafka's serializers, which are
+optional extras of this package. The serializers and their connections are created on first use, in
+the process that uses them: a serde is pickled as its constructor arguments.
 """
 
 from __future__ import annotations
@@ -124,9 +124,9 @@ def json_schema(
     serializer: Mapping[str, Any] | None = None,
     deserializer: Mapping[str, Any] | None = None,
 ) -> Serde[Any]:
-    """Return a serde for JSON with a JSON Schema from a registry (`millstream[json-schema]`).
+    """Return a serde for JSON with a schema registry (`millstream[json-schema]`).
 
-    Confluent's wire format: the schema's id, then JSON. Otherwise like `avro`.
+    Uses Confluent's wire format: the schema's id, then JSON. Otherwise, this works like `avro`.
 
     Args:
         schema: a JSON Schema as text or as a dict, with a `title`.
@@ -166,10 +166,10 @@ def protobuf(
     serializer: Mapping[str, Any] | None = None,
     deserializer: Mapping[str, Any] | None = None,
 ) -> Serde[T]:
-    """Return a serde for messages of a class that `protoc` generated (`millstream[protobuf]`).
+    """Return a serde for a Protobuf message class (`millstream[protobuf]`).
 
-    Confluent's wire format: the schema's id, the message's index path in its file, the message.
-    Otherwise like `avro`.
+    Uses Confluent's wire format: the schema's id, the index path of the message type in its file,
+    and the message. Otherwise, this works like `avro`.
 
     Args:
         registry: the registry's address, or settings of confluent-kafka's `SchemaRegistryClient`.
@@ -181,7 +181,7 @@ def protobuf(
         ValueError: the serde is for keys, and the message contains a map.
 
     Example:
-        >>> from google.protobuf.timestamp_pb2 import Timestamp  # or a class of your own
+        >>> from google.protobuf.timestamp_pb2 import Timestamp  # or your own class
         >>> seen = protobuf(Timestamp, "http://registry:8081")
         >>> last_seen = StreamsBuilder().table("last-seen", key=STRING, value=seen)
     """
@@ -191,8 +191,8 @@ def protobuf(
     if is_key and (field := _map_field(message.DESCRIPTOR, set())) is not None:  # type: ignore[attr-defined]
         raise ValueError(
             f"{serde.name} cannot be used for keys: the entries of the map {field} are written in "
-            "any order, so equal keys could have different bytes. Use a message without maps as "
-            "the key."
+            "arbitrary order, so equal keys could have different bytes. Use a message without maps "
+            "as the key."
         )
     return serde
 
@@ -225,8 +225,9 @@ class RegistrySerde(ArgumentsSerde[Any]):
         self._reader_settings = {**_TOPIC_NAMES, **(deserializer or {})}
         self._api = _import_extra(self.module, f"{maker}()", self.extra)
         self._field = import_module("confluent_kafka.serialization")
-        #: By topic. A serializer of confluent-kafka writes the id of the schema that it registered
-        #: last, under any subject, so the bytes of a key would depend on earlier topics.
+        #: A separate serializer for each topic: confluent-kafka's serializer writes the id of the
+        #: schema that it registered last, under any subject, so with a single serializer, the bytes
+        #: of a key would depend on earlier topics.
         self._writers: dict[str, Callable[[Any, Any], bytes]] = {}
         self._read: Callable[[bytes, Any], Any] | None = None
         self._depends_on_order = self.depends_on_order()
@@ -241,7 +242,7 @@ class RegistrySerde(ArgumentsSerde[Any]):
         raise NotImplementedError
 
     def depends_on_order(self) -> bool:
-        """Whether the bytes of a value depend on the order of its dicts."""
+        """Return whether the bytes of a value depend on the order of its dicts."""
         return False
 
     def make_writer(self, client: Any) -> Any:
@@ -359,7 +360,7 @@ def _import_extra(module: str, what: str, extra: str) -> Any:
 
 
 def _client(settings: Mapping[str, Any]) -> Any:
-    """Return the client of a registry: one per process for equal settings, to share its cache."""
+    """Return the client of a registry, which is shared by all serdes with equal settings."""
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
     identity = repr(sorted(settings.items()))
@@ -372,7 +373,7 @@ def _client(settings: Mapping[str, Any]) -> Any:
 
 
 def _map_field(message: Any, seen: set[str]) -> str | None:
-    """Return the name of a map field in a message or in nested messages; None if there is none."""
+    """Return the name of a map field in a message or a nested message, or None."""
     seen.add(message.full_name)
     for field in message.fields:
         inner = field.message_type
@@ -399,7 +400,7 @@ def _sort_dicts(value: Any) -> Any:
 
 
 def _is_registry_error(error: Exception) -> bool:
-    """Whether an error is a failure of the registry and not of the value."""
+    """Return whether an error is caused by the registry and not by the value."""
     origin = type(error).__module__
     return origin.startswith(("httpx", "httpcore", "confluent_kafka.schema_registry.error"))
 
@@ -436,9 +437,9 @@ class MockRegistry:
     """Wraps confluent-kafka's client of a `mock://` registry, with one id per schema.
 
     confluent-kafka's mock assigns a new id for each subject. A real registry, and the mock of
-    Confluent's Java client, have one id per schema for all subjects. Otherwise the bytes of a key
-    would depend on the topic, so that equal keys would be counted separately, and joins would find
-    no matches.
+    Confluent's Java client, have one id per schema for all subjects. With an id per subject, the
+    bytes of a key would depend on the topic, so that equal keys would be counted separately, and
+    joins would find no matches.
     """
 
     def __init__(self, client: Any) -> None:
@@ -471,7 +472,7 @@ class MockRegistry:
 
 
 def _identity(schema: Any) -> _Identity:
-    """Return the properties by which a registry compares schemas, with normalized Avro and JSON."""
+    """Return the properties by which a registry compares schemas, with normalized text."""
     text, kind = str(schema.schema_str), schema.schema_type or "AVRO"
     if kind != "PROTOBUF":
         text = json.dumps(json.loads(text), sort_keys=kind == "AVRO")

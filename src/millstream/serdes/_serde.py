@@ -1,4 +1,4 @@
-"""`Serde`, which converts keys or values to bytes and back, and base classes for serdes."""
+"""`Serde`, which converts keys or values to bytes and back, and base classes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Serde(Generic[T]):
         deserialize: `(topic, data) -> value`.
         immutable: whether deserialized values are immutable. False is always safe; True avoids a
             copy when a value must be protected from changes.
-        name: the name of the serde in error messages; default: the names of the functions.
+        name: the name of the serde in error messages. The default contains the functions' names.
 
     Example:
         >>> upper = Serde(lambda topic, v: v.upper().encode(), lambda topic, data: data.decode())
@@ -115,8 +115,8 @@ class Serde(Generic[T]):
         """Serialize each value, and return a new list.
 
         Raises:
-            BatchSerializationError: a value could not be serialized, see `serialize`; the error has
-                its index and the results before it.
+            BatchSerializationError: a value could not be serialized, see `serialize`; the error
+                contains its index and the results before it.
 
         Example:
             >>> STRING.serialize_many("words", ["tea", None])
@@ -142,8 +142,8 @@ class Serde(Generic[T]):
         """Deserialize each element, and return a new list.
 
         Raises:
-            BatchSerializationError: an element could not be deserialized; the error has its index
-                and the results before it.
+            BatchSerializationError: an element could not be deserialized; the error contains its
+                index and the results before it.
 
         Example:
             >>> STRING.deserialize_many("words", [b"tea", None])
@@ -252,7 +252,7 @@ class ArgumentsSerde(Serde[T]):
 class WrapperSerde(Serde[T]):
     """A serde that wraps another serde.
 
-    If `inner` is None, `with_inner` replaces it by the default serde of the config before use.
+    If `inner` is None, `with_inner` replaces it with the default serde of the config before use.
     """
 
     def __init__(
@@ -297,12 +297,12 @@ class ConstantSerde(Serde[T]):
 
 
 def constant_named(name: str) -> ConstantSerde[Any]:
-    """Return the constant with this name. Pickles refer to this function, so do not rename it."""
+    """Return the constant with a name. Pickles refer to this function: do not rename it."""
     return _constants[name]
 
 
 def all_of_type(kind: type, values: Iterable[object]) -> bool:
-    """Whether every value is of exactly this type; 18 ns per record."""
+    """Return whether every value is of exactly this type. Takes 18 ns per record."""
     return set(map(type, values)) <= {kind}
 
 

@@ -1,4 +1,4 @@
-"""Serdes for strings (UTF-8), bytes, UUIDs, booleans and None, as in Java; and for any JSON."""
+"""Serdes for strings, bytes, UUIDs, booleans and None, as in Java, and for JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
     """Return U+FFFD for malformed bytes, and the position at which to continue.
 
     Python and Java replace the same number of bytes, except for an encoded surrogate (ED A0..BF
-    80..BF), also a truncated one: Java replaces all of its bytes by a single U+FFFD.
+    80..BF), even a truncated one: Java replaces all of its bytes with a single U+FFFD.
     """
     if not isinstance(error, UnicodeDecodeError):
         raise error
@@ -84,7 +84,7 @@ def _same_data(topic: str, data: bytes) -> bytes:
 
 
 class BytesSerde(ConstantSerde[bytes]):
-    """A serde that does not change bytes."""
+    """A serde for bytes, which are passed through unchanged."""
 
     def serialize_many(self, topic: str, values: Sequence[bytes | None]) -> list[bytes | None]:
         # 20 ns per record.
@@ -189,8 +189,8 @@ class JsonSerde(ConstantSerde[Any]):
     """A serde for JSON without spaces, with the keys of dicts in their order.
 
     Equal dicts with a different order of keys have different bytes, which only matters for record
-    keys. Use str, int or a struct of `json_of(...)` as the key of a record.
-    The text `null` deserializes to None, which is a deletion in a table.
+    keys. Use str, int or a struct of `json_of(...)` as the key of a record. The text `null` is
+    deserialized as None, which is a deletion in a table.
     """
 
     def serialize_many(self, topic: str, values: Sequence[Any]) -> list[bytes | None]:

@@ -29,7 +29,7 @@ def time_windowed(
     Args:
         size: the window size; `timedelta.max` for windows that never end.
         changelog: whether to read the keys of a window store's changelog, which have a sequence
-            number after the start (`forChangelog`). Writing is the same.
+            number after the start (`forChangelog`). This does not affect writing.
 
     Raises:
         ValueError: the size is negative.
@@ -45,7 +45,7 @@ def time_windowed(
 
 
 def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
-    """Return a serde for keys in sessions: the key, then end and start as int64.
+    """Return a serde for keys in sessions: the key, then the end and start as int64.
 
     Compatible with Kafka Streams' `SessionWindowedSerde`, on topics and in changelogs.
 
@@ -57,7 +57,7 @@ def session_windowed(inner: Serde[K]) -> Serde[Windowed[K]]:
 
 
 class WindowedSerde(ArgumentsSerde[Windowed[K]]):
-    """The base class of windowed serdes: the inner key's bytes, then the window as a suffix."""
+    """The base class of windowed serdes: the bytes of the inner key, then the window."""
 
     def __init__(self, inner: Serde[K], name: str, suffix_bytes: int) -> None:
         super().__init__(self._encode, self._decode, immutable=inner.immutable, name=name)

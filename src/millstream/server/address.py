@@ -1,4 +1,4 @@
-"""The address of a served application, and the file that publishes it to the same user."""
+"""The address of a served application, and the file with it for programs of the same user."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ServerAddress:
 
     @property
     def console(self) -> str:
-        """The URL of the console for a browser. Browsers do not send the part behind `#`."""
+        """The URL of the console. Browsers do not send the part after `#` to the server."""
         return f"{self.url}/#token={quote(self.token, safe='')}"
 
     def __repr__(self) -> str:
@@ -43,7 +43,8 @@ class ServerAddress:
 class AddressFile:
     """The address file of a served application, locked while the application is served.
 
-    Unlike a process ID, a lock cannot be reused by another process, and it ends with the process.
+    Unlike a process ID, the lock cannot be taken over by an unrelated process, and it is released
+    when the process ends.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -51,8 +52,7 @@ class AddressFile:
         self._descriptor = descriptor
 
     def remove(self) -> None:
-        """Remove the file and release the lock. The file of another application in its place is
-        kept."""
+        """Remove the file unless another instance has replaced it, and release the lock."""
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(self._descriptor), self._path.stat()):
                 self._path.unlink()
@@ -108,10 +108,10 @@ def is_served(folder: Path) -> bool:
 
 
 def read_address(folder: Path) -> ServerAddress | None:
-    """Return the address of the application with this state directory; None if there is none.
+    """Return the address of the application with this state directory, or None.
 
-    Files of other users are ignored, because they could redirect the token. The token is empty if
-    it was configured.
+    Files of other users are ignored, because they could direct a token to another server. The token
+    is empty if it was configured.
     """
     try:
         with open(folder / ADDRESS_FILE, encoding="utf-8") as file:

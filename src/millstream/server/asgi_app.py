@@ -36,7 +36,7 @@ class AsgiApp:
         self._timeout_ms = options.timeout_ms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["type"] == "http", "neither web sockets nor a life span are served"
+        assert scope["type"] == "http", "WebSocket and lifespan are disabled"
         headers = Headers(scope=scope)
         try:
             endpoint, request = await self._validate(scope, headers, receive)
@@ -67,7 +67,7 @@ class AsgiApp:
         if endpoint.body is not None:
             body = await self._body(headers, receive)
         elif _has_body(headers):
-            raise HttpError(400, "BAD_REQUEST", f"{method} must not have a body here.")
+            raise HttpError(400, "BAD_REQUEST", f"{method} must not have a body for this path.")
         else:
             body = b""
         return endpoint, HttpRequest(method, values | given, headers, body, is_authorized)
@@ -92,7 +92,7 @@ class AsgiApp:
                 while not is_whole:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise HttpError(400, "BAD_REQUEST", "The body ended early.")
+                        raise HttpError(400, "BAD_REQUEST", "The body is incomplete.")
                     body += message.get("body", b"")
                     is_whole = not message.get("more_body", False)
                     if len(body) > self._max_bytes:
@@ -110,7 +110,7 @@ class AsgiApp:
         return HttpError(
             413,
             "REQUEST_TOO_LARGE",
-            f"A body may have at most {self._max_bytes} bytes (server_request_max_bytes).",
+            f"The body may have at most {self._max_bytes} bytes (server_request_max_bytes).",
         )
 
 

@@ -1,4 +1,4 @@
-"""The interface of the application that the server uses."""
+"""The interface through which the server accesses the application."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Health:
     Args:
         live: whether the instance works; if not, it should be restarted.
         ready: whether all of its tasks are being processed.
-        why: the reason if it is not live or ready, for authorized clients only; otherwise empty.
+        why: the reason if the instance is not live or not ready, otherwise empty. Only sent to
+            authorized clients.
     """
 
     live: bool
@@ -29,10 +30,10 @@ class Health:
 
 
 class ServerBackend(Protocol):
-    """An application instance that returns plain documents, which can be encoded as JSON.
+    """An application instance, whose methods return documents that can be encoded as JSON.
 
-    Methods are called concurrently on the server's threads. `StreamsError`s are returned to the
-    client.
+    The methods are called concurrently on the server's threads. A `StreamsError` that they raise is
+    returned to the client.
     """
 
     def health(self) -> Health:
@@ -48,7 +49,7 @@ class ServerBackend(Protocol):
         """Return the properties of the subscription; None if this is not a subscription."""
 
     def change_properties(self, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Change properties and return all; None if this is not a subscription.
+        """Change properties and return all of them; None if this is not a subscription.
 
         Raises:
             ConfigError: a property is unknown or invalid.
@@ -100,7 +101,10 @@ class ServerBackend(Protocol):
         stale: bool,
         begin: bytes | None = None,
     ) -> S:
-        """See `KafkaStreams.store`; iterators over windows or sessions start at a stored key."""
+        """Return a view as `KafkaStreams.store` does.
+
+        Iterators over windows or sessions start at the serialized key `begin`.
+        """
 
 
 def known_location(backend: ServerBackend, store: str, key: Any) -> KeyQueryMetadata | None:

@@ -1,4 +1,4 @@
-"""HTTP connections, with or without TLS, and limits on their time and number."""
+"""HTTP connections, with or without TLS, with timeouts and a maximum number."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _WRITE_TIMEOUT_S: Final = 30.0
 #: The timeout of the TLS shutdown, in seconds.
 _SHUTDOWN_TIMEOUT_S: Final = 5.0
 
-#: uvicorn logs a warning for each invalid request, with which anyone could flood the log.
+#: uvicorn logs a warning for each invalid request, so anyone could flood the log.
 _logger: Final = logging.getLogger("millstream.server.connections")
 _logger.setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Limits for clients that are not authorized yet."""
+    """Limits that apply before a client is authorized."""
 
     max_connections: int
     head_timeout_s: float
@@ -101,7 +101,7 @@ class TimedProtocol(H11Protocol):
 
 
 def _raw_response(status: bytes, code: str, message: str) -> bytes:
-    """Return a response without a parsed request."""
+    """Return the bytes of a response to a request that was not parsed."""
     body = orjson.dumps({"error": {"code": code, "message": message}})
     head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
     return head % (status, len(body)) + b"connection: close\r\n\r\n" + body
@@ -119,8 +119,9 @@ class TlsProtocolFactory:
     """Creates the connections of a server and counts the open ones.
 
     asyncio does not limit connections before the TLS handshake is complete, and its handshake
-    timeout is one minute. Here the handshake has the timeout of a request head, and the number of
-    connections is limited to twice the limit of the HTTP protocol; further connections are aborted.
+    timeout is one minute. Here, the timeout for a request head also applies to the handshake, and
+    the number of connections is limited to twice the limit of the HTTP protocol; connections beyond
+    it are aborted.
     """
 
     def __init__(self, settings: TlsSettings, limits: ConnectionLimits) -> None:
@@ -136,7 +137,7 @@ class TlsProtocolFactory:
 
 
 class _TlsConnection(SSLProtocol):
-    """asyncio's connection of a TLS server, with a limit on their number."""
+    """asyncio's TLS connection of a server, with a limit on the number of open ones."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ def _parser_for(pattern: re.Pattern[str], read: Callable[[str], Any]) -> Callabl
 _parse_integer = _parser_for(_INTEGER_PATTERN, int)
 _parse_float = _parser_for(_FLOAT_PATTERN, float)
 _BOOLEANS: Final = {"true": True, "false": False}
-#: Parsers of key texts by the serde of keys.
+#: Parsers of keys in text form, by key serde.
 _TEXT_PARSERS: Final[Mapping[Serde[Any], Callable[[str], Any]]] = {
     STRING: str,
     BYTES: str.encode,
@@ -75,9 +75,9 @@ _TEXT_PARSERS: Final[Mapping[Serde[Any], Callable[[str], Any]]] = {
 def parse_key(text: str, form: str, serde: Serde[Any], topic: str) -> Any:
     """Parse a key from a URL in one of `KEY_FORMS`.
 
-    A text is a string, number, UUID, `true` or `false`, depending on the serde, and JSON for all
-    other serdes. JSON is deserialized by JSON serdes themselves. Base64 contains the stored bytes,
-    URL-safe or not.
+    Depending on the serde, text is a string, a number, a UUID, `true` or `false`; other serdes get
+    the text itself if they accept strings, and otherwise the parsed JSON. JSON serdes deserialize
+    JSON themselves. Base64, URL-safe or not, contains the stored bytes.
     """
     try:
         key = _key(text, form, serde, topic)
@@ -126,7 +126,7 @@ def to_base64(data: bytes) -> str:
 def to_json_value(value: Any, depth: int = 0) -> Any:
     """Convert a key or value to a JSON document.
 
-    Bytes become `{"base64": ...}`; numbers beyond 64 bits and non-finite ones become strings;
+    Bytes become `{"base64": ...}`; integers beyond 64 bits and non-finite numbers become strings;
     windowed keys become `{"key", "start_ms", "end_ms"}`; dataclasses, structs and pydantic models
     become objects; dates, UUIDs and decimals become strings; anything else becomes `{"repr": ...}`.
     """
@@ -172,7 +172,7 @@ def _object_value(value: Any, depth: int) -> Any:
         to_plain = partial(msgspec.to_builtins, value, str_keys=True, builtin_types=types)
         made = to_plain() if dump is None else dump()
     except Exception:
-        # A custom class that only has a repr.
+        # A custom class that has only a repr.
         return {"repr": _safe_repr(value)}
     return to_json_value(made, depth + 1)
 

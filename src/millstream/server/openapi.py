@@ -21,10 +21,10 @@ _MEANINGS: Final[Mapping[int, str]] = {
     413: "The request is too large.",
     429: "There are too many concurrent requests; try again later.",
     500: "An internal error occurred.",
-    503: "Temporarily unavailable; the error contains when to retry.",
+    503: "Temporarily unavailable; the error contains the delay before a retry.",
 }
-#: Possible statuses of any request that uses a thread.
-_ALWAYS: Final = (400, 429, 500, 503)
+#: The error statuses that every endpoint can return.
+_COMMON_FAILURES: Final = (400, 429, 500, 503)
 
 
 def openapi(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     content: dict[str, Any] = {endpoint.media_type: {}}
     if endpoint.schema is not None:
         content = {endpoint.media_type: {"schema": ref(endpoint.schema)}}
-    statuses = {*_ALWAYS, *endpoint.failures, *(() if endpoint.is_open else (401,))}
+    statuses = {*_COMMON_FAILURES, *endpoint.failures, *(() if endpoint.is_open else (401,))}
     described: dict[str, Any] = {
         "operationId": _name(endpoint),
         "summary": endpoint.summary,

@@ -71,8 +71,8 @@ class StoreEntry(NamedTuple):
         return (self.key, self.start_ms, self.end_ms) == at
 
 
-#: Returns the entries of a partition (None: of the entire store) in order, from the cursor on if
-#: there is one.
+#: Returns the entries of a partition (None: of the entire store) in order, starting at the cursor,
+#: if any.
 EntryReader = Callable[[int | None, PageCursor | None], Iterator[StoreEntry]]
 
 

@@ -20,7 +20,7 @@ _MAX_PARAMETERS: Final = 32
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a request. Those in the path are required."""
+    """A parameter of a request. Path parameters are required."""
 
     name: str
     doc: str
@@ -55,7 +55,10 @@ def in_path(name: str, doc: str) -> Parameter:
 
 
 def read_query(query: bytes, parameters: Iterable[Parameter]) -> dict[str, Any]:
-    """Parse the parameters of a query string; None for missing ones without a default."""
+    """Parse the parameters of a query string.
+
+    Missing parameters have their default, which may be None.
+    """
     known = {each.name: each for each in parameters if not each.is_in_path}
     values: dict[str, Any] = {}
     for name, text in _pairs(query):
@@ -74,17 +77,17 @@ def read_query(query: bytes, parameters: Iterable[Parameter]) -> dict[str, Any]:
 def decode_part(text: bytes) -> str:
     """Decode a part of a URL.
 
-    Invalid encodings are rejected rather than replaced, because a different key could be looked up.
+    Invalid encodings are rejected: replacing them could look up a different key.
     """
     if re.search(rb"%(?![0-9a-fA-F]{2})", text):
         raise bad_request(
-            "The URL contains a '%' that is not part of an escape; write %25 for the sign itself."
+            "The URL contains a '%' that is not part of an escape; write %25 for a percent sign."
         )
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError:
         raise bad_request(
-            "The URL is not UTF-8. For keys that are other bytes, use key_as=base64."
+            "The URL is not UTF-8. For keys with other bytes, use key_as=base64."
         ) from None
 
 

@@ -13,13 +13,13 @@ from starlette.responses import Response
 from millstream.server.parameters import Parameter, decode_part
 from millstream.server.responses import HttpError
 
-#: The last path parameter, which includes slashes: keys may contain anything.
+#: The parameter that extends to the end of the path, because keys may contain slashes.
 _KEY_PARAMETER: Final = "key"
 
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """A validated request. `timed_out` is set when it has timed out."""
+    """A validated request. `timed_out` is set if the request times out."""
 
     method: str
     values: Mapping[str, Any]
@@ -34,7 +34,7 @@ Handler = Callable[[HttpRequest], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An endpoint.
+    """A path and method of the server, with their handler and documentation.
 
     Args:
         method: `GET` (which includes `HEAD`), `POST` or `PUT`.
@@ -43,7 +43,7 @@ class Endpoint:
         summary: one sentence for the OpenAPI document; empty if the endpoint is not part of it.
         schema: the name of the response schema; None if the response is not JSON.
         parameters: the path parameters, in order, and the query parameters.
-        body: the name of the schema of the request body; None without a body.
+        body: the name of the request body's schema; None if requests have no body.
         is_open: whether the endpoint works without the token.
         failures: possible statuses other than 200 and the common ones.
     """
@@ -61,7 +61,7 @@ class Endpoint:
     failures: frozenset[int] = field(default=frozenset())
 
     def matches(self, parts: Sequence[bytes]) -> dict[str, bytes] | None:
-        """Return the parameters of a path that was split at slashes; None if it does not match."""
+        """Return the parameters of a path, split at slashes; None if the path does not match."""
         pattern = self.path.split("/")[1:]
         found: dict[str, bytes] = {}
         for index, part in enumerate(pattern):
@@ -77,7 +77,7 @@ class Endpoint:
 
 
 class Routes:
-    """Finds the endpoint of a request: the first one that matches its path."""
+    """Finds the first endpoint that matches the path and method of a request."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self.endpoints = tuple(endpoints)
@@ -94,7 +94,7 @@ class Routes:
             allowed |= {"GET", "HEAD"} if endpoint.method == "GET" else {endpoint.method}
         if not allowed:
             raise HttpError(
-                404, "NOT_FOUND", "There is no such path; see /openapi.json for all paths."
+                404, "NOT_FOUND", "The path does not exist; see /openapi.json for all paths."
             )
         listed = ", ".join(sorted(allowed))
         raise HttpError(

@@ -25,8 +25,8 @@ _RETRY_AFTER_MS: Final = 1_000
 class RequestThreads:
     """Runs blocking work, such as queries, outside of the server's event loop.
 
-    If all threads are busy, or after a timeout, the request fails. After a timeout, the thread
-    stays busy until the work ends.
+    A request fails if all threads are busy, or after a timeout. After a timeout, the thread stays
+    busy until the work ends.
     """
 
     def __init__(self, max_requests: int, timeout_ms: int) -> None:
@@ -37,7 +37,9 @@ class RequestThreads:
         self._busy = 0
 
     async def run(self, work: Callable[[], T], timed_out: threading.Event | None = None) -> T:
-        """Run `work` and return its result. Long work should check `timed_out`, set on a timeout.
+        """Run `work` and return its result.
+
+        Long-running work should check `timed_out`, which is set on a timeout.
 
         Raises:
             HttpError: no thread is free, or the work timed out.
@@ -84,7 +86,7 @@ def _log_late_error(future: asyncio.Future[T]) -> None:
 
 
 def blocking_handler(threads: RequestThreads, work: Callable[[HttpRequest], Any]) -> Handler:
-    """Wrap blocking work as an endpoint function with a JSON response."""
+    """Wrap blocking work as a handler with a JSON response."""
 
     async def handle(request: HttpRequest) -> Response:
         body = await threads.run(lambda: as_json(work(request)), request.timed_out)
@@ -101,7 +103,10 @@ def json_endpoint(
     schema: str,
     *parameters: Parameter,
 ) -> Endpoint:
-    """Return the endpoint for blocking work with a JSON response; 404 if it has parameters."""
+    """Return an endpoint for blocking work with a JSON response.
+
+    Endpoints with parameters may return 404.
+    """
     failures = frozenset({404} if parameters else ())
     handle = blocking_handler(threads, work)
     return Endpoint("GET", path, handle, summary, schema, parameters=parameters, failures=failures)

@@ -51,14 +51,14 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "Error": record(
         "An error.",
         error=record(
-            "A code for programs, a message for people, and when to retry.",
+            "A code for programs, a message for people, and the delay before a retry.",
             {"retry_after_ms": _NUMBER},
             code=_TEXT,
             message=_TEXT,
         ),
     ),
     "Health": record(
-        "The status; the state and the reason are included for authorized clients.",
+        "The status; for authorized clients also the state and the reason.",
         {"state": _TEXT, "why": _TEXT},
         status={"enum": ["ok", "not ok"]},
     ),
@@ -74,7 +74,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             pid=_NUMBER_OR_NONE,
             uncommitted_ms={
                 "type": ["integer", "null"],
-                "description": "The time since the last commit with processed records, if it is "
+                "description": "How long records have been processed without a commit, if that is "
                 "too long.",
             },
             client={
@@ -127,8 +127,8 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
         "A page of entries.",
         entries=list_of(
             record(
-                "A key and its value; for a window or session with its bounds, for a version with "
-                "the end of its validity.",
+                "A key and its value. Windows and sessions also have their bounds, versions the "
+                "end of their validity.",
                 {
                     "partition": _NUMBER,
                     "timestamp": _NUMBER,

@@ -11,7 +11,7 @@ from millstream.errors import ConfigError
 
 @dataclass(frozen=True)
 class TlsSettings:
-    """The TLS certificates of the server (PEM files) and its requirements for clients.
+    """The TLS certificate of the server and the CA for client certificates, as PEM files.
 
     Without `key`, the key is in the certificate's file. Without `client_ca`, clients need no
     certificate.
@@ -27,8 +27,8 @@ class TlsSettings:
 class ServerOptions:
     """The address, the token and the limits of a server.
 
-    Port 0 stands for any free port. The timeout applies to receiving a request, and again to
-    responding.
+    Port 0 selects a free port. The timeout applies to receiving a request, and again to processing
+    it.
     """
 
     host: str

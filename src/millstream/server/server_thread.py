@@ -39,7 +39,7 @@ _CLOSE_TIMEOUT_S: Final = 10.0
 
 
 class ServerEndpoints:
-    """The endpoints of an application's server and the threads they use."""
+    """The endpoints of an application's server, and the threads that they use."""
 
     def __init__(self, backend: ServerBackend, options: ServerOptions) -> None:
         self._threads = RequestThreads(options.max_requests, options.timeout_ms)
@@ -58,7 +58,7 @@ class ServerEndpoints:
         self.routes = Routes([*endpoints, document_endpoint(endpoints)])
 
     def end_streams(self) -> None:
-        """End endless responses. Called on the server's event loop."""
+        """End the event streams. Must be called on the server's event loop."""
         self._console.close()
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class HttpServer:
 
     def close(self) -> None:
         if self._loop is not None and self._thread.is_alive():
-            # Must come first, while the loop is still running.
+            # Before the server exits, while the loop is still running.
             self._loop.call_soon_threadsafe(self._endpoints.end_streams)
         self._server.should_exit = True
         self._thread.join(_CLOSE_TIMEOUT_S)

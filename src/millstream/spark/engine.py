@@ -1,4 +1,4 @@
-"""The driver's engine: starts stream threads on Spark, supervises, controls and stops them."""
+"""The driver's engine, which starts, supervises, controls and stops stream threads on Spark."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ _CLOSE: Final = Close()
 
 #: How often the monitor checks the threads.
 _CHECK_INTERVAL_S: Final = 0.25
-#: How long Spark takes to kill the process of a cancelled task: it polls every 2 s and then waits
-#: another 2 s (spark.python.task.killTimeout); the rest is for a busy machine.
+#: How long Spark may take to kill the process of a canceled task: it polls every 2 s and then waits
+#: another 2 s (spark.python.task.killTimeout); the rest is a margin for busy machines.
 _KILL_TIMEOUT_S: Final = 8.0
 #: How long worker processes may take to end after the session has been stopped.
 _PROCESS_END_TIMEOUT_S: Final = 12.0
@@ -64,25 +64,26 @@ _PROCESS_END_TIMEOUT_S: Final = 12.0
 class SparkEngine:
     """Runs the stream threads of one application instance as Spark tasks.
 
-    Each thread is one Spark job of one task. The engine restarts a thread that has lost its
-    process, its executor or its connection, without limit. A thread that ended by itself or with a
-    user error, or that Spark cannot run at all, is reported to the owner and not restarted.
+    Each thread is a Spark job with one task. The engine restarts a thread that has lost its
+    process, its executor or its connection, without limit. It does not restart a thread that ended
+    by itself or with a user error, or that Spark cannot run at all, but reports it to the owner.
 
     Args:
-        session: the session for the threads. None takes the active session, or starts a local one,
-            which `close` stops when no other engine uses it.
+        session: the session for the threads. If None, the engine uses the active session, or starts
+            a local one, which `close` stops when no other engine uses it.
         num_threads: the expected number of threads, which determines the size of a new session.
-        on_event: called for each event, on a dedicated thread. It should return soon, because
-            reports block while it runs.
-        listen_host: address to listen on; default: loopback for local masters, else all.
-        advertised_host: the address of this machine for executors; default: Spark's
+        on_event: called for each event, on a dedicated thread. It should return quickly, because
+            further reports may block until it does.
+        listen_host: the address to listen on; by default loopback for local masters, and all
+            addresses otherwise.
+        advertised_host: the address of this machine for executors; by default the value of
             `spark.driver.host`.
-        encrypted: whether to encrypt the connections to the threads; default: only if they leave
-            this machine.
+        encrypted: whether to encrypt the connections to the threads; by default only for masters
+            that are not local.
         is_cancelled: polled while a session starts.
-        connectors: of a session that the engine starts.
-        on_registering: called with the name of a newly registered thread. The commands that it
-            sends reach the thread before all others.
+        connectors: the connectors of a session that the engine starts.
+        on_registering: called with the name of a newly registered thread. Commands that this
+            callback sends reach the thread before all others.
         on_check: called a few times per second on the monitor thread.
         keeps_state: whether threads keep state on the disk of their host, so that a restarted
             thread should run on the same host.
@@ -118,7 +119,7 @@ class SparkEngine:
         self._application_id = application_id
         self._events = ThreadEventQueue(on_event)
         self._grace_ms = grace_ms
-        # Must exceed the grace period plus the time that a thread then takes to close.
+        # Must exceed the grace period plus the time that a thread takes to close after it.
         self._timeouts = ThreadTimeouts(register_timeout_ms, reconnect_ms=3 * grace_ms)
         self._restart_policy = restart_policy or RestartPolicy()
         self._encrypted = encrypted
@@ -143,10 +144,10 @@ class SparkEngine:
         self._decommission_monitor: DecommissionMonitor | None = None
 
     def start(self) -> None:
-        """Find or start the session, and listen for threads.
+        """Find or start the session, and start to listen for threads.
 
         Raises:
-            SparkError: there is no session that can host threads.
+            SparkError: no session can host threads.
             OSError: listening on the control port failed.
             StartCancelledError: `is_cancelled` returned True while a session was starting.
         """
@@ -213,18 +214,19 @@ class SparkEngine:
         ignore_previous: bool = False,
         register_ms: int | None = None,
     ) -> None:
-        """Start a stream thread without waiting; events report its progress.
+        """Start a stream thread and return immediately; events report the thread's progress.
 
         Args:
             main: the thread's code, or its pickle from `shipping.ship`.
-            pause_ms: the delay before the job is submitted; closing the thread ends it early.
-            ignore_previous: whether to ignore an earlier thread of that name. Otherwise, if Spark
+            pause_ms: the delay before the job is submitted. Closing the thread ends the delay.
+            ignore_previous: whether to ignore an earlier thread of this name. By default, if Spark
                 has already run such a thread, failures to start count as outages.
-            register_ms: how long the thread may take to register, if not `register_timeout_ms`.
+            register_ms: how long the thread may take to register; by default
+                `register_timeout_ms`.
 
         Raises:
             NotPicklableError: the code refers to an object that cannot be pickled.
-            IllegalStateError: the engine is not running, or a thread of that name is running.
+            IllegalStateError: the engine is not running, or a thread of this name is running.
         """
         payload = main if isinstance(main, bytes) else ship(main, f"the code of {name}")
         with self._lock:
@@ -247,11 +249,11 @@ class SparkEngine:
             self._threads[name] = thread
 
     def send(self, name: str, command: Command) -> None:
-        """Send a command to a thread, with the errors of `ControlServer.send`."""
+        """Send a command to a thread. Raises the errors of `ControlServer.send`."""
         self._running_server(name).send(name, command)
 
     def request(self, name: str, request: ThreadRequest[R], *, timeout_ms: int = 10_000) -> R:
-        """Send a request to a thread, with the errors of `ControlServer.request`."""
+        """Send a request to a thread. Raises the errors of `ControlServer.request`."""
         return self._running_server(name).request(name, request, timeout_ms)
 
     def post(self, name: str, request: ThreadRequest[Any]) -> Future[Any]:
@@ -260,20 +262,21 @@ class SparkEngine:
     def stop_thread(self, name: str, timeout_ms: int, command: Close = _CLOSE) -> bool:
         """Close one thread, and kill it if it does not end in time.
 
-        Returns whether the thread ended by itself; True if there is no such thread.
+        Returns whether the thread ended by itself; True if the thread does not exist.
         """
         thread = self._thread(name)
         return thread is None or self._stop([thread], timeout_ms, command)
 
     def request_close(self, name: str, command: Close) -> None:
-        """Send the close command to one thread, and do not restart it. Does not wait or kill it."""
+        """Send the close command to a thread, and do not restart it. Neither waits nor kills."""
         if (thread := self._thread(name)) is not None:
             thread.request_close(command)
 
     def await_start(self, name: str) -> SparkError | None:
         """Wait until a thread has registered or ended; return the error if Spark cannot run it.
 
-        Takes at most `register_timeout_ms` if the thread gets no task slot, else two minutes.
+        This takes at most `register_timeout_ms` if the thread gets no task slot, and at most two
+        minutes if it does.
         """
         thread = self._thread(name)
         return None if thread is None else thread.wait_started()
@@ -291,18 +294,18 @@ class SparkEngine:
             return self._threads.get(name)
 
     def kill_after(self, name: str, within_ms: int) -> None:
-        """Kill a thread that is ending if it has not ended in this time. Does not wait."""
+        """Kill a thread that is ending if it has not ended after `within_ms`. Does not wait."""
         if (thread := self._thread(name)) is not None:
             thread.kill_after(within_ms)
 
     def close(self, timeout_ms: int = 60_000, command: Close = _CLOSE) -> bool:
         """Close all threads, kill threads that do not end in time, and release all resources.
 
-        Takes at most the timeout, plus about 10 s if threads have to be killed. Idempotent. A
+        This takes at most the timeout, plus about 10 s if threads have to be killed. Idempotent. A
         session that Millstream started is stopped with all its worker processes, unless other
-        engines use it; PySpark keeps the JVM for the next session and ends it with this process.
+        engines use it. PySpark keeps the JVM for the next session and ends it with this process.
 
-        Returns whether all threads ended by themselves: False if some were killed, or lost by
+        Returns whether all threads ended by themselves, as opposed to being killed or lost by
         Spark. A thread that ended with a user error ended by itself.
         """
         with self._lock:
@@ -310,13 +313,13 @@ class SparkEngine:
                 return True
             self._closed.set()
             threads = list(self._threads.values())
-        with ExitStack() as rest:
+        with ExitStack() as cleanup:
             # Called in reverse order; an exception does not skip the other callbacks.
-            rest.callback(show_traces)
-            rest.callback(self._release_session)
-            rest.callback(self._events.close, _KILL_TIMEOUT_S)
-            rest.callback(self._server.close)
-            rest.callback(self._end_monitor)
+            cleanup.callback(show_traces)
+            cleanup.callback(self._release_session)
+            cleanup.callback(self._events.close, _KILL_TIMEOUT_S)
+            cleanup.callback(self._server.close)
+            cleanup.callback(self._end_monitor)
             return self._stop(threads, timeout_ms, command)
 
     def _end_monitor(self) -> None:
@@ -469,7 +472,7 @@ class SparkEngine:
 
 
 def wait_for_end(pids: set[int], deadline: float) -> set[int]:
-    """Wait until none of these processes runs; return the ones that run at the deadline."""
+    """Wait until these processes have ended; return those still running at the deadline."""
     left = {pid for pid in pids if is_running(pid)}
     while left and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -482,7 +485,7 @@ def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):
-        # A process of another user has reused the pid.
+        # No such process, or the PID has been reused by a process of another user.
         return False
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

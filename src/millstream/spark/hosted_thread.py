@@ -1,4 +1,4 @@
-"""The driver's representation of a stream thread: a Spark job that is resubmitted when it dies.
+"""The driver's representation of a stream thread: a Spark job, resubmitted when it is lost.
 
     submit ──► waiting for a slot ──► registered ──► ended
       ▲                │                  │            │
@@ -7,9 +7,9 @@
       └──────── backoff, new epoch ◄──────┴────────────┴──► failed   Spark cannot run it
 
 A thread that ends with a user error is not restarted here; the owner's uncaught-exception handler
-decides. The loss of a worker, executor or connection is an outage: the thread is restarted without
-limit, with exponential backoff. A thread that Spark has never been able to run fails. A thread on
-an executor that is being decommissioned is closed and resubmitted.
+decides what to do. The loss of a worker, executor or connection is an outage, after which the
+thread is restarted without limit, with exponential backoff. A thread that Spark has never been able
+to run fails. A thread on an executor that is being decommissioned is closed and resubmitted.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _KILLED: Final = "it did not close in time"
 #: How long a thread may take to report its exit after the JVM has ended.
 _EXIT_REPORT_TIMEOUT_S: Final = 12.0
 _POLL_INTERVAL_S: Final = 0.05
-#: How long after its JVM has ended the driver may still receive the request to stop.
+#: How long after the end of its JVM the driver may still receive the request to stop.
 _LATE_STOP_S: Final = 2.0
-#: How long to wait for a new executor on a host: the cluster manager may replace a lost executor.
+#: How long to wait for the cluster manager to replace a lost executor on the same host.
 _EXECUTOR_WAIT_S: Final = 5.0
 _EXECUTOR_POLL_S: Final = 0.25
 
@@ -58,19 +58,20 @@ class ThreadPlacement:
     """Tracks the host of one stream thread, in Spark's spelling, across its jobs.
 
     Spark runs a task on any host unless its data has preferred locations. A thread's state is on
-    the disk of the host where it last ran, so the job that restarts it prefers that host; Spark
-    then waits up to `spark.locality.wait` (3 s) for a free slot there before it uses another host.
+    the disk of the host where it last ran, so the job that restarts the thread prefers that host.
+    Spark then waits up to `spark.locality.wait` (3 s) for a free slot on that host before it uses
+    another one.
     """
 
     def __init__(self, name: str, jobs: SparkJobs) -> None:
         self._name = short_name(name)
         self._jobs = jobs
-        #: The host where the thread last ran and has its state; None if it never ran.
+        #: The host where the thread last ran, which has its state; None if it never ran.
         self.host: str | None = None
         self._checked_tag: str | None = None
 
     def await_host(self, cancelled: threading.Event) -> None:
-        """Wait up to 5 s if the host has no executor, so that a new one can start."""
+        """Wait up to 5 s for a new executor if the host has none."""
         until = time.monotonic() + _EXECUTOR_WAIT_S
         while self.host is not None and not self._has_executor(self.host):
             if cancelled.wait(_EXECUTOR_POLL_S) or time.monotonic() >= until:
@@ -108,13 +109,13 @@ class ThreadPlacement:
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    #: The backoff before the first restart; doubled for each further restart.
+    #: The backoff before the first restart, which doubles with each further restart.
     backoff_ms: int = 250
     max_backoff_ms: int = 10_000
     #: The backoff is reset after the thread has run for this long.
     reset_after_ms: int = 60_000
-    #: How many consecutive jobs may fail before the thread has ever registered. At this limit
-    #: Spark, or the machine, is considered unable to run it.
+    #: How many jobs in a row may fail before the thread has registered for the first time. At this
+    #: limit, Spark or the machine is considered unable to run the thread.
     max_failed_starts: int = 5
 
 
@@ -123,10 +124,10 @@ class ThreadTimeouts:
     """How long the driver waits for a stream thread that is not connected."""
 
     register_ms: int = 30_000
-    #: The time to register with a task slot: starting the process takes long on a busy machine, or
-    #: if Spark has to unpack its packages first.
+    #: The limit for a thread that has a task slot: starting the process takes long on a busy
+    #: machine, or if Spark has to unpack its packages first.
     start_ms: int = 120_000
-    #: Longer than the thread's own grace period.
+    #: Must be longer than the thread's own grace period.
     reconnect_ms: int = 90_000
 
 
@@ -134,8 +135,8 @@ class ThreadTimeouts:
 class HostedThread:
     """Runs a stream thread: submits its job, monitors it, and resubmits it.
 
-    `run` needs a dedicated Python thread; the engine's monitor calls `check` a few times per
-    second; all other methods are thread-safe.
+    `run` needs a dedicated Python thread. The engine's monitor calls `check` a few times per
+    second. All other methods are thread-safe.
     """
 
     name: str
@@ -148,12 +149,12 @@ class HostedThread:
     server: ControlServer
     emit: Callable[[ThreadEvent], None]
     _: KW_ONLY
-    #: Returns numbers that are unique among all threads, so that a later thread of the same name
+    #: Returns increasing numbers that all threads share, so that a later thread of the same name
     #: has later epochs.
     next_submission: Callable[[], int]
     #: Returns the current number of stream threads.
     needed: Callable[[], int]
-    #: Returns how many tasks the session can run at a time.
+    #: Returns the number of tasks that the session can run at a time.
     slots: Callable[[], int]
     policy: RestartPolicy
     timeouts: ThreadTimeouts
@@ -185,20 +186,20 @@ class HostedThread:
         self._stop_requested = threading.Event()
         self._close = Close()
         self._cancel_reason: str | None = None
-        #: The reason why the thread is moving to another executor; None if it is not moving.
+        #: Why the thread is moving to another executor; None if it is not moving.
         self._move_reason: str | None = None
         self._claim: SlotClaim | None = None
         self._end_by: Deadline | None = None
         self._fatal_error: SparkError | None = None
         self._ended = threading.Event()
-        #: Set once the thread has registered, or never will.
+        #: Set once the thread has registered, or has ended without registering.
         self._started = threading.Event()
         self._failure: SparkError | None = None
-        #: Whether the thread has ended for good, so that another thread may have its name.
+        #: Whether the thread has ended and will not be restarted, so that its name is free.
         self.is_finished = False
         #: None while the thread runs, or if it failed.
         self.exit: ThreadExit | None = None
-        #: The hello of the last registration.
+        #: The hello of the latest registration.
         self.last_hello: Hello | None = None
 
     # ---- the thread's own Python thread
@@ -234,7 +235,7 @@ class HostedThread:
             if isinstance(outcome, ThreadEvent):
                 return outcome
             if not self.jobs.alive:
-                # A machine that shuts down signals all processes, and the driver perhaps last.
+                # At shutdown, a machine signals all processes, and may signal the driver last.
                 orderly = self._reported_exit is not None or not self._is_registered
                 if orderly and self._stop_requested.wait(_LATE_STOP_S):
                     return self._requested_exit(self._reported_exit or ThreadExit("closed"))
@@ -255,7 +256,7 @@ class HostedThread:
                 )
             pause_ms = self._backoff.next_pause_ms()
             self.emit(ThreadEvent(self.name, "restarting", outcome))
-            logger.info("%s is restarted in %d ms", short_name(self.name), pause_ms)
+            logger.info("%s will be restarted in %d ms", short_name(self.name), pause_ms)
             self._stop_requested.wait(pause_ms / 1000)
             if self.placement is not None and self._move_reason is None:
                 self.placement.await_host(self._stop_requested)
@@ -304,8 +305,8 @@ class HostedThread:
         return ThreadEvent(self.name, "exited", exit_)
 
     def _await_reported_exit(self) -> ThreadExit | None:
-        """Return the exit that the thread reported, for a job without a result."""
-        # After the end of the JVM, a thread is still closing, and still connected.
+        """Return the exit that the thread reported, if its job ended without a result."""
+        # When the JVM ends, the thread is still connected while it closes.
         if not self.jobs.alive:
             deadline = time.monotonic() + _EXIT_REPORT_TIMEOUT_S
             while self._reported_exit is None and time.monotonic() < deadline:
@@ -329,7 +330,7 @@ class HostedThread:
         return f"{reason or error.message}."
 
     def _failed_too_often(self) -> bool:
-        """Count a failed job; whether a thread that Spark has never run failed too often."""
+        """Count a failed job; return whether a thread that has never run failed too often."""
         self._failed_starts = 0 if self.has_run else self._failed_starts + 1
         return self._failed_starts > 0 and self._failed_starts >= self.policy.max_failed_starts
 
@@ -351,7 +352,7 @@ class HostedThread:
             claim, self._claim = self._claim, None
         if claim is not None:
             claim.release()
-        # Before emitting events, which may block: the owner may be waiting for the start.
+        # Before emitting events, which may block, because the owner may be waiting for the start.
         self._started.set()
         if again:
             reason = "its process ended and Spark restarted the task."
@@ -384,7 +385,7 @@ class HostedThread:
     def move(self, reason: str, claim: SlotClaim) -> None:
         """Make the thread commit, leave the group, and continue on another executor.
 
-        The reason is a sentence. The claim of the new slot is released once the thread runs there.
+        The reason is a sentence. The claim to the new slot is released once the thread runs there.
         """
         with self._lock:
             if self._stop_requested.is_set() or not self._is_registered or self._move_reason:
@@ -399,7 +400,7 @@ class HostedThread:
         self._cancel(_KILLED)
 
     def kill_after(self, within_ms: int) -> None:
-        """Kill the thread, which is ending by itself, if it has not ended in time."""
+        """Kill the thread, which is ending by itself, if it has not ended after `within_ms`."""
         with self._lock:
             if self._job_runs:
                 self._end_by = Deadline(self.clock, within_ms)
@@ -428,7 +429,7 @@ class HostedThread:
         return self._ended.is_set()
 
     def check(self) -> None:
-        """Cancel the job if the thread is disconnected or ending for too long."""
+        """Cancel the job if the thread has been disconnected or ending for too long."""
         with self._lock:
             if not self._job_runs:
                 return
@@ -442,7 +443,7 @@ class HostedThread:
         if registered and self.placement is not None:
             self.placement.check(self._tag)
         if self._cancel_reason is not None:
-            # Repeated, because a job cannot be cancelled by its tag before it is submitted.
+            # Repeated, because a job cannot be canceled by its tag before it is submitted.
             self.jobs.cancel(self._tag)
         elif late:
             logger.warning("%s failed and did not close in time, so it is killed", self.name)
@@ -509,7 +510,7 @@ class HostedThread:
         try:
             self.server.send(self.name, self._close)
         except ThreadUnavailableError:
-            # Not registered: the server rejects its registration, or `check` cancels its job.
+            # The server will reject the thread's registration, or `check` will cancel its job.
             logger.debug("%s is not registered, so it was not sent the close command", self.name)
 
     @property
@@ -517,7 +518,7 @@ class HostedThread:
         return f"{self.name}-{self._unique}-{self._submission}"
 
 
-#: How often to check for decommissioning: nodes are terminated with a notice of 30 s or more.
+#: How often to check for decommissioning. Nodes are terminated with a notice of 30 s or more.
 _DECOMMISSION_CHECK_MS: Final = 1_000
 
 
@@ -525,9 +526,9 @@ class DecommissionMonitor:
     """Moves stream threads off executors that are being decommissioned, once a slot is free.
 
     Spark kills such an executor soon. A thread that commits, leaves the group and continues
-    elsewhere costs a rebalance. The loss of a thread that dies with its executor is detected only
-    after the session timeout, and its uncommitted work is repeated. Without a free slot, a thread
-    continues as long as its executor exists.
+    elsewhere costs one rebalance. If a thread is killed with its executor, its loss is detected
+    only after the session timeout, and its uncommitted work is repeated. If no slot is free, a
+    thread continues until its executor is killed.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Runs stream threads as Spark jobs: one single-task job per thread, cancelled individually."""
+"""Runs each stream thread as a Spark job with a single task, which can be canceled individually."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import SparkSession
 
-#: Spark never attempts a task this often.
+#: More attempts than Spark ever makes for a task.
 _MAX_ATTEMPTS: Final = 1_000
-#: The maximum lengths of Spark's error message in ours.
+#: The maximum lengths of Spark's error messages when they are quoted in Millstream's.
 _MAX_REASON_CHARS: Final = 300
 _MAX_CHARS: Final = 1_500
 #: The last line of a Python traceback.
@@ -51,7 +51,7 @@ class SparkJobs:
 
         Raises:
             EnvironmentMismatchError: the worker has different package versions.
-            SparkError: the job failed or was cancelled before the stream thread ended.
+            SparkError: the job failed or was canceled before the stream thread ended.
         """
         context = self._context
         # Do not interrupt the JVM task on cancellation: an interrupted task abandons its Python
@@ -78,7 +78,7 @@ class SparkJobs:
         return thread_exit
 
     def _rdd_preferring(self, host: str) -> RDD[int]:
-        """Create an RDD of one element with a preferred host, which PySpark has no API for."""
+        """Create an RDD of one element with a preferred host. PySpark has no API for this."""
         from pyspark import RDD
 
         context = self._context
@@ -93,23 +93,26 @@ class SparkJobs:
         return RDD(java_rdd, context, context.serializer)
 
     def cancel(self, tag: str) -> None:
-        """Cancel the job with this tag if it runs; Spark kills its worker within about 5 s."""
+        """Cancel the job with this tag if it is running.
+
+        Spark kills the job's worker within about 5 s.
+        """
         if self.alive:
             self._context.cancelJobsWithTag(_legal_tag(tag))
 
     def running_tasks(self, tag: str) -> int:
-        """Return how many tasks of this job have a slot: 1, or 0 while the task is queued."""
+        """Return the number of tasks of this job that have a slot: 0 while the task is queued."""
         tracker = self._context.statusTracker()
         infos = map(tracker.getStageInfo, self._stages(tag))
         return sum(stage.numActiveTasks for stage in filter(None, infos))
 
     def host_of(self, tag: str) -> str | None:
-        """Return the host (in Spark's spelling) of the job's last task; None until launched."""
+        """Return the host of the job's latest task, in Spark's spelling; None until launched."""
         task = self._last_task(tag)
         return None if task is None else str(task.host())
 
     def executor_of(self, tag: str) -> str | None:
-        """Return Spark's id of the executor of that task; None until launched."""
+        """Return Spark's executor ID of the job's latest task; None until launched."""
         task = self._last_task(tag)
         return None if task is None else str(task.executorId())
 
@@ -145,13 +148,13 @@ class SparkJobs:
 
     @property
     def alive(self) -> bool:
-        """Whether the session can run jobs: its context is not stopped and its JVM runs."""
+        """Whether the session can run jobs: its JVM is running and its context is not stopped."""
         if not has_jvm(self._context):
             return False
         try:
             return not self._context._jsc.sc().isStopped()
         except Exception:
-            # The call has no side effects, so any failure means that the JVM is gone.
+            # `isStopped` only reads a flag, so any failure means that the JVM is gone.
             return False
 
 
@@ -170,8 +173,8 @@ def _to_spark_error(error: Exception) -> SparkError:
 
 
 def _reason(text: str) -> str:
-    """Extract the cause from Spark's message, without the JVM's and Python's tracebacks."""
-    # The exception is the first line after the traceback that is not indented.
+    """Extract the cause from Spark's message, without the tracebacks of the JVM and Python."""
+    # The exception is on the first line after the traceback that is not indented.
     raised = re.search(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", text)
     if raised is not None:
         return f"a Python worker raised {raised[1]}"[:_MAX_REASON_CHARS]

@@ -1,7 +1,8 @@
 """Installs signal handlers that processes forked by user code do not inherit.
 
-A handler of a stream thread or of `run()` closes the application gracefully. In a forked child it
-would only set a flag that is never read: `Process.terminate()` would not end the child.
+A handler of a stream thread or of `run()` closes the application gracefully. In a forked child,
+this handler would only set a flag that is never read, so `Process.terminate()` would not end the
+child.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _blocked: Final = _BlockedSignals()
 
 
 def _block() -> None:
-    # Delays signals to a child until its handlers are restored.
+    # Signals to the child stay pending until its handlers are restored.
     numbers = {each.number for each in _installed}
     _blocked.mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 

@@ -19,11 +19,12 @@ class ThreadEvent(NamedTuple):
 
     The type of `data` depends on `kind`:
 
-    - `registered`: the thread runs and accepts commands; `data` is its `Hello`. Repeated after each
-      restart.
+    - `registered`: the thread is running and accepts commands; `data` is its `Hello`. Emitted again
+      after each restart.
     - `report`: the thread sent a report; `data` is the `Report`.
-    - `restarting`: the thread ended unexpectedly and is restarted; `data` is the reason, a str.
-    - `exited`: the thread ended and is not restarted; `data` is a `ThreadExit`.
+    - `restarting`: the thread ended unexpectedly and will be restarted; `data` is the reason, a
+      str.
+    - `exited`: the thread ended and will not be restarted; `data` is a `ThreadExit`.
     - `failed`: the thread cannot run, or cannot continue; `data` is a `SparkError`.
     """
 
@@ -35,8 +36,9 @@ class ThreadEvent(NamedTuple):
 class ThreadEventQueue:
     """Delivers events to the engine's owner on a dedicated thread.
 
-    `put` blocks for reports while too many are pending. It never blocks for other events: the owner
-    may wait for one of them on this queue's thread. Exceptions of `on_event` are logged.
+    For a report, `put` blocks while too many reports are pending. For other events, it never
+    blocks, because the owner may be waiting for such an event on this queue's thread. Exceptions
+    that `on_event` raises are logged.
     """
 
     def __init__(self, on_event: Callable[[ThreadEvent], None]) -> None:
@@ -57,7 +59,7 @@ class ThreadEventQueue:
         return threading.current_thread() is self._thread
 
     def put(self, event: ThreadEvent) -> None:
-        """Add an event; for a report, block while too many are pending and the queue is open."""
+        """Add an event. For a report, block while the queue is open and too many are pending."""
         if event.kind == "report":
             with self._room:
                 self._room.wait_for(lambda: self._is_closed or self._reports < _MAX_PENDING_REPORTS)

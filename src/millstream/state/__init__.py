@@ -8,16 +8,16 @@ values, and a *table* for the DSL's operators, with serialized keys and batches 
 `windows`, `versioned`, `buffers`). `queries` reads stores for interactive queries. `directories`
 manages the state directory on disk. `engine_failures` records failures that user code may hide.
 
-- A store knows the changelog offset that it reflects, because both are written in one RocksDB
-  batch. Restoration reads only the records after that offset.
-- Writes since the last commit are only in memory (`storage/overlay.py`): the state on disk is
-  always that of a commit. A crash between the steps of a commit repeats work and loses nothing, and
-  to abort a transaction the stores are closed and opened again.
+- A store contains the changelog offset that it reflects, because data and offset are written in one
+  RocksDB batch. Restoration reads only the records after that offset.
+- Writes since the last commit are only in memory (`storage/overlay.py`), so the state on disk is
+  always that of a commit. A crash between the steps of a commit repeats work, but loses nothing. To
+  abort a transaction, the stores are closed and reopened.
 - Stateful operators work on the record cache (objects by serialized key) or, without caching, read,
   write and log every update.
 - State that cannot be trusted (corrupted files, a changelog that no longer has the offset) is
   deleted and restored.
 
-Packages import only those to their left: storage, changelogs, caches, builders, `queries.requests`
-and keyvalue, then windows, versioned and buffers, then queries and opening.
+Packages import only earlier ones in this list: storage, changelogs, caches, builders,
+`queries.requests` and keyvalue, then windows, versioned and buffers, then queries and opening.
 """

@@ -1,4 +1,4 @@
-"""Engine failures, which user code may catch, wrap or hide."""
+"""Failures of stores and changelogs, which user code may catch, wrap or hide."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ class EngineFailures:
     """The first engine failure below the user code of one task.
 
     User code calls stores, and stores call their storage and changelog. If one of these fails, the
-    store and its changelog may differ, so the task must not commit, whatever user code does with
-    the error: no exception handler is called, and the task fails at the latest when its batch ends.
-    Storages, changelogs and nodes record failures where they raise them.
+    store and its changelog may differ, so the task must not commit, regardless of what user code
+    does with the error. No exception handler is called, and the task fails at the end of its batch
+    at the latest. Storages, changelogs and nodes record failures where they raise them.
 
     Args:
         shared: failures of the global stores, which tasks read.

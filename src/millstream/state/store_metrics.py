@@ -23,7 +23,7 @@ from millstream.state.storage.storages import Storages
 CACHE_GROUP: Final = "stream-record-cache-metrics"
 _DEBUG: Final = RecordingLevel.DEBUG
 
-#: The name of the metric for each store method.
+#: The metric name of each store method.
 METRIC_BY_METHOD: Final = {
     "put": "put",
     "put_if_absent": "put-if-absent",
@@ -43,8 +43,8 @@ METRIC_BY_METHOD: Final = {
 class StoreMetrics:
     """The metrics of a task's stores while they are open.
 
-    Method calls are measured at the DEBUG level, and only for processors: the DSL's operators work
-    on batches and on the cache, below the store methods. Measuring costs 1 us per call.
+    Method calls are measured at the DEBUG level, and only those of processors: the DSL's operators
+    work on batches and on the cache, below the store methods. Measuring costs 1 us per call.
     """
 
     def __init__(self, scope: MetricsScope) -> None:
@@ -56,7 +56,7 @@ class StoreMetrics:
         self._databases: dict[str, Storage] = {}
 
     def track_databases(self, storages: Storages) -> Storages:
-        """Wrap `storages` so that each database that they open is registered here."""
+        """Wrap `storages` to register each database that they open."""
         return _TrackingStorages(storages, self._databases)
 
     def on_open(self, builder: StoreBuilder, store: OpenStore, took_ns: int) -> None:
@@ -100,7 +100,7 @@ class StoreMetrics:
         self._databases.clear()
 
     def _part(self, **labels: str) -> MetricsScope:
-        part = self._scope.part(**labels)
+        part = self._scope.child(**labels)
         self._open.append(part)
         return part
 
@@ -121,7 +121,7 @@ class StoreMetrics:
 
 
 def metrics_scope_of(builder: StoreBuilder) -> str:
-    """Return Kafka Streams' name for the type of a store, the prefix of its label."""
+    """Return Kafka Streams' name for the type of a store, which prefixes its metric label."""
     where = "rocksdb" if builder.persistent else "in-memory"
     if isinstance(builder, WindowStoreBuilder):
         return f"{where}-window"

@@ -27,7 +27,7 @@ from millstream.state.builders.window_builders import (
 
 @dataclass(frozen=True)
 class KeyValueStoreSupplier:
-    """Where a key-value store keeps its data (Kafka Streams' `KeyValueBytesStoreSupplier`).
+    """Where a key-value store stores its data (Kafka Streams' `KeyValueBytesStoreSupplier`).
 
     Raises:
         ConfigError: the name is not valid for a directory or topic.
@@ -42,9 +42,9 @@ class KeyValueStoreSupplier:
 
 
 class Stores:
-    """Factory for suppliers (where data is kept) and builders (with which serdes and options).
+    """Factory for store suppliers (the storage of a store) and builders (its serdes and options).
 
-    Without a serde, a builder takes the config's default.
+    Builders use the config's default serdes unless others are passed.
 
     Example:
         >>> class Count(Processor[str, str, str, int]):
@@ -61,7 +61,7 @@ class Stores:
 
     @staticmethod
     def persistent_key_value(name: str) -> KeyValueStoreSupplier:
-        """Create a supplier that keeps data in RocksDB, in the task's directory.
+        """Create a supplier for a RocksDB store in the task's directory.
 
         Example:
             >>> supplier = Stores.persistent_key_value("visits")
@@ -73,7 +73,7 @@ class Stores:
 
     @staticmethod
     def in_memory_key_value(name: str) -> KeyValueStoreSupplier:
-        """Create a supplier that keeps data in memory; a restart reads the whole changelog.
+        """Create a supplier for an in-memory store; a restart reads the whole changelog.
 
         Example:
             >>> supplier = Stores.in_memory_key_value("visits")
@@ -85,11 +85,11 @@ class Stores:
 
     @staticmethod
     def lru_map(name: str, max_entries: int) -> KeyValueStoreSupplier:
-        """Create a supplier that keeps up to `max_entries` keys in memory, evicting the LRU key.
+        """Create a supplier for an in-memory LRU store of up to `max_entries` keys.
 
-        Reading and writing a key counts as use, iterating does not. Evicted keys are also deleted
-        from the changelog, unless the store is timestamped like those of the DSL (Kafka Streams'
-        `MemoryNavigableLRUCache`).
+        Reading or writing a key counts as use; iterating does not. Evicted keys are also deleted
+        from the changelog, unless the store is timestamped, as the DSL's stores are (Kafka
+        Streams' `MemoryNavigableLRUCache`).
 
         Args:
             max_entries: at least 1.
@@ -114,12 +114,12 @@ class Stores:
     def persistent_versioned(
         name: str, history_retention: timedelta, segment_interval: timedelta | None = None
     ) -> VersionedStoreSupplier:
-        """Create a supplier that keeps versions in RocksDB, for `versioned_builder` (KIP-889).
+        """Create a supplier for a versioned RocksDB store, for `versioned_builder` (KIP-889).
 
         Args:
             history_retention: how far back versions can be read, and how late they may arrive.
             segment_interval: the length of the intervals in which old versions expire together;
-                None to derive it from the retention. Do not change it while the store exists on
+                None to derive it from the retention. Do not change it for a store that exists on
                 disk.
 
         Raises:
@@ -135,13 +135,13 @@ class Stores:
     def persistent_window(
         name: str, retention: timedelta, window_size: timedelta, retain_duplicates: bool = False
     ) -> WindowStoreSupplier:
-        """Create a supplier that keeps windows in RocksDB, in the task's directory.
+        """Create a supplier for a RocksDB window store in the task's directory.
 
         Args:
             retention: how long a window is kept, counted from its start. Older windows are deleted
                 in segments of half the retention, but at least a minute.
-            retain_duplicates: whether several values with the same key and time are all kept. None
-                then deletes nothing, and the store is never cached.
+            retain_duplicates: whether to keep all values with the same key and time. If so, putting
+                None deletes nothing, and the store is never cached.
 
         Raises:
             ConfigError: a duration is negative, or the retention is shorter than the windows.
@@ -159,12 +159,12 @@ class Stores:
     def in_memory_window(
         name: str, retention: timedelta, window_size: timedelta, retain_duplicates: bool = False
     ) -> WindowStoreSupplier:
-        """Create a supplier that keeps windows in memory; a restart reads the whole changelog.
+        """Create a supplier for an in-memory window store; a restart reads the whole changelog.
 
         Args:
             retention: how long a window is kept, counted from its start.
-            retain_duplicates: whether several values with the same key and time are all kept. None
-                then deletes nothing, and the store is never cached.
+            retain_duplicates: whether to keep all values with the same key and time. If so, putting
+                None deletes nothing, and the store is never cached.
 
         Raises:
             ConfigError: a duration is negative, or the retention is shorter than the windows.
@@ -183,7 +183,7 @@ class Stores:
 
     @staticmethod
     def persistent_session(name: str, retention: timedelta) -> SessionStoreSupplier:
-        """Create a supplier that keeps sessions in RocksDB, in the task's directory.
+        """Create a supplier for a RocksDB session store in the task's directory.
 
         Args:
             retention: how long a session is kept, counted from its end. Older sessions are deleted
@@ -201,7 +201,7 @@ class Stores:
 
     @staticmethod
     def in_memory_session(name: str, retention: timedelta) -> SessionStoreSupplier:
-        """Create a supplier that keeps sessions in memory; a restart reads the whole changelog.
+        """Create a supplier for an in-memory session store; a restart reads the whole changelog.
 
         Args:
             retention: how long a session is kept, counted from its end.
@@ -272,7 +272,7 @@ class Stores:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
     ) -> VersionedStoreBuilder[K, V]:
-        """Create a builder for a store of several versions per key: logged, never cached.
+        """Create a builder for a store of the versions of each key: logged, never cached.
 
         Processors get a `VersionedKeyValueStore`.
 
@@ -296,7 +296,7 @@ class Stores:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
     ) -> WindowStoreBuilder[K, V]:
-        """Create a builder for a store of a plain value per key and window: logged, not cached.
+        """Create a builder for a store of one plain value per key and window: logged, not cached.
 
         Processors get a `WindowStore`.
 
@@ -317,9 +317,9 @@ class Stores:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
     ) -> WindowStoreBuilder[K, V]:
-        """Create a builder for a store of a `ValueAndTimestamp` per key and window.
+        """Create a builder for a store of one `ValueAndTimestamp` per key and window.
 
-        The store is logged and not cached. Processors get a `WindowStore`.
+        The store is logged, but not cached. Processors get a `WindowStore`.
 
         Example:
             >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
@@ -338,7 +338,7 @@ class Stores:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
     ) -> SessionStoreBuilder[K, V]:
-        """Create a builder for a store of a value per key and session: logged, not cached.
+        """Create a builder for a store of one value per key and session: logged, not cached.
 
         Processors get a `SessionStore`.
 

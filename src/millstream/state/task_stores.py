@@ -42,27 +42,27 @@ from millstream.state.store_metrics import StoreMetrics
 
 logger = logging.getLogger(__name__)
 
-#: How many offsets the stores may be ahead of the checkpoint file before it is written again.
+#: The number of offsets that stores may be ahead of the checkpoint file before it is rewritten.
 _CHECKPOINT_AFTER_OFFSETS: Final = 10_000
 
 
 class TaskStores:
     """The stores of one task by name, in the order of registration in the topology.
 
-    A commit takes these steps: flush the caches (operators flush theirs; then call `flush_cache`
-    for each store until no cache has changes), flush the producer, commit the input offsets, and
-    call `commit` with the acknowledged changelog offsets. Only commits and restoration write to
+    To commit, flush the caches (operators flush theirs; then call `flush_cache` for each store
+    until no cache has changes), flush the producer, commit the input offsets, and call `commit`
+    with the acknowledged changelog offsets. Only commits and restoration write to
     persistent stores, so the state on disk is always that of a commit.
 
-    Owned by one thread at a time; may be reopened after closing.
+    An instance is owned by one thread at a time, and may be reopened after closing.
 
     Args:
-        directory: the application's state on this host. Only used by persistent stores.
+        directory: the application's state on this host, which only persistent stores use.
         application_id: the prefix of changelog names that are passed to serdes.
-        changelogs: the changelog partition of each store that is restored: its own, or that of the
-            source topic that serves as its changelog.
-        recent_max_bytes: bytes of recent entries that all window stores may keep in memory.
-        dropped: as in `StoreEnvironment`.
+        changelogs: the changelog partition of each store that is restored: of its own changelog, or
+            of the source topic that serves as one.
+        recent_max_bytes: the limit for the recent entries that all window stores keep in memory.
+        dropped: see `StoreEnvironment`.
         write_check: verifies the order of writes and deliveries, in tests.
         failures: records engine failures, which user code may hide.
     """
@@ -120,7 +120,7 @@ class TaskStores:
         Raises:
             LockError: another process owns the task.
             TaskCorruptedError: a store or the checkpoint cannot be read. All stores are closed
-                again; the next owner of the task starts with an empty state.
+                again, and the next owner of the task starts with an empty state.
         """
         with (
             disk_errors(f"open the state of task {self.task_id}", self.task_id),
@@ -180,14 +180,15 @@ class TaskStores:
     def can_recycle(self) -> bool:
         """Whether the stores may stay open for the task's other role.
 
-        False if a processor's `close` wrote after the last commit: the changelog records may not
-        be delivered, or may be aborted. If they are delivered, restoration reads them.
+        False after an engine failure, or if a processor's `close` wrote after the last commit: the
+        changelog records may not be delivered, or may be aborted. If they are delivered,
+        restoration reads them.
         """
         failed = self.failures.first is not None
         return not (failed or self._writer.has_written or self.uncommitted_bytes)
 
     def recycle(self) -> None:
-        """Keep the stores open for the task's other role (active or standby), without caches.
+        """Clear the caches and keep the stores open for the task's other role: active or standby.
 
         Raises:
             IllegalStateError: the stores have uncommitted writes.
@@ -220,7 +221,7 @@ class TaskStores:
         return self._get_open(name).store
 
     def find(self, name: str) -> OpenStore | None:
-        """Return an open store for queries; None if it is missing or not open."""
+        """Return an open store for queries; None if it does not exist or is not open."""
         return self._stores.get(name)
 
     def table(self, name: str) -> Any:
@@ -248,11 +249,11 @@ class TaskStores:
     # --- restoration ---------------------------------------------------------------------------
 
     def restorers(self) -> dict[TopicPartition, StoreRestorer]:
-        """Return the restorer of each changelog partition, which also tracks its offset."""
+        """Return the restorer of each changelog partition; it also tracks the store's offset."""
         return dict(self._restorers)
 
     def changelog_offsets(self) -> dict[TopicPartition, int | None]:
-        """Return the last offset of each changelog reflected in its store; None if unknown."""
+        """Return the last offset that the store of each changelog reflects; None if unknown."""
         return {partition: restorer.reached for partition, restorer in self._restorers.items()}
 
     # --- commit --------------------------------------------------------------------------------
@@ -260,15 +261,15 @@ class TaskStores:
     def flush_cache(self, name: str) -> None:
         """Flush a cache without forwarding its changes downstream.
 
-        If an operator flushes the cache, it must have done so; this evicts entries that processors
-        put beyond the budget.
+        If an operator forwards the changes, it must flush the cache before this call. The cache
+        then evicts entries if the puts of processors have exceeded the budget.
         """
         cache = self._get_open(name).cache
         if cache is None:
             return
         if not cache.forwards_changes:
             cache.flush()
-        # If the operator's flush caused new changes, the operator must forward them.
+        # If there are new changes since the operator's flush, the operator must forward them first.
         if not cache.dirty:
             cache.evict()
 
@@ -285,12 +286,12 @@ class TaskStores:
         return list(changed)
 
     def stream_times(self) -> dict[str, int]:
-        """Return the latest time put into each window and session store; -1 if there is none."""
+        """Return the latest time put into each window and session store; -1 for none."""
         times = ((name, opened.stream_time) for name, opened in self._stores.items())
         return {name: time for name, time in times if time is not None}
 
     def log_changes(self) -> None:
-        """Log the changes that stores log only once per commit, after the caches are flushed.
+        """Log the changes that stores log once per commit; call this after flushing the caches.
 
         Raises:
             Exception: a storage or a changelog failed, and user code hid the error.
@@ -310,7 +311,8 @@ class TaskStores:
     def after_work(self) -> None:
         """Update the uncommitted budget after each batch, punctuation or completion.
 
-        Raises the error that `log_changes` raises.
+        Raises:
+            Exception: a storage or a changelog failed, and user code hid the error.
         """
         self.failures.raise_first()
         self._count_writes()
@@ -323,17 +325,17 @@ class TaskStores:
         """Whether the thread's uncommitted writes require a commit before the next batch."""
         return self._uncommitted.is_exceeded
 
-    def commit_begun(self) -> None:
-        """Freeze the writes so far; see `Committable.commit_begun`."""
+    def on_commit_started(self) -> None:
+        """Freeze the writes so far; see `Committable.on_commit_started`."""
         for opened in self._stores.values():
-            opened.base.commit_begun()
+            opened.base.on_commit_started()
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Persist the writes made before the commit began, with their changelog offsets.
 
         Args:
-            offsets: the last acknowledged offset of each changelog partition that was written (for
-                a source topic that serves as changelog: the last consumed offset).
+            offsets: the last acknowledged offset of each written changelog partition; for a source
+                topic that serves as a changelog, the last consumed offset.
         """
         self._writer.has_written = False
         for name, opened in self._stores.items():
@@ -412,7 +414,7 @@ class TaskStores:
         )
 
     def _checkpoint_offsets(self) -> dict[TopicPartition, int]:
-        """Return the offsets of persistent stores that do not store their offset themselves."""
+        """Return the offsets of persistent stores that do not store their own offset."""
         return {
             partition: restorer.reached
             for partition, restorer in self._restorers.items()

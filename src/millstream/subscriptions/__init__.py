@@ -5,15 +5,17 @@ and sinks for retries, dead letters and tasks above their quota. `subscription_p
 that is shipped to the threads.
 
 - `operator`: the operator of one partition, a concurrent operator. It reads and admits tasks (rate
-  limit, per-key quota, ignored keys), queues those that may not start yet, calls the processors,
+  limit, per-key quota, ignored keys), queues tasks that may not start yet, calls the processors,
   and handles the results.
-- `task_processors`, `processing_context`, `task_completion`: the processors and what they use. A
-  task is completed when all of its completions are, and its retry is acknowledged.
-- `batching`: processors that hold tasks until there are enough or they are due.
-- `properties`: the properties, also from a file that is watched. `task_retry`: the retry policy.
+- `task_processors`, `processing_context`, `task_completion`: the processors, the contexts of tasks,
+  and deferred completion. A task is completed when all of its completions are and its retry, if
+  any, is acknowledged.
+- `batching`: processors that hold tasks until a batch is full or due.
+- `properties`: the properties, and the watcher of a properties file. `task_retry`: the retry
+  policy.
 - `tasks`: Decaton's record format: extraction of tasks, and the `TaskProducer`.
 - `thread_state`, `subscription_metrics`: shared by the partitions of one thread. `tracing`,
   `opentelemetry_tracing`: traces of tasks.
 
-Only `api` depends on `KafkaStreams`; the rest is below the engine.
+Only `api` depends on `KafkaStreams`; the engine uses the other modules.
 """

@@ -37,7 +37,7 @@ class OpenTelemetryTracing:
 
     Args:
         provider: returns the tracer provider. Called once per process, because tasks are processed
-            in Spark's Python workers. By default the global tracer provider of the process.
+            in Spark's Python workers. By default, the global tracer provider of the process.
 
     Raises:
         ConfigError: the extra `otel` is not installed.
@@ -102,7 +102,7 @@ class OpenTelemetryTrace:
         span.end()
 
     def retry_headers(self) -> Headers:
-        """The span becomes the parent of the retry."""
+        """Return headers that make the span the parent of the retry."""
         return trace_headers(trace.set_span_in_context(self._span))
 
 
@@ -116,14 +116,16 @@ def require_opentelemetry() -> None:
 
 
 def trace_headers(context: Context | None = None) -> tuple[Header, ...]:
-    """Return the headers that propagate a trace. None is the current context."""
+    """Return the headers that propagate a trace. None means the current context."""
     carrier: dict[str, str] = {}
     propagate.inject(carrier, context)
     return tuple((name, value.encode()) for name, value in carrier.items())
 
 
 def traced_context(headers: Iterable[Header]) -> Context:
-    """Extract the trace context from headers. The last header of a name wins, as in Kafka's
-    clients."""
+    """Extract the trace context from headers.
+
+    The last header of each name is used, as in Kafka's clients.
+    """
     carrier = {name.lower(): value.decode("utf-8", "replace") for name, value in headers if value}
     return propagate.extract(carrier)

@@ -34,7 +34,7 @@ ProcessorCall = Callable[["ProcessingContext", Any], Any]
 
 
 class TaskHost(DeferralHost, Protocol):
-    """The partition, as contexts need it."""
+    """The operations of a partition that contexts need."""
 
     clock: Clock
     subscription_id: str
@@ -45,14 +45,16 @@ class TaskHost(DeferralHost, Protocol):
 
     @property
     def deferred_timeout_ms(self) -> int | None:
-        """The default timeout of deferred tasks; None for none."""
+        """The default timeout of deferred tasks; None for no timeout."""
 
     def task_completed(self, context: ProcessingContext) -> None:
         """Handle the completion of a deferred task after its processor has returned."""
 
     def enter(self) -> bool:
-        """Begin to process a deferred task. Returns whether this is still allowed; if so, `leave`
-        must follow."""
+        """Begin processing a deferred task. Returns whether this is still allowed.
+
+        If so, `leave` must be called afterwards.
+        """
 
     def leave(self) -> None: ...
     def count(self, name: str, by: int) -> None: ...
@@ -76,8 +78,9 @@ class TaskTrace(Protocol):
     def processing(self) -> AbstractContextManager[Any]:
         """Return a context manager around the call of the processors.
 
-        It is entered and left on the processor's thread, and spans the whole call if the processors
-        are `async`; otherwise it ends when the first processor returns."""
+        It is entered and exited on the processor's thread, and spans the whole call if the
+        processors are `async`; otherwise it ends when the first processor returns.
+        """
 
     def completed(self, outcome: str, error: BaseException | None) -> None:
         """Called when the task is completed and no longer holds back the commit of its offset.
@@ -94,7 +97,7 @@ class TaskTrace(Protocol):
 class ProcessingContext:
     """A task being processed: its record, and the operations on it.
 
-    Only valid during the call of the processor: copy what you need later.
+    Only valid during the call of the processor: copy any data that you need later.
 
     Semantics: Decaton's `ProcessingContext`.
 
@@ -200,8 +203,7 @@ class ProcessingContext:
 
     @property
     def raw_key(self) -> bytes | None:
-        """The bytes of the record's key. Tasks with equal bytes are processed one after the
-        other."""
+        """The bytes of the record's key. Tasks with equal bytes are processed one by one."""
         key: bytes | None = self.batch.keys[self.index]
         return key
 
@@ -272,8 +274,7 @@ class ProcessingContext:
         self._pushed.append(result)
 
     def _unawaited_error(self) -> BaseException | None:
-        """Return an error if a task was pushed to an `async` processor but the coroutine was not
-        awaited."""
+        """Return an error if a pushed task was not processed, because it was not awaited."""
         pushed, self._pushed = self._pushed or (), None
         # A deferred task is completed explicitly, and the coroutine may be awaited later.
         if self._deferral is not None:
@@ -301,21 +302,21 @@ class ProcessingContext:
 
         The offset is not committed until completion. The next task of the key starts when the
         processor returns. Each pushed task can be deferred separately: the whole task is complete
-        when all of them are; it fails if any of them fails, and is otherwise retried if any of them
-        is.
+        when all pushed tasks are; it fails if any of them fails, and is otherwise retried if any of
+        them is retried.
 
         Args:
-            timeout: the time after the return of the processor at which the task fails; by default
-                `deferred_complete_timeout_ms`.
+            timeout: how long after the return of the processor the task may stay uncompleted before
+                it fails; by default `deferred_complete_timeout_ms`.
             on_timeout: called on timeout to decide the outcome; runs on the polling thread, so it
                 must not block.
 
         Raises:
-            IllegalStateError: the task was deferred by this context before, goes to the retry
-                topic, or is already completed.
+            IllegalStateError: this context has already deferred the task, or the task goes to the
+                retry topic or is already completed.
         """
         if self._requested == "deferred":
-            raise IllegalStateError("The completion of this task was deferred before.")
+            raise IllegalStateError("The completion of this task was already deferred.")
         if self._requested is not None:
             raise IllegalStateError("This task goes to the retry topic and cannot be deferred.")
         if timeout is None:
@@ -334,8 +335,8 @@ class ProcessingContext:
 
         Raises:
             IllegalStateError: the subscription has no retry topic (`retry=Retry(...)`), the task is
-                already completed, or it was deferred by this context, in which case its completion
-                has a `retry` method.
+                already completed, or this context has deferred it; in the last case, use the
+                `retry` method of its completion.
         """
         if not self._host.can_retry:
             raise no_retry_topic()
@@ -364,8 +365,7 @@ class ProcessingContext:
         return self._deferral
 
     def returned(self, error: BaseException | None) -> bool:
-        """Handle the return of the processor or its error. Returns whether the task is
-        completed."""
+        """Handle the processor's return or error. Returns whether the task is completed."""
         if error is None and self._pushed is not None:
             error = self._unawaited_error()
         deferral = self._deferral
@@ -384,24 +384,24 @@ class ProcessingContext:
 
 def no_retry_topic() -> IllegalStateError:
     return IllegalStateError(
-        "There is no retry topic: give the subscription retry=Retry(backoff=...)."
+        "There is no retry topic: pass retry=Retry(backoff=...) to the subscription."
     )
 
 
 class PushedContext(ProcessingContext):
     """The context of the same task for a later processor of the chain.
 
-    Several of them may be active at a time, each with the processors after it.
+    Several such contexts may be active at a time, each with its own remaining processors.
     """
 
     __slots__ = ("_whole",)
 
-    def __init__(self, above: ProcessingContext, after: int | None = None) -> None:
-        whole = above._whole if isinstance(above, PushedContext) else above
+    def __init__(self, parent: ProcessingContext, after: int | None = None) -> None:
+        whole = parent._whole if isinstance(parent, PushedContext) else parent
         task = DecatonTask(whole.metadata, whole.task, whole.payload)
         super().__init__(whole._host, whole.batch, whole.index, task, whole._calls, whole.taken_ns)
         self._whole: ProcessingContext = whole
-        self._next = above._next if after is None else after
+        self._next = parent._next if after is None else after
         self.trace = whole.trace
 
     @property

@@ -16,7 +16,7 @@ class RateLimitedLog:
     """Logs warnings of one kind at a limited rate. Thread-safe.
 
     The first warning is logged immediately, then at most one per `every_ms` (10 seconds by
-    default), with the number of suppressed ones.
+    default), with the number of suppressed warnings.
     """
 
     def __init__(self, logger: logging.Logger, clock: Clock, every_ms: int = _EVERY_MS) -> None:

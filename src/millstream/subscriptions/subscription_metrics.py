@@ -62,29 +62,31 @@ class SubscriptionMetrics:
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
         self._gauges: dict[TopicPartition, Callable[[], Mapping[str, float]]] = {}
 
-    def for_partition(self, place: TopicPartition) -> PartitionMetrics:
-        """Return the metrics of a partition. They continue if the partition returns."""
+    def for_partition(self, partition: TopicPartition) -> PartitionMetrics:
+        """Return the metrics of a partition. They continue if the partition is assigned again."""
         with self._lock:
-            return self._partitions.setdefault(place, PartitionMetrics())
+            return self._partitions.setdefault(partition, PartitionMetrics())
 
-    def add_gauges(self, place: TopicPartition, gauges: Callable[[], Mapping[str, float]]) -> None:
-        """Register the gauges of an assigned partition. They are called on the thread of `all`."""
-        self._gauges[place] = gauges
+    def add_gauges(
+        self, partition: TopicPartition, gauges: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """Register the gauges of an assigned partition. They run on the thread that calls `all`."""
+        self._gauges[partition] = gauges
 
-    def remove_gauges(self, place: TopicPartition) -> None:
-        self._gauges.pop(place, None)
+    def remove_gauges(self, partition: TopicPartition) -> None:
+        self._gauges.pop(partition, None)
 
     def all(self) -> Mapping[LabeledName, float]:
         with self._lock:
             partitions = dict(self._partitions)
         found: dict[LabeledName, float] = {}
-        for place, metrics in partitions.items():
-            gauges = self._gauges.get(place)
+        for partition, metrics in partitions.items():
+            gauges = self._gauges.get(partition)
             values = {**metrics.all(), **(gauges() if gauges is not None else {})}
             for name, value in values.items():
-                found[name, labels_of(place)] = value
+                found[name, labels_of(partition)] = value
         return found
 
 
-def labels_of(place: TopicPartition) -> tuple[tuple[str, str], ...]:
-    return (("topic", place.topic), ("partition", str(place.partition)))
+def labels_of(partition: TopicPartition) -> tuple[tuple[str, str], ...]:
+    return (("topic", partition.topic), ("partition", str(partition.partition)))

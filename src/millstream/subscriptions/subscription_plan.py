@@ -1,4 +1,4 @@
-"""The definition of a subscription, as data that is shipped to its threads."""
+"""The definition of a subscription and of its parts."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class SubscriptionPlan:
     retry: Retry | None
     on_error: OnError
     tracing: Tracing | None = None
-    #: Whether coroutines that still run when their partition is given up, after all timeouts, are
-    #: cancelled; otherwise they finish, but their results are ignored.
+    #: Whether to cancel coroutines that are still running when their partition is released, after
+    #: all timeouts; otherwise they finish, but their results are ignored.
     cancel_running: bool = True
     #: Deserializes keys for processors; None for bytes.
     key: Serde[Any] | None = None
@@ -38,7 +38,7 @@ class SubscriptionPlan:
 
 @dataclass(frozen=True)
 class SubscriptionPart:
-    """One topic of a subscription, its role and its sinks. A sink is None without its topic."""
+    """One topic of a subscription, its role and its sinks. A sink without a topic is None."""
 
     plan: SubscriptionPlan
     topic: str

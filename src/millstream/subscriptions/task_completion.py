@@ -15,8 +15,8 @@ from millstream.operators.concurrent.coroutine_runner import as_failure
 
 logger = logging.getLogger(__name__)
 
-#: The result of `on_timeout`: the task is completed, sent to the retry topic, fails, or gets the
-#: same timeout once more.
+#: The result of `on_timeout`: the task is completed, is sent to the retry topic, fails, or gets the
+#: same timeout again.
 TimeoutAnswer = Literal["complete", "retry", "fail", "extend"]
 _ANSWERS: Final = ("complete", "retry", "fail", "extend")
 
@@ -104,7 +104,7 @@ class Completion:
         return self._clock.monotonic_ms() - self._since_ms
 
     def complete(self) -> None:
-        """Complete the task, so that its offset may be committed. Further calls do nothing."""
+        """Complete the task, so that its offset can be committed. Further calls do nothing."""
         self.land("complete", None)
 
     def retry(self) -> None:

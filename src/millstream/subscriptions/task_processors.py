@@ -130,7 +130,7 @@ class ProcessorChain:
         ):
             raise ConfigError(
                 "Scope.UNIT creates one processor per thread, but async processors do not run on "
-                "threads of their own. Use Scope.PARTITION."
+                "separate threads. Use Scope.PARTITION."
             )
 
 
@@ -157,7 +157,7 @@ class ProcessorInstances:
         self._lock = threading.Lock()
         self._slots: dict[tuple[int, Hashable], _ProcessorSlot] = {}
 
-    def calls(self, place: TopicPartition, unit: Hashable) -> tuple[ProcessorCall, ...]:
+    def calls(self, partition: TopicPartition, unit: Hashable) -> tuple[ProcessorCall, ...]:
         """Return the processor calls for a unit of a partition. New processors are created and
         opened.
 
@@ -165,30 +165,30 @@ class ProcessorInstances:
             IllegalStateError: a processor was closed while it was created.
         """
         return tuple(
-            self._processor_for(index, part, place, unit).process
+            self._processor_for(index, part, partition, unit).process
             if isinstance(part, Scoped)
             else part
             for index, part in enumerate(self._chain.parts)
         )
 
-    def close_partition(self, place: TopicPartition) -> None:
-        self._close(lambda scope: isinstance(scope, tuple) and scope[0] == place)
+    def close_partition(self, partition: TopicPartition) -> None:
+        self._close(lambda scope: isinstance(scope, tuple) and scope[0] == partition)
 
-    def close_units(self, place: TopicPartition) -> None:
-        """Before the number of units changes."""
-        self._close(lambda scope: isinstance(scope, tuple) and scope[:-1] == (place,))
+    def close_units(self, partition: TopicPartition) -> None:
+        """Close the processors of all units. Called before the number of units changes."""
+        self._close(lambda scope: isinstance(scope, tuple) and scope[:-1] == (partition,))
 
     def close(self) -> None:
         self._close(lambda _: True)
 
     def _processor_for(
-        self, index: int, part: Scoped, place: TopicPartition, unit: Hashable
+        self, index: int, part: Scoped, partition: TopicPartition, unit: Hashable
     ) -> TaskProcessor:
         scope: Hashable = None
         if part.scope is Scope.PARTITION:
-            scope = (place,)
+            scope = (partition,)
         elif part.scope is Scope.UNIT:
-            scope = (place, unit)
+            scope = (partition, unit)
         slot = self._slots.get((index, scope))
         if slot is None:
             with self._lock:
@@ -197,16 +197,16 @@ class ProcessorInstances:
             return slot.processor
         with slot.lock:
             if slot.processor is None:
-                self._open(slot, part, None if scope is None else place)
+                self._open(slot, part, None if scope is None else partition)
             assert slot.processor is not None
             return slot.processor
 
-    def _open(self, slot: _ProcessorSlot, part: Scoped, place: TopicPartition | None) -> None:
+    def _open(self, slot: _ProcessorSlot, part: Scoped, partition: TopicPartition | None) -> None:
         if slot.is_closed:
-            raise IllegalStateError("The partition was given up and its processors are closed.")
+            raise IllegalStateError("The partition was released, and its processors are closed.")
         made = part.supplier()
         _check_methods(made)
-        _wait_for(made.open(place))
+        _wait_for(made.open(partition))
         with self._lock:
             if not slot.is_closed:
                 slot.processor = made

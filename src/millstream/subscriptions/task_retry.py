@@ -25,7 +25,7 @@ class ExponentialBackoff:
     """A backoff that grows exponentially up to a maximum.
 
     Each task of the retry topic is retried when its own backoff is over: a task with a long backoff
-    does not delay those behind it, except that the partition of the topic is paused while
+    does not delay the tasks behind it, except that the partition of the retry topic is paused while
     `max_pending_records` tasks wait.
 
     Args:
@@ -168,8 +168,7 @@ class Retry:
         return self.pause_ms(retry_count)
 
     def pause_ms(self, retry_count: int) -> int:
-        """Return the backoff in milliseconds after a number of retries, whether or not another
-        follows.
+        """Return the backoff after a number of retries in milliseconds, ignoring `max_attempts`.
 
         Example:
             >>> Retry(backoff=timedelta(seconds=1)).pause_ms(0)
@@ -189,7 +188,7 @@ class Retry:
         if (self.after_last == "dead_letter") != (self.dead_letter_topic is not None):
             raise ConfigError(
                 f"Retry got after_last={self.after_last!r} and "
-                f"dead_letter_topic={self.dead_letter_topic!r}. Give both or neither."
+                f"dead_letter_topic={self.dead_letter_topic!r}. Pass both or neither."
             )
 
     def _check_attempts(self) -> None:
@@ -198,7 +197,7 @@ class Retry:
             if self.after_last is not None:
                 raise ConfigError(
                     f"Retry got after_last={self.after_last!r}, but without max_attempts there is "
-                    "no last attempt. Give max_attempts."
+                    "no last attempt. Pass max_attempts."
                 )
             return
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
@@ -207,7 +206,7 @@ class Retry:
             )
         if self.after_last is None:
             raise ConfigError(
-                f"Retry got max_attempts={attempts}, but no action for the last failure. Give "
+                f"Retry got max_attempts={attempts}, but no action for the last failure. Pass "
                 "dead_letter_topic, or after_last='drop' or after_last='fail'."
             )
 

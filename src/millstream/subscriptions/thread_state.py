@@ -15,8 +15,8 @@ from millstream.subscriptions.subscription_metrics import (
 from millstream.subscriptions.subscription_plan import SubscriptionPlan
 from millstream.subscriptions.task_processors import ProcessorInstances
 
-#: Partition and offset of the tasks that the retry or dead-letter topic rejected, of one stream
-#: task. Used on one thread.
+#: Partition and offset of the tasks of one stream task whose retry or dead letter was rejected.
+#: Used on one thread.
 RejectedTasks = set[tuple[TopicPartition, int]]
 
 
@@ -36,7 +36,7 @@ class SubscriptionThreadState:
         self.version += 1
 
     def update(self, given: Mapping[str, Any]) -> Properties:
-        """Set the properties that the driver has sent, without defaults; return all of them."""
+        """Set the properties that the driver has sent, without defaults. Returns all properties."""
         properties = Properties(**given)
         self.change(properties)
         return properties
@@ -49,12 +49,16 @@ class SubscriptionThreadState:
     def all_metrics(
         self, committed: Iterable[Mapping[TopicPartition, int]] = ()
     ) -> tuple[LabeledValue, ...]:
-        """Return the name, labels and value of each metric. `committed` contains the committed
-        offsets of each task."""
+        """Return the name, labels and value of each metric.
+
+        `committed` contains the committed offsets of each task.
+        """
         if self.properties is None:
             return ()
         counted = self.metrics.all().items()
-        offsets = ((labels_of(place), end - 1) for each in committed for place, end in each.items())
+        offsets = (
+            (labels_of(partition), end - 1) for each in committed for partition, end in each.items()
+        )
         return (
             *((name, labels, value) for (name, labels), value in counted),
             # As in Decaton, this is the last completed offset, not the next one.

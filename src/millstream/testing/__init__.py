@@ -1,9 +1,9 @@
 """Test support for stream processing applications: a driver without a broker, and a real broker.
 
-`driver` contains `TopologyTestDriver`, and `driver_topics` its topics. Below it, `stepping` runs a
-topology as one task, with the tasks of an application, and lets tests inspect pending state between
-steps. `driver_dataframes` runs DataFrame functions, and `topology_metadata` lists topics.
-`mock_context` is a context for a single processor, and `pytest_plugin` provides fixtures.
+`driver` contains `TopologyTestDriver`, and `driver_topics` its topics. They use `stepping`, which
+runs a topology as one task, with the same code as in an application, and lets tests inspect pending
+state between steps. `driver_dataframes` runs DataFrame functions, and `topology_metadata` lists
+topics. `mock_context` is a context for a single processor, and `pytest_plugin` provides fixtures.
 """
 
 from __future__ import annotations

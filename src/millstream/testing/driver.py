@@ -33,7 +33,7 @@ class TopologyTestDriver:
     records that were written to a topic that the topology itself reads, such as a repartition
     topic, are queued there. A call returns when all records have been processed.
 
-    If the topology fails, the call raises the error; after that the driver can only be closed.
+    If the topology fails, the call raises the error; after that, the driver can only be closed.
 
     Args:
         config: the settings; by default those of an application "topology-test-driver". State is
@@ -42,10 +42,9 @@ class TopologyTestDriver:
             default now. Only `advance_wall_clock_time` changes the time.
 
     Raises:
-        StreamsError: the topology or the settings are not valid.
+        StreamsError: the topology or the settings are invalid.
 
-    The examples of the methods use the topology, the `driver` and the input topic `clicks` of this
-    example.
+    The examples of the methods use the topology, `driver` and `clicks` of this example.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -98,12 +97,12 @@ class TopologyTestDriver:
     ) -> TestInputTopic[K, V]:
         """Create an object that writes to a topic of the topology.
 
-        Several input topics of the same name have independent clocks.
+        Several input topics with the same name have independent clocks.
 
         Args:
-            start_ms: the timestamp of the first record that is piped without one; by default the
-                wall-clock time.
-            auto_advance: how much later each further record is; by default 0.
+            start_ms: the timestamp of the first record that is piped without a timestamp; by
+                default the wall-clock time.
+            auto_advance: the time between two such records; by default 0.
 
         Example:
             >>> second = timedelta(seconds=1)
@@ -126,7 +125,7 @@ class TopologyTestDriver:
         """Create an object that reads from a topic of the topology, each record once.
 
         Internal topics can be read by their full names, with the application id. Several output
-        topics of the same name share its records.
+        topics with the same name share its records.
 
         Example:
             >>> clicks.pipe_input("ann", "/")
@@ -138,7 +137,7 @@ class TopologyTestDriver:
         return TestOutputTopic(topic, key, value, self._steps.outputs)
 
     def produced_topic_names(self) -> set[str]:
-        """Return the topics that have been written, including internal topics.
+        """Return the topics that have been written to, including internal topics.
 
         Example:
             >>> clicks.pipe_input("ann", "/")
@@ -177,9 +176,9 @@ class TopologyTestDriver:
     def run_dataframes(self, spark: SparkSession) -> int:
         """Run the DataFrame functions on their waiting records, and process the results.
 
-        A test driver only calls DataFrame functions here: piped records wait in the input topic of
-        the function until then. Each function gets its records as one batch, in a DataFrame that is
-        not streaming; no state is kept between batches.
+        A test driver calls DataFrame functions only in this method: until then, piped records wait
+        in the input topic of the function. Each function gets its records as one batch, in a
+        DataFrame that is not streaming; no state is kept between batches.
 
         Args:
             spark: a session, for example `SparkSession.builder.master("local[1]").getOrCreate()`.
@@ -217,13 +216,13 @@ class TopologyTestDriver:
     # --- state and views -------------------------------------------------------------------------
 
     def get_state_store(self, name: str) -> Any:
-        """Return the store of that name, for reading or for preparing test data.
+        """Return a store by name, for reading or for preparing test data.
 
-        All kinds of stores are supported, including global stores. Writes of a test have no current
-        record.
+        All kinds of stores are supported, including global stores. When a test writes to a store,
+        there is no current record.
 
         Raises:
-            UnknownStateStoreError: there is no store of that name.
+            UnknownStateStoreError: there is no store with that name.
 
         Example:
             >>> clicks.pipe_input("ann", "/")
@@ -261,8 +260,8 @@ class TopologyTestDriver:
         Returns:
             `topics`: each internal topic with its `kind` (repartition or changelog), its `config`,
             and its `partitions` if the topology fixes them. `subtopologies`: `id`, `sources`,
-            `sinks` and `changelogs` of each one that reads topics. `copartition`: the groups of
-            topics that must have equal partition counts.
+            `sinks` and `changelogs` of each sub-topology that reads topics. `copartition`: the
+            groups of topics that must have equal partition counts.
 
         Example:
             >>> driver.topology_metadata()["subtopologies"][0]["changelogs"]

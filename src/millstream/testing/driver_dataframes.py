@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.config.streams_config import StreamsConfig
 from millstream.dataframes.row_conversion import HEADERS_TYPE, WIRE_SCHEMA, RowEncoder, map_in_arrow
@@ -19,13 +19,18 @@ from millstream.topology.physical.dataframe_stage import DataFrameStage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The columns of a record from the connector.
+#: The columns that Spark's Kafka source returns for a record.
 _RAW_SCHEMA: Final = (
     "key binary, value binary, timestamp_ms bigint, "
     f"headers {HEADERS_TYPE}, partition int, offset bigint"
 )
 
-_OutputRecord = tuple[bytes | None, bytes | None, int, Headers]
+
+class _OutputRecord(NamedTuple):
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: Headers
 
 
 def run_stage(
@@ -40,7 +45,7 @@ def run_stage(
 
     Args:
         session: the session for the function, which gets a DataFrame that is not streaming.
-        outputs: the records written to each topic; the stage's input is removed.
+        outputs: the records written to each topic. Those in the stage's input topic are removed.
         now_ms: the timestamp of results without one.
 
     Returns:
@@ -93,7 +98,7 @@ def _results(
     for row in found:
         headers = [(each["key"], _bytes(each["value"])) for each in row["headers"] or ()]
         time_ms = now_ms if row["timestamp_ms"] is None else row["timestamp_ms"]
-        yield _bytes(row["key"]), _bytes(row["value"]), time_ms, headers
+        yield _OutputRecord(_bytes(row["key"]), _bytes(row["value"]), time_ms, headers)
 
 
 def _bytes(data: Any) -> Any:

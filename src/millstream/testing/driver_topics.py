@@ -30,7 +30,7 @@ class CapturedRecord(NamedTuple):
 
 
 class RawColumns(NamedTuple):
-    """One record in the form that a task takes: parallel lists."""
+    """One record as parallel lists, the form in which tasks accept records."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -42,7 +42,7 @@ class RawColumns(NamedTuple):
     @classmethod
     def of(cls, record: CapturedRecord, offset: int) -> RawColumns:
         headers = [record.headers] if record.headers else None
-        assert record.timestamp is not None, "only changelogs have records without a time"
+        assert record.timestamp is not None, "only changelogs have records without a timestamp"
         return cls([record.key], [record.value], [record.timestamp], [offset], headers)
 
 
@@ -90,7 +90,7 @@ class CapturingCollector:
         headers: Sequence[Headers] | None,
         handler: RejectionHandler,
     ) -> None:
-        """Write records; writes never fail here."""
+        """Write records. Writes never fail, so the handler is not called."""
         self.send_many(topic, partitions, keys, values, timestamps, headers)
 
     def changelog_writer(self, task_id: TaskId, topics: Mapping[str, str]) -> ChangelogWriter:
@@ -132,7 +132,7 @@ class TestInputTopic(Generic[K, V]):
     processed; it raises the error if the topology fails, and ValueError if the topology does not
     read the topic or a timestamp is negative.
 
-    The examples of the methods use `numbers`, and its output `out`, at a wall-clock time of 0.
+    The examples of the methods use `numbers` and `out` of this example, at a wall-clock time of 0.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -231,7 +231,7 @@ class TestInputTopic(Generic[K, V]):
         start_ms: int | None = None,
         advance: timedelta | None = None,
     ) -> None:
-        """Pipe records without keys. For timestamps see `pipe_key_values`.
+        """Pipe records without keys. For timestamps, see `pipe_key_values`.
 
         Example:
             >>> numbers.pipe_values([7, 8], start_ms=0, advance=timedelta(seconds=1))
@@ -251,7 +251,7 @@ class TestInputTopic(Generic[K, V]):
         Args:
             start_ms: the timestamp of the first record; by default timestamps come from the topic's
                 clock, which advances.
-            advance: how much later each further record is, if `start_ms` is given; by default 0.
+            advance: the time between two records, if `start_ms` is given; by default 0.
 
         Example:
             >>> numbers.pipe_key_values([("a", 1), ("b", 2)], start_ms=0)
@@ -277,8 +277,8 @@ class TestInputTopic(Generic[K, V]):
 class TestOutputTopic(Generic[K, V]):
     """Reads one topic of a test driver. Created by `TopologyTestDriver.create_output_topic`.
 
-    Each record is read once, in the order of writing. The examples of the methods use `out`, and
-    its input `numbers`.
+    Each record is read once, in the order of writing. The examples of the methods use `numbers` and
+    `out` of this example.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -338,7 +338,7 @@ class TestOutputTopic(Generic[K, V]):
         value: Any = self._value_serde.deserialize(self._topic, record.value)
         result = Record(key, value, record.timestamp or 0, record.headers)
         if record.timestamp is None:
-            # As in Kafka Streams, the record has no timestamp: the producer sets it when it sends.
+            # As in Kafka Streams, the timestamp is None: a producer sets it when it sends a record.
             object.__setattr__(result, "timestamp", None)
         return result
 

@@ -1,4 +1,4 @@
-"""A processor context for unit tests of a single processor, without topology or driver."""
+"""A processor context for unit tests of a single processor, without a topology or driver."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CapturedPunctuator:
         kind: the clock of the punctuation.
         punctuator: the processor's callback.
         start_ms: the time of the first call, if the processor specified one.
-        cancelled: whether the punctuation was cancelled.
+        cancelled: whether the punctuation was canceled.
 
     Example:
         >>> context = MockProcessorContext()
@@ -159,7 +159,7 @@ class MockProcessorContext(Generic[K, V]):
         """Return the records forwarded so far, or since the last `reset_forwards`.
 
         Args:
-            child: only return records that this child would get: those forwarded to it, and to all.
+            child: only return the records for this child: those forwarded to it or to all children.
 
         Example:
             >>> context.forward(Record("a", 1, 0), child="large")
@@ -183,7 +183,7 @@ class MockProcessorContext(Generic[K, V]):
         self._forwards.clear()
 
     def scheduled_punctuators(self) -> list[CapturedPunctuator]:
-        """Return the punctuations that the processor scheduled, including cancelled ones.
+        """Return the punctuations that the processor scheduled, including canceled ones.
 
         Example:
             >>> _ = context.schedule(timedelta(seconds=1), PunctuationType.WALL_CLOCK_TIME, print)
@@ -242,8 +242,8 @@ class MockProcessorContext(Generic[K, V]):
         """Add a store for the processor.
 
         Args:
-            store: a builder from `Stores`, which creates a real store without changelog and cache,
-                or any object that replaces a store.
+            store: a builder from `Stores`, which creates a real store without a changelog or cache,
+                or any object to use instead of a store.
             name: the name by which the processor gets the store; by default the store's own.
 
         Returns:
@@ -348,10 +348,10 @@ class MockProcessorContext(Generic[K, V]):
         return _required_time(self._system_time_ms, "set_current_system_time_ms")
 
     def get_state_store(self, name: str) -> Any:
-        """Return a store that was added by the test.
+        """Return a store that the test added.
 
         Raises:
-            StreamsError: there is no store of that name.
+            StreamsError: there is no store with that name.
 
         Example:
             >>> visits = context.add_state_store({}, name="visits")

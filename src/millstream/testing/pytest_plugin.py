@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class TopologyDrivers(Protocol):
-    """The type of the fixture `topology_driver`: a factory with the arguments of the class."""
+    """The type of the fixture `topology_driver`: a factory of `TopologyTestDriver` objects."""
 
     def __call__(
         self,

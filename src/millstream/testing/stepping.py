@@ -1,4 +1,4 @@
-"""The driver below `TopologyTestDriver`: a topology as one task that runs step by step."""
+"""The driver on which `TopologyTestDriver` is based: runs a topology as one task, step by step."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SteppingDriver:
     pending state of the task can be inspected. `TopologyTestDriver` combines them for users: it
     commits after each record until all records have been processed.
 
-    If the topology fails, the call raises the error; after that the driver can only be closed. The
+    If the topology fails, the call raises the error; after that, the driver can only be closed. The
     driver is a context manager. Its state is in a temporary directory, regardless of `state_dir`.
 
     Args:
@@ -58,7 +58,7 @@ class SteppingDriver:
             of an application only guarantee this order within each topic.
 
     Raises:
-        StreamsError: the topology or the settings are not valid.
+        StreamsError: the topology or the settings are invalid.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -128,7 +128,7 @@ class SteppingDriver:
             self._global.open()
             partitions = frozenset(TopicPartition(topic, 0) for topic in self._sources)
             self._parts = TaskBuilder(subtopology, _TASK, partitions, services, drops, meters)
-            # As in Kafka Streams, direct writes of a test have no current record and the
+            # As in Kafka Streams, a test's direct writes to stores have no current record and the
             # timestamp 0.
             self._parts.record.timestamp = 0
             self._task = self._parts.task
@@ -193,11 +193,11 @@ class SteppingDriver:
             self._task.punctuate_wall_clock_time()
 
     def commit(self) -> None:
-        """Flush caches, write stores and record offsets; then `deliver`."""
+        """Flush caches, write stores, record offsets, and call `deliver`."""
         with self._recording_failures():
             self._wait_until(self._may_commit)
             self._task.prepare_commit()
-            self._task.commit_begun()
+            self._task.on_commit_started()
             self._task.post_commit(self._task.offsets_to_commit(), self._collector.acked_offsets())
         self.deliver()
 
@@ -277,7 +277,7 @@ class SteppingDriver:
         try:
             yield
         except Exception as error:
-            self._failure = failure = self._task.fail(error)
+            self._failure = failure = self._task.with_location(error)
             if failure is error:
                 raise
             raise failure from error
@@ -287,7 +287,7 @@ class SteppingDriver:
             raise
 
     def _may_commit(self) -> bool:
-        """Return whether nothing in flight prevents a commit; otherwise wait for completions."""
+        """Return whether a commit is possible; if not, wait for completions before returning."""
         if self._task.can_commit():
             return True
         self._task.drain(Deadline(_REAL_TIME, _DRAIN_TIMEOUT_MS))
@@ -345,7 +345,7 @@ class SteppingDriver:
 
 
 def _partition_counts(topology: Topology, application_id: str) -> dict[str, int]:
-    """Return the repartition topics with a number of partitions that the program fixes."""
+    """Return the repartition topics whose number of partitions the program fixes."""
     return {
         decorated(name, application_id): topic.partitions
         for name, topic in topology.internal_topics.items()
@@ -356,8 +356,8 @@ def _partition_counts(topology: Topology, application_id: str) -> dict[str, int]
 def _without_emit_interval(config: StreamsConfig) -> StreamsConfig:
     """Return the config without a minimum interval between searches for closed windows.
 
-    As in Kafka Streams, so that a test need not advance the wall clock to see a result. Intervals
-    that are set in the config are kept.
+    As in Kafka Streams' test driver, tests then get results without advancing the wall clock.
+    Intervals that are set in the config are kept.
     """
     always = {WINDOW_CLOSE_INTERVAL: 0, OUTER_JOIN_INTERVAL: 0}
     return config.replace(extra={**always, **config.extra})

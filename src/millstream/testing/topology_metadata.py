@@ -1,4 +1,4 @@
-"""Views of the topology of a test driver."""
+"""Views of a test driver's topology."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def topology_metadata(
 
     Returns:
         `topics`: each internal topic with its `kind` (repartition or changelog), its `config`, and
-        its `partitions` if the user gave them. `subtopologies`: `id`, `sources`, `sinks` and
-        `changelogs` of each one that reads topics. `copartition`: the groups of topics that must
-        have equal partition counts.
+        its `partitions` if the topology fixes them. `subtopologies`: `id`, `sources`, `sinks` and
+        `changelogs` of each sub-topology that reads topics. `copartition`: the groups of topics
+        that must have equal partition counts.
     """
     found = topology_topics(topology, config).with_matches(matched)
     return {

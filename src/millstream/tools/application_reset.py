@@ -38,7 +38,7 @@ class OffsetTarget:
     kind: Literal["earliest", "latest", "offset", "shift", "time", "file"]
     #: The offset, the shift, or the time in milliseconds since the epoch.
     number: int = 0
-    #: The offsets of a file.
+    #: The offsets from a file.
     plan: Mapping[TopicPartition, int] | None = None
 
 
@@ -54,7 +54,7 @@ def target_offset(
     committed: int | None,
     at_time: int | None,
 ) -> int:
-    """Return the new offset of a partition, within the range of the topic.
+    """Return the new offset of a partition, within the range of existing offsets.
 
     Without a committed offset, a shift starts at the end, as in Kafka's tool. `at_time` is the
     first offset at or after the requested time; None if there is none.
@@ -114,9 +114,9 @@ class InternalTopics(NamedTuple):
     """The internal topics of an application, and topics with similar names."""
 
     own: list[str]
-    #: Topics that begin with its id, but also with the longer id of another application, by topic.
+    #: For each topic that also begins with the longer id of another application, that id.
     others: dict[str, str]
-    #: Topics with names like internal ones that its topology does not have.
+    #: Topics that are named like internal topics, but are not in the topology.
     unknown: list[str]
 
 
@@ -135,10 +135,10 @@ def internal_topics(
 ) -> InternalTopics:
     """Return the internal topics of an application.
 
-    With a topology, these are its internal topics and no others: a name proves nothing. Without
-    one, as in Kafka's tool, these are the topics that begin with the application's id and are named
-    like internal topics, unless the user has named them as input. Unlike in Kafka's tool, topics
-    that begin with the id of another group of the cluster, such as `shop-eu` beside `shop`, belong
+    With a topology, these are exactly its internal topics, because a name alone proves nothing.
+    Without one, as in Kafka's tool, these are the topics that begin with the application's id and
+    are named like internal topics, unless the user has named them as input. Unlike in Kafka's tool,
+    topics that begin with the longer id of another group, such as `shop-eu` next to `shop`, belong
     to that group. `known` are the internal topics of the topology; None without a topology.
     """
     longer = [group for group in groups if group.startswith(f"{application_id}-")]
@@ -160,7 +160,7 @@ def internal_topics(
 
 
 class OffsetChange(NamedTuple):
-    """A partition: its committed and new offset, and its first and end offset."""
+    """The committed and new offsets of a partition, and its first and end offsets."""
 
     place: TopicPartition
     committed: int | None
@@ -171,7 +171,7 @@ class OffsetChange(NamedTuple):
 
 @dataclass(frozen=True)
 class ResetRequest:
-    #: Topics that other programs write; they get the target.
+    #: Topics that other programs write; their offsets are set to the target.
     input_topics: tuple[str, ...]
     #: Topics that the application writes and reads; their content is skipped, because it will be
     #: written again.
@@ -199,7 +199,7 @@ def reset_request(
 ) -> ResetRequest:
     """Create the request for an application.
 
-    Input and intermediate topics are by default those of the topology. `internal` are the internal
+    By default, input and intermediate topics are those of the topology. `internal` are the internal
     topics to delete; None for all.
     """
     topics = topology_topics(topology, config)
@@ -231,9 +231,9 @@ class ResetPlan:
     deleted: tuple[str, ...]
     #: Topics that look internal but belong to another application, with its id.
     kept: dict[str, str]
-    #: Topics that look internal but are not in the topology; kept unless they are named.
+    #: Topics that look internal but are not in the topology; kept unless the user names them.
     unknown: tuple[str, ...]
-    #: Named topics that do not exist.
+    #: Topics that the user named but that do not exist.
     not_found: tuple[str, ...]
     #: The local state directory to delete, if it exists.
     state: Path | None
@@ -282,7 +282,8 @@ def execute(admin: GroupAdmin, config: StreamsConfig, plan: ResetPlan, *, force:
     """Execute a plan: members, offsets, topics, local state, in this order.
 
     `force` removes members from the group. Raises StreamsError if the group has members; LockError
-    if an instance on this machine uses the local state. After a failed step, no more are executed.
+    if an instance on this machine uses the local state. After a failed step, no further steps are
+    executed.
     """
     if plan.members and not force:
         raise refusal(plan)
@@ -315,7 +316,7 @@ def refusal(plan: ResetPlan) -> StreamsError:
     return StreamsError(
         f"Group {plan.application_id!r} has {count} member{'' if count == 1 else 's'}: {listed}"
         f"{f' and {more} more' if more > 0 else ''}. Stop all instances of the application before "
-        "it is reset. Leftover members of crashed instances are removed after their session "
+        "you reset it. Leftover members of crashed instances are removed after their session "
         "timeout, or with --force, which must not be used while any instance is running."
     )
 

@@ -1,4 +1,4 @@
-"""The topics of an application: their roles, partition counts, and state on the cluster."""
+"""The topics of an application: roles, partition counts, and state on the cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INTERNAL: Final = frozenset({REPARTITION, CHANGELOG})
 
 class TopicUse(NamedTuple):
     name: str
-    #: Several, for example, for a topic that is written and read.
+    #: More than one, for example, for a topic that is both written and read.
     roles: tuple[str, ...]
     subtopologies: tuple[int, ...]
     #: None if the topic does not exist or was not looked up.
@@ -52,9 +52,9 @@ class TopicUse(NamedTuple):
 def topics_of(
     topology: Topology, config: StreamsConfig, counts: Mapping[str, int] | None = None
 ) -> list[TopicUse]:
-    """Return the topics of an application, in the order of sub-topologies, internal ones last.
+    """Return the topics of an application by sub-topology, internal topics last.
 
-    `counts` is None if the cluster was not asked. Raises CopartitionError if joined topics have
+    `counts` is None if the cluster was not queried. Raises CopartitionError if joined topics have
     different partition counts.
     """
     topics = topology_topics(topology, config)
@@ -105,9 +105,9 @@ def partitions_to_create(
     missing: Iterable[TopicUse],
     counts: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the partition counts for missing topics without a given number.
+    """Return the partition counts for missing topics without a specified number.
 
-    They are that of the co-partitioned topics, or else of the largest input, or else 1.
+    Each is the count of the co-partitioned topics, or else of the largest input, or else 1.
     """
     topics = topology_topics(topology, config)
     inputs = [counts[topic] for topic in topics.external_source_topics if topic in counts]
@@ -152,8 +152,8 @@ def internal_counts(topics: TopologyTopics, counts: Mapping[str, int]) -> dict[s
 def topic_settings(topology: Topology, topic: str) -> dict[str, str]:
     """Return the settings for creating a missing input or output.
 
-    Topics of tables are compacted: with the default policy, Kafka deletes rows that were not
-    written for a week, and an application that starts later would miss them.
+    Topics of tables are compacted: with the default policy, Kafka deletes rows that have
+    not been written for a week, and an application that starts later would miss them.
     """
     return {"cleanup.policy": "compact"} if topic in topology._compacted_topics() else {}
 

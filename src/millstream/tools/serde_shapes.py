@@ -50,7 +50,7 @@ def _schema(serde: TypedSerde[Any]) -> dict[str, Any] | None:
 
 
 def differences(old: Shape, new: Shape, place: str = "") -> Iterator[ShapeDifference]:
-    """Yield the differences that matter when values of the old shape are read with the new one."""
+    """Yield the differences that matter when old values are read with the new shape."""
     if old == new:
         return
     where = place or "the value"

@@ -1,4 +1,4 @@
-"""The facts of a topology that outlive a program: names, numbers and formats, as a document.
+"""The facts about a topology that outlive a program: names, numbers and formats.
 
 The cluster and the disks keep topics, stores, the numbers of sub-topologies (which appear in the
 names of tasks and folders), and serialized data. A new version of the application finds them only
@@ -71,7 +71,7 @@ class StoreFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     time_ordered: bool = False
     #: Whether the name was generated.
     generated: bool = False
-    #: Whether every instance has the complete store.
+    #: Whether every instance has a complete copy of the store.
     is_global: bool = False
     #: The fields, if the serde has a schema.
     key_shape: Shape | None = None
@@ -106,7 +106,7 @@ class SubtopologyFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TopologyFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    #: Those with tasks, by number.
+    #: The sub-topologies with tasks, ordered by number.
     subtopologies: tuple[SubtopologyFacts, ...]
     stores: tuple[StoreFacts, ...] = ()
     repartition_topics: tuple[RepartitionFacts, ...] = ()
@@ -115,7 +115,7 @@ class TopologyFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     compacted_topics: tuple[str, ...] = ()
     #: Joined topics, which must have the same number of partitions.
     copartitioned: tuple[tuple[str, ...], ...] = ()
-    #: None, like the guarantee, if the program has no settings.
+    #: None if the program has no settings, like the guarantee.
     application_id: str | None = None
     processing_guarantee: str | None = None
 
@@ -256,7 +256,7 @@ def _repartition_topics(
 
 
 def external_topics(facts: TopologyFacts) -> list[str]:
-    """Return the topics that others create, in the order of the sub-topologies.
+    """Return the topics that other programs create, in the order of the sub-topologies.
 
     They are the sources, sinks and global topics with fixed names.
     """
@@ -293,7 +293,7 @@ def origin_of_topic(topology: Topology, topic: str) -> tuple[str, ...]:
 
 
 def _steps(topology: Topology, ends: Iterable[Node]) -> tuple[str, ...]:
-    """Return each step once, sources first, without names of nodes, which are generated as well."""
+    """Return each step once, sources first, without node names, which are also generated."""
     found: dict[str, Node] = {}
     pending = list(ends)
     while pending:

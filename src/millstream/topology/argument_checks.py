@@ -1,4 +1,4 @@
-"""Checks of DSL arguments, which fail at the declaration instead of at the first record."""
+"""Checks of DSL arguments, which raise errors at the declaration, not at the first record."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def check_function(
     operation would not run them.
 
     Args:
-        with_key: whether the key is passed before these; None if the operation has no such option.
+        with_key: whether the key is passed before `arguments`; None if the operation has no such
+            option.
 
     Raises:
         TypeError: the function is not callable, has another signature, or is asynchronous.
@@ -69,14 +70,14 @@ def check_signature(
             f"{operation}() needs a function as its {parameter}, "
             f"but got {type(function).__name__}: {function!r}."
         )
-    given = ("key", *arguments) if with_key else arguments
-    if accepts_arguments(function, len(given)):
+    passed = ("key", *arguments) if with_key else arguments
+    if accepts_arguments(function, len(passed)):
         return
     hint = ""
-    if with_key is not None and accepts_arguments(function, len(given) + (-1 if with_key else 1)):
+    if with_key is not None and accepts_arguments(function, len(passed) + (-1 if with_key else 1)):
         hint = f" To call it with{'out' if with_key else ''} the key, pass with_key={not with_key}."
     raise type_error(
-        f"{operation}() calls its {parameter} as {parameter}({', '.join(given)}), but "
+        f"{operation}() calls its {parameter} as {parameter}({', '.join(passed)}), but "
         f"{name_of(function)}{_signature(function)} takes different arguments.{hint}"
     )
 
@@ -152,11 +153,11 @@ def check_store_builder(builder: object) -> None:
     """Check that an object is a store builder; suppliers, for example, are rejected.
 
     Raises:
-        TypeError: it is not.
+        TypeError: the object is not a store builder.
     """
     if not isinstance(builder, StoreBuilder):
         raise type_error(
-            "A store is added as a builder, which includes the serdes, for example "
+            "A store must be added as a builder, which includes the serdes, for example "
             f"Stores.key_value_builder(supplier, STRING, LONG), but got {builder!r}."
         )
 
@@ -167,7 +168,7 @@ def topic_names(
     """Return the topics that a source reads: their distinct names, or a pattern.
 
     Raises:
-        TopologyError: there is no topic, or a name is not legal.
+        TopologyError: `topics` is empty, or a name is not legal.
         TypeError: `topics` is neither a name, a collection of names nor a pattern.
     """
     if isinstance(topics, re.Pattern):
@@ -204,12 +205,12 @@ def store_names(operation: str, stores: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the signature of a Python function; None where `inspect` cannot be trusted."""
+    """Return the signature of a Python function; None if `inspect` may report a wrong one."""
     inner = function
     while isinstance(inner, partial):
         inner = inner.func
     if isinstance(inner, type):
-        # A metaclass or a __new__ method may take other arguments than __init__.
+        # A metaclass or a __new__ method may take different arguments than __init__.
         uses_init_only = type(inner) in (type, ABCMeta) and "__new__" not in _inherited_attributes(
             inner
         )
@@ -220,7 +221,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     elif not isinstance(inner, FunctionType | MethodType):
         return None
     try:
-        # A decorated function may take other arguments than its wrapper.
+        # A decorated function may take different arguments than its wrapper.
         return inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         return None

@@ -22,13 +22,13 @@ from millstream.topology.operations.operation import Operation
 from millstream.topology.operations.streams import MapBatches, MapBatchesAsync
 
 ORDERINGS: Final = ("key", "none", "partition")
-#: More than the number of sockets of any process.
+#: Higher than the number of sockets that a process can open.
 _MAX_CONCURRENCY: Final = 100_000
-#: Beyond this, threads cost more than they gain.
+#: Above this number, more threads cost more than they gain.
 _MAX_THREADS: Final = 2_000
 
 _MAP_BATCHES: Final = "map_batches"
-#: The limits of records in flight per partition, and of concurrent calls with a batch.
+#: The upper limits of the records of a batch, and of concurrent calls.
 _MAX_RECORDS: Final = 100_000
 _MAX_BATCHES: Final = 1_000
 
@@ -47,8 +47,7 @@ def checked_mapper(
             for no resource.
 
     Raises:
-        TypeError: the mapper has another signature, or `using` does not return a context manager
-            when it is called.
+        TypeError: the mapper has another signature, or `using` cannot return a context manager.
     """
     if using is None:
         check_signature(operation, "mapper", function, "value", with_key=with_key)
@@ -61,10 +60,11 @@ def checked_mapper(
 
 
 def _check_using(operation: str, using: Any) -> None:
-    """Check that `using` returns a context manager when it is called.
+    """Check that `using` can return a context manager.
 
     Raises:
-        TypeError: `using` is not callable, or is a coroutine function or a generator function.
+        TypeError: `using` is not callable, takes arguments, or is a coroutine function or a
+            generator function.
     """
     if not callable(using):
         raise type_error(
@@ -140,7 +140,7 @@ def checked_timeout(
 
     Raises:
         ConfigError: the timeout is not positive, or the function is not a coroutine function and
-            cannot be cancelled.
+            cannot be canceled.
     """
     if timeout is None:
         return None
@@ -151,7 +151,7 @@ def checked_timeout(
         raise
     if not is_asynchronous(function):
         raise config_error(
-            f"{operation}() got a timeout for a plain function, which cannot be cancelled. Make it "
+            f"{operation}() got a timeout for a plain function, which cannot be canceled. Make it "
             "an async def function, or set a timeout on the calls inside the function."
         )
     return timeout_ms
@@ -176,8 +176,10 @@ def checked_batches(
     """Return the operation: `MapBatches`, or `MapBatchesAsync` for an `async def` function.
 
     Raises:
-        TypeError: the function has another signature, or the schema is not a schema.
-        ConfigError: a number is out of range, or is given for a plain function.
+        TypeError: the function has another signature, or the schema is neither a schema nor a data
+            type.
+        ConfigError: a number is out of range, the schema has duplicate column names, or an option
+            of coroutine functions is set for a plain function.
         ImportError: pyarrow is not installed.
     """
     check_signature(_MAP_BATCHES, "mapper", batches.function, "batch")

@@ -10,7 +10,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def call_site() -> str:
-    """Return file and line of the innermost caller outside of Millstream, such as `shop.py:31`.
+    """Return the file and line of the innermost caller outside of Millstream: `shop.py:31`.
 
     The path is relative if the file is below the working directory. The result is empty if all
     callers belong to Millstream.
@@ -29,6 +29,6 @@ def _is_internal(module: str) -> bool:
 def _relative_path(file: str) -> str:
     try:
         relative = os.path.relpath(file)
-    except ValueError:  # On Windows, the file is on another drive than the working directory.
+    except ValueError:  # On Windows, the file is on a different drive from the working directory.
         return file
     return file if relative.startswith(os.pardir) else relative

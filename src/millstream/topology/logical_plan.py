@@ -14,8 +14,8 @@ from typing import Literal
 
 from millstream.topology.operations.operation import Operation
 
-#: The kind of a logical node. For streams and tables alike, an operation has the kind "operation";
-#: its details are in `operations`.
+#: The kind of a logical node. Operations on streams and tables have the kind "operation"; their
+#: details are in `operations`.
 LogicalKind = Literal[
     "source",
     "table_source",
@@ -30,14 +30,14 @@ LogicalKind = Literal[
 
 @dataclass(frozen=True)
 class LogicalNode:
-    """An operation of the user's program."""
+    """An operation in the user's program."""
 
     kind: LogicalKind
     #: The name of the physical node to which children are attached; for a store, the store's name.
     name: str
     parents: tuple[str, ...] = ()
     operations: tuple[Operation, ...] = ()
-    #: The names of its physical nodes, in the order in which they were added.
+    #: The names of the physical nodes, in the order in which they were added.
     physical: tuple[str, ...] = ()
     #: The names of the stores that the physical nodes use, or that this node adds.
     stores: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class LogicalNode:
 
 @dataclass(frozen=True)
 class LogicalPlan:
-    """All operations of the user's program, each after its parents."""
+    """All operations in the user's program, each after its parents."""
 
     nodes: tuple[LogicalNode, ...]
 

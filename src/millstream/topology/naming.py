@@ -1,8 +1,9 @@
 """Names of nodes, stores and internal topics.
 
-One counter numbers processors and stores together, in the order of the program. A name given by the
-user takes a number as well, so that naming one operator does not renumber the others (KIP-307). The
-numbers are those of Kafka Streams: changelog and repartition topics are named after them.
+One counter numbers processors and stores together, in the order of the program. An explicit name
+takes a number as well, so that naming one operator does not renumber the others (KIP-307). The
+numbers are those of Kafka Streams, because they are part of the names of changelog and repartition
+topics.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def checked_name(name: str) -> str:
 
 
 def checked_node_name(name: str) -> str:
-    """Return the name if it is legal for a node of `Topology`, after which no topic is named.
+    """Return the name if it is legal for a node of a `Topology`.
+
+    No topic is named after such a node.
 
     Raises:
         TopologyError: the name is empty or not a string.
@@ -46,7 +49,7 @@ def checked_node_name(name: str) -> str:
 
 
 def name_problem(name: object) -> str:
-    """Return why a name is not legal for nodes, stores and topics; empty if it is."""
+    """Return why a name is not legal for nodes, stores and topics; empty if it is legal."""
     if not isinstance(name, str):
         return f"Names of nodes, stores and topics must be strings, but got {name!r}."
     if not name:
@@ -67,25 +70,25 @@ def name_problem(name: object) -> str:
 
 
 class NameGenerator:
-    """The counter for generated names. The same program always gets the same names."""
+    """The counter for generated names. The same program always produces the same names."""
 
     __slots__ = ("_next",)
 
     def __init__(self) -> None:
         self._next = 0
 
-    def processor(self, prefix: str, given: str | None = None) -> str:
+    def processor(self, prefix: str, explicit: str | None = None) -> str:
         """Return the name of the next node.
 
         Args:
-            given: the user's name, which replaces the generated one; a number is used up in any
-                case.
+            explicit: the user's name, which replaces the generated name. The counter advances in
+                either case.
 
         Raises:
-            TopologyError: the given name is not legal.
+            TopologyError: the explicit name is not legal.
         """
         generated = f"{prefix}{self._next_number():010d}"
-        return generated if given is None else checked_name(given)
+        return generated if explicit is None else checked_name(explicit)
 
     def store(self, prefix: str) -> str:
         """Return the name of the next store, such as `KSTREAM-AGGREGATE-STATE-STORE-0000000002`."""
@@ -97,13 +100,10 @@ class NameGenerator:
         return number
 
 
-def suffixed_name(names: NameGenerator, given: str | None, suffix: str, prefix: str) -> str:
-    """Return the name of one of several nodes of an operation.
-
-    Args:
-        names: the counter; it advances in any case.
+def suffixed_name(names: NameGenerator, explicit: str | None, suffix: str, prefix: str) -> str:
+    """Return the name of one of several nodes of an operation. The counter always advances.
 
     Raises:
         TopologyError: the name is not legal.
     """
-    return names.processor(prefix, None if given is None else given + suffix)
+    return names.processor(prefix, None if explicit is None else explicit + suffix)

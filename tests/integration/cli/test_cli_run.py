@@ -139,7 +139,9 @@ def test_ctrl_c_works_while_files_change(script: Path) -> None:
         writing.start()
         try:
             wait_for(
-                lambda: "progress.json changes" in program.errors, 30, "the change is reported"
+                lambda: "constant changes: progress.json" in program.errors,
+                30,
+                "the change is reported",
             )
             script.with_name("neighbour.py").write_text("VERSION = 2\n")
             program.wait_for_line("version 2", 30)

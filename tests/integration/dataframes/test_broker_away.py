@@ -155,7 +155,7 @@ def test_a_function_that_cannot_start_is_retried(
             application.streams.pause()
             application.wait(lambda: application.state == "paused", "the query is stopped")
             application.streams.resume()
-            message = "DataFrame function shout is waiting for a broker, and is restarted in"
+            message = "DataFrame function shout is waiting for a broker, and will be restarted in"
             application.wait(lambda: message in caplog.text, "the start has failed")
             own.start()
             application.write_and_wait(range(50, 100))

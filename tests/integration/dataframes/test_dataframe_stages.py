@@ -225,7 +225,7 @@ def test_exactly_once_survives_kills(
     ("function", "message"),
     [
         (lambda rows: rows.drop("key"), "has no column key, only value, timestamp"),
-        (lambda rows: "rows", "returned 'rows'. It must return a DataFrame"),
+        (lambda rows: "rows", "returned 'rows'. The function must return a DataFrame"),
         (lambda rows: rows.select("no_such"), "raised AnalysisException"),
         (lambda rows: rows.select("key", "timestamp"), "item, total not found in"),
         (

@@ -122,7 +122,7 @@ def test_a_stopped_broker_cannot_be_killed_or_paused(cluster: EmbeddedKafka) -> 
     broker.stop()
     try:
         for action in (broker.kill, broker.pause, broker.resume):
-            with pytest.raises(IllegalStateError, match="Broker 3 of EmbeddedKafka does not run"):
+            with pytest.raises(IllegalStateError, match="Broker 3 of EmbeddedKafka is not running"):
                 action()
     finally:
         broker.start()

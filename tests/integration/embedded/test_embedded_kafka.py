@@ -93,7 +93,7 @@ def test_a_crash_keeps_the_data_and_the_address(broker: EmbeddedKafka) -> None:
     broker.kill()
     assert not runs(pid)
     assert broker.pid is None
-    with pytest.raises(IllegalStateError, match="does not run"):
+    with pytest.raises(IllegalStateError, match="is not running"):
         broker.kill()
     broker.start()
     assert broker.bootstrap_servers == address

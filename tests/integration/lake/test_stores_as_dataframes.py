@@ -262,7 +262,7 @@ def test_options_name_serdes_of_modules_beside_the_program(
         return reader.load()
 
     register(spark)
-    with pytest.raises(Exception, match=r"the driver's sys.path from the call of .*register"):
+    with pytest.raises(Exception, match=r"the sys.path that the driver had when it called .*regis"):
         frame()
     monkeypatch.syspath_prepend(tmp_path)
     register(spark)

@@ -275,5 +275,5 @@ def test_a_table_that_changes_during_the_read_is_rejected(
             writer(clicks, spark).write()
     rows = spark.read.parquet(str(clicks.table))
     rows.limit(1).withColumn("value", rows["key"]).write.mode("append").parquet(str(clicks.table))
-    with pytest.raises(StreamsError, match="it had 100 rows then, and has 101 now"):
+    with pytest.raises(StreamsError, match="it had 100 rows, and now has 101"):
         writer(clicks, spark).write()

@@ -111,7 +111,7 @@ def test_added_partitions_of_a_stateful_task(topics: Topics) -> None:
         error = run.wait_for_failure()
     assert isinstance(error, TopologyError)
     assert error.topic == topics.topic("counts-changelog")
-    assert "expected 2, actual 1. Probably partitions were added to an" in error.message
+    assert "expected 2, actual 1. Partitions were probably added to an" in error.message
 
 
 def test_a_deleted_topic(topics: Topics) -> None:

@@ -265,7 +265,7 @@ EXPECTED: dict[str, tuple[type[StreamsError], str]] = {
     "certificate": (AccessDeniedError, "Set ssl.truststore.location (or ssl.ca.location) to"),
     "plaintext": (BrokerUnavailableError, "security.protocol=PLAINTEXT must be SSL or SASL_SSL"),
     "without TLS": (BrokerUnavailableError, "security.protocol=SASL_PLAINTEXT must be SASL_SSL"),
-    "without login": (BrokerUnavailableError, "require a login (security.protocol=SASL_SSL)"),
+    "without login": (BrokerUnavailableError, "requires a login (security.protocol=SASL_SSL)"),
 }
 
 

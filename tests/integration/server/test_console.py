@@ -365,7 +365,7 @@ def test_a_wrong_token_can_be_replaced(browser: Browser, running: Running) -> No
     address, token = running.console.split("#token=")
     browser.open("about:blank")
     browser.open(f"{address}#token=this-is-not-it")
-    browser.await_text("main", "needs a token")
+    browser.await_text("main", "requires a token")
     assert nameless(browser) == []
     browser.errors()
     browser.type("input[name=token]", token)

@@ -60,7 +60,7 @@ def test_a_new_address_opens_a_rejected_page(browser: Browser, tmp_path: Path) -
     url, _, token = application.serve(port=0, token=f"100%-{TOKEN}").console.partition("#")
     try:
         browser.open(f"{url}#token=this-is-not-it")
-        browser.await_text("main", "needs a token")
+        browser.await_text("main", "requires a token")
         browser.go(f"#{token}")
         browser.await_text("main", "Throughput")
         application.pause()

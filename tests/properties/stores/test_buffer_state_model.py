@@ -1,5 +1,5 @@
 """Goal: the internal stores of the DSL match plain models: buffers sorted by time, lists of
-unjoined records, subscriptions; after a crash, they match their changelogs.
+unmatched records, subscriptions; after a crash, they match their changelogs.
 
 Method: random operations against lists and dicts. `StoreModel` has the events of the task.
 """
@@ -230,12 +230,12 @@ def text_of(stored: bytes) -> str:
     return new.decode()
 
 
-#: Time, whether it is the left side, and key of unjoined records.
-Unjoined = tuple[int, bool, str]
+#: Time, whether it is the left side, and key of unmatched records.
+Unmatched = tuple[int, bool, str]
 
 
 class OuterJoinModel(StoreModel):
-    """The unjoined records of a left or outer stream-stream join."""
+    """The unmatched records of a left or outer stream-stream join."""
 
     kind: Any = "rocksdb"
 
@@ -250,8 +250,8 @@ class OuterJoinModel(StoreModel):
     def on_opened(self) -> None:
         self.store = self.stores.table("s")
 
-    def replay(self, records: Sequence[LoggedRecord]) -> dict[Unjoined, list[str]]:
-        model: dict[Unjoined, list[str]] = {}
+    def replay(self, records: Sequence[LoggedRecord]) -> dict[Unmatched, list[str]]:
+        model: dict[Unmatched, list[str]] = {}
         for record in records:
             time, left = _TIME.unpack_from(record.key)[0], record.key[8:9] == b"\x01"
             key = record.key[9:].decode()
@@ -263,9 +263,9 @@ class OuterJoinModel(StoreModel):
         return model
 
     def read_content(self, stores: TaskStores) -> Any:
-        return list(unjoined(stores.table("s")))
+        return list(unmatched(stores.table("s")))
 
-    def expected_content(self, model: dict[Unjoined, list[str]]) -> Any:
+    def expected_content(self, model: dict[Unmatched, list[str]]) -> Any:
         ordered = sorted(model, key=lambda each: (*each[:2], each[2].encode()))
         return [(each, list(model[each])) for each in ordered]
 
@@ -295,14 +295,14 @@ class OuterJoinModel(StoreModel):
     @rule()
     @precondition(lambda self: self.kind == "rocksdb")
     def read_all_later(self) -> None:
-        self.keep_open(unjoined(self.store), iter(self.expected_content(self.model)))
+        self.keep_open(unmatched(self.store), iter(self.expected_content(self.model)))
 
 
-def unjoined(store: Any) -> Iterator[tuple[Unjoined, list[str]]]:
+def unmatched(store: Any) -> Iterator[tuple[Unmatched, list[str]]]:
     # Query the store now, not at the first iteration.
     found = store.all()
 
-    def decoded() -> Iterator[tuple[Unjoined, list[str]]]:
+    def decoded() -> Iterator[tuple[Unmatched, list[str]]]:
         for each in found:
             yield (each.timestamp, each.left, store.key(each)), store.values(each)
 
@@ -376,7 +376,7 @@ def test_a_grace_buffer_matches_a_list_sorted_by_time() -> None:
 
 
 @pytest.mark.parametrize("kind", ["rocksdb", "in_memory"])
-def test_unjoined_records_match_a_dict_of_lists(kind: str) -> None:
+def test_unmatched_records_match_a_dict_of_lists(kind: str) -> None:
     run_model(OuterJoinModel, examples=15, kind=kind)
 
 

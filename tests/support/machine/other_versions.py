@@ -38,9 +38,10 @@ def installed(requirement: str, folder: Path, timeout_s: float = 120) -> Path:
 
 def run(folder: Path, arguments: Sequence[str], timeout_s: float) -> str:
     """Run Python with that folder first on its path, and return the output."""
+    path = [str(folder), str(_TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (folder, _TESTS)))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         cwd=_TESTS.parent,
         capture_output=True,
         text=True,

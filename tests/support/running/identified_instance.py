@@ -28,7 +28,7 @@ from millstream import (
     KafkaStreams,
     StreamsConfig,
 )
-from millstream.processor.handlers import HandlerAnswer
+from millstream.processor.handlers import HandlerResult
 from millstream.spark.sessions.free_slots import free_slots
 from support.running.instance_script import (
     SHORT_SESSIONS,
@@ -99,7 +99,7 @@ class PoisonHandler:
     def __init__(self, queue: str) -> None:
         self._queue = queue
 
-    def __call__(self, context: ErrorContext, record: Any, error: Exception) -> HandlerAnswer:
+    def __call__(self, context: ErrorContext, record: Any, error: Exception) -> HandlerResult:
         if context.source_value != POISON:
             return HandlerResponse.FAIL
         letter = DeadLetter.of(context, error, self._queue)

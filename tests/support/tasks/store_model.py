@@ -444,7 +444,7 @@ class StoreModel(RuleBasedStateMachine):
         """End the batch, acknowledge its records and begin a commit."""
         self.write_check.end()
         self.write_check.flushed()
-        self.stores.commit_begun()
+        self.stores.on_commit_started()
         self.write_check.begin()
 
     def new_copy(self) -> Copy:

@@ -72,6 +72,6 @@ def commit_task(
         acked: the last acknowledged offset of each changelog partition.
     """
     offsets = task.offsets_to_commit()
-    task.commit_begun()
+    task.on_commit_started()
     task.post_commit(offsets, acked or {})
     return offsets

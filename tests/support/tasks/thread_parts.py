@@ -90,7 +90,7 @@ class Parts:
             global_updates=parts.updates,
             incarnations=Mock(outdated=Mock(return_value=[])),
             meters=ThreadMeters("thread", self.clock),
-            share=SubscriptionThreadState(),
+            subscription_state=SubscriptionThreadState(),
             purge=Mock(),
             cleanup=Mock(),
             queries=self.queries,

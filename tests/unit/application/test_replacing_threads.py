@@ -25,7 +25,7 @@ from millstream.clock import ManualClock
 from millstream.metrics.metric_frames import FrameWriter
 from millstream.metrics.values import Metrics
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.loop.thread_meters import ThreadMeters
+from millstream.runtime.loop.thread_meters import InputLag, ThreadMeters
 from millstream.runtime.states.client_states import ClientStateTracker
 from millstream.runtime.states.thread_states import ClientState, TaskState, ThreadState
 from millstream.runtime.task.task_meters import TaskMeters
@@ -180,7 +180,7 @@ def test_metrics_of_a_lost_thread_are_not_reported(app: Application, kind: str) 
     meters = ThreadMeters(thread, clock)
     task = meters.scope.adopt(TaskMeters(TaskId(0, 0), clock, labels=meters.scope.labels).scope)
     task.gauge("stream-state-metrics", "estimate-num-keys", lambda: 7)
-    meters.set_lags([(TaskId(0, 0), TopicPartition("in", 0), 12)])
+    meters.set_lags([InputLag(TaskId(0, 0), TopicPartition("in", 0), 12)])
     meters.set_subscription_metrics([("tasks.processed", (), 3.0), ("tasks.pending", (), 4.0)])
     meters.set_state(ThreadState.RUNNING)
     meters.committed.record(5)

@@ -129,7 +129,7 @@ def test_doctor_reports_an_unsuitable_java_home(
         assert main(["doctor"]) == 1
         line = capsys.readouterr().out.splitlines()[1]
         assert line.startswith(f"MISSING JAVA_HOME is {tmp_path / home}, which has no Java 17")
-        assert f"Java 21.0.1 at {tmp_path / 'bin' / 'java'}" in line
+        assert f"Java 21.0.1 exists at {tmp_path / 'bin' / 'java'}" in line
     for home in ("", str(tmp_path)):
         monkeypatch.setenv("JAVA_HOME", home)
         main(["doctor"])
@@ -141,7 +141,7 @@ def test_help_of_describe_names_the_default_objects(capsys: pytest.CaptureFixtur
     assert main(["describe", "--help"]) == 0
     help_text = " ".join(capsys.readouterr().out.split())
     assert (
-        "by default the object called topology, build or build_topology, or the only one"
+        "By default, it is the object called topology, build or build_topology, or else the only"
         in help_text
     )
 

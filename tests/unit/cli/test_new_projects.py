@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millstream.cli import main
-from millstream.cli.demo.shop import ORDERS, REVENUE, Totals, add, orders, revenue
+from millstream.cli.demo.shop import ORDERS, REVENUE, Totals, add_order, orders, revenue
 from millstream.cli.programs.topologies import load_program
 from millstream.serdes import JSON, STRING
 from millstream.testing import TopologyTestDriver
@@ -69,7 +69,9 @@ def test_the_demo_and_its_check_compute_the_same_totals() -> None:
     expected: dict[str, Totals] = {}
     for _, order in placed:
         product = order["product"]
-        expected[product] = add(product, order, expected.get(product, {"orders": 0, "cents": 0}))
+        expected[product] = add_order(
+            product, order, expected.get(product, {"orders": 0, "cents": 0})
+        )
     with TopologyTestDriver(revenue()) as driver:
         source = driver.create_input_topic(ORDERS, key=STRING, value=JSON)
         out = driver.create_output_topic(REVENUE, key=STRING, value=JSON)

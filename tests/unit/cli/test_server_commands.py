@@ -286,7 +286,7 @@ def test_the_server_is_found_by_the_state_directory(
         in capsys.readouterr().err
     )
     assert main(["query", "--state-dir", str(state), "--application-id", "other"]) == 1
-    assert "there is no server of other" in capsys.readouterr().err
+    assert "no server of other was found" in capsys.readouterr().err
 
 
 def test_the_file_of_a_killed_application_is_not_trusted(
@@ -344,7 +344,7 @@ def test_the_console_is_opened_without_showing_the_token(
         return True
 
     monkeypatch.setattr("webbrowser.open", open_)
-    monkeypatch.setattr("millstream.cli.commands.console._STARTS_S", 0.0)
+    monkeypatch.setattr("millstream.cli.commands.console._BROWSER_START_S", 0.0)
     served.documents["/console/state"] = {"document": {}}
     words = ["console", "--url", served.url, "--token", TOKEN]
     assert main(words) == 0

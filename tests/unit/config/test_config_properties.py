@@ -126,7 +126,7 @@ def test_java_class_names_are_rejected_with_advice() -> None:
     """The error names the replacement. Java's own defaults are accepted."""
     with pytest.raises(ConfigError, match=r"millstream\.serdes\.LONG"):
         read({"default.key.serde": "org.apache.kafka.common.serialization.Serdes$LongSerde"})
-    with pytest.raises(ConfigError, match="an object that does the same"):
+    with pytest.raises(ConfigError, match="an equivalent object"):
         read({"default.value.serde": "com.example.MySerde"})
     config = read(
         {

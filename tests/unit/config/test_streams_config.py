@@ -148,7 +148,10 @@ def test_required_settings_are_required(missing: str) -> None:
         ({"session_timeout_ms": 5}, r"write consumer=\{'session.timeout.ms': ...\}"),
         ({"linger_ms": 5}, r"write producer=\{'linger.ms': ...\}"),
         ({"sasl_mechanism": "PLAIN"}, r"write clients=\{'sasl.mechanism': ...\}"),
-        ({"enable_auto_commit": False}, "is set by Millstream, as by Kafka Streams: leave it out"),
+        (
+            {"enable_auto_commit": False},
+            "Millstream sets enable.auto.commit, as Kafka Streams does: remove it",
+        ),
         ({"group_id": "x"}, "set with application_id="),
         ({"broker": "x"}, "Write bootstrap_servers="),
         ({"bootstrap_servers": "kafka://x:1"}, "is 'host:port' without 'kafka://': write 'x:1'"),

@@ -125,7 +125,7 @@ def test_a_discarded_result_is_never_returned(calls: BackgroundCall, blocked: Bl
     assert_timeout(calls, "offsets", blocked)
     blocked.release()
     wait_for(lambda: not calls.is_pending, 20, "the call returns")
-    calls.forget()
+    calls.discard()
     again = BlockedCall()
     again.release()
     calls.run("offsets", again, LONG_MS)

@@ -209,8 +209,10 @@ def test_all_records_are_rejected_if_no_cause_is_known() -> None:
     assert (handler.indices, sent) == ([0, 1], [])
 
 
-@pytest.mark.parametrize(("times", "suspect"), [([5, 6, 9, 1], 3), ([5, 4, 99, 1], 2)])
-def test_records_with_suspicious_timestamps_are_sent_alone(times: list[int], suspect: int) -> None:
+@pytest.mark.parametrize(("times", "candidate"), [([5, 6, 9, 1], 3), ([5, 4, 99, 1], 2)])
+def test_records_with_suspicious_timestamps_are_sent_alone(
+    times: list[int], candidate: int
+) -> None:
     """So that the broker's response identifies the rejected record. Not in a transaction."""
     steps: list[list[int] | str] = []
 
@@ -221,7 +223,7 @@ def test_records_with_suspicious_timestamps_are_sent_alone(times: list[int], sus
     messages = [message(time=each) for each in times]
     fail_batch(deliveries, handler, resend, KafkaError.INVALID_TIMESTAMP, messages)
     deliveries.decide()
-    assert steps == [[0, 1], "drained", [suspect], "drained", [5 - suspect], "drained"]
+    assert steps == [[0, 1], "drained", [candidate], "drained", [5 - candidate], "drained"]
     assert handler.indices == []
     # Sent alone.
     (callback,) = deliveries.callbacks_with_handler(handler, [2], resend)
@@ -231,7 +233,7 @@ def test_records_with_suspicious_timestamps_are_sent_alone(times: list[int], sus
     in_transaction, handler = DeliveryTracker(transactional=True), Handler()
     fail_batch(in_transaction, handler, resend, KafkaError.INVALID_TIMESTAMP, messages)
     in_transaction.decide()
-    assert handler.indices == [suspect]
+    assert handler.indices == [candidate]
 
 
 def test_records_sent_alone_can_be_rejected() -> None:

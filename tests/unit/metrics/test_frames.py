@@ -74,7 +74,7 @@ def test_the_cost_of_200_tasks_is_small() -> None:
     tasks = [TaskMeters(TaskId(n % 4, n), clock) for n in range(200)]
     for task in tasks:
         for node in range(5):
-            part = task.scope.part(processor_node_id=f"KSTREAM-AGGREGATE-{node:010}")
+            part = task.scope.child(processor_node_id=f"KSTREAM-AGGREGATE-{node:010}")
             part.average_minimum_maximum("stream-processor-node-metrics", "record-e2e-latency")
             part.rate_and_total("stream-processor-node-metrics", "process")
     works: list[Any] = [

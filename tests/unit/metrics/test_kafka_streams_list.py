@@ -31,4 +31,4 @@ def test_recording_levels_are_those_of_kafka_streams_or_listed() -> None:
 def test_the_page_is_up_to_date() -> None:
     """docs/generators/generate_metrics.py writes the page."""
     text = page.PAGE.read_text(encoding="utf-8")
-    assert page.generated(text) == text
+    assert page.updated_page(text) == text

@@ -9,7 +9,7 @@ from millstream.metrics.registry import MetricKey, MetricsScope, RecordingLevel,
 def test_metrics_are_removed_with_their_owner() -> None:
     """Removed metrics are no longer reported, and the version of the names changes."""
     scope = MetricsScope(ManualClock(), labels=(("thread-id", "t"),))
-    one, other = scope.part(task_id="0_0"), scope.part(task_id="0_1")
+    one, other = scope.child(task_id="0_0"), scope.child(task_id="0_1")
     one.rate_and_total("g", "process").record_many(3, 3, 1, 1)
     key = MetricKey("process-total", "g", (("thread-id", "t"), ("task-id", "0_0")))
     assert scope.read()[key] == 3

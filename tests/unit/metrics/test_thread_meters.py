@@ -11,7 +11,7 @@ from millstream.clock import ManualClock
 from millstream.metrics.registry import RecordingLevel, RecordingSettings
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.loop.rebalances import RebalanceResult
-from millstream.runtime.loop.thread_meters import ThreadMeters
+from millstream.runtime.loop.thread_meters import InputLag, ThreadMeters
 from millstream.runtime.states.thread_states import ThreadState
 from millstream.runtime.task.task_meters import TaskMeters
 from millstream.runtime.task_management.restore_reports import RestoreMeters
@@ -163,9 +163,9 @@ def test_restorations_are_measured_until_their_end() -> None:
 def test_lags_are_current() -> None:
     thread = Thread()
     first, other = TopicPartition("in", 0), TopicPartition("in", 1)
-    thread.meters.set_lags([(TaskId(0, 0), first, 7), (TaskId(0, 1), other, 9)])
+    thread.meters.set_lags([InputLag(TaskId(0, 0), first, 7), InputLag(TaskId(0, 1), other, 9)])
     assert thread.of("records-lag", "consumer-fetch-manager-metrics", "0_1") == 9
-    thread.meters.set_lags([(TaskId(0, 0), first, 3)])
+    thread.meters.set_lags([InputLag(TaskId(0, 0), first, 3)])
     assert thread.of("records-lag", "consumer-fetch-manager-metrics") == 3
 
 

@@ -61,8 +61,8 @@ CASES: dict[str, tuple[JoinWindows, list[Event]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_partner_at_the_edge_is_joined(case: str, kind: str, store: Store) -> None:
     # The window of the right record has closed, so an outer join has forwarded the record alone.
-    unjoined = ["None+R"] if kind == "outer" and case.startswith("late") else []
-    assert joined(kind, store, *CASES[case]) == [*unjoined, "L+R"]
+    unmatched = ["None+R"] if kind == "outer" and case.startswith("late") else []
+    assert joined(kind, store, *CASES[case]) == [*unmatched, "L+R"]
 
 
 @pytest.mark.parametrize("store", ["rocksdb", "in_memory"])

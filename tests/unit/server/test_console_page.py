@@ -3,6 +3,7 @@ servers."""
 
 from __future__ import annotations
 
+import os
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -10,11 +11,21 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(str(files("millstream.server").joinpath("console")))
-FILES = sorted(each.name for each in FOLDER.iterdir() if each.suffix in (".html", ".js", ".css"))
+FILES = sorted(
+    str(each.relative_to(FOLDER))
+    for each in FOLDER.rglob("*")
+    if each.suffix in (".html", ".js", ".css")
+)
+#: The specifier of an imported module.
+MODULE = r'"(\.{1,2}/[\w./]+)"'
 
 
 def read(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def imported_file(name: str, module: str) -> str:
+    return os.path.normpath(Path(name).parent / module)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -31,10 +42,9 @@ def test_imported_names_exist() -> None:
     for name in FILES:
         if not name.endswith(".js"):
             continue
-        for names, other in re.findall(r'import \{([^}]*)\} from "\./([\w.]+)"', read(name)):
-            exported = set(
-                re.findall(r"export (?:async )?(?:function|class|const) (\w+)", read(other))
-            )
+        for names, other in re.findall(r"import \{([^}]*)\} from " + MODULE, read(name)):
+            text = read(imported_file(name, other))
+            exported = set(re.findall(r"export (?:async )?(?:function|class|const) (\w+)", text))
             imported = {each.split()[0] for each in names.split(",") if each.strip()}
             assert imported <= exported, f"{name} imports from {other}"
 
@@ -45,8 +55,10 @@ def test_each_module_is_used() -> None:
     while waiting:
         name = waiting.pop()
         used.add(name)
-        found = re.findall(r'(?:"\./|/assets/)([\w.]+)"', read(name)) if name in FILES else []
-        waiting += [each for each in found if each not in used]
+        text = read(name) if name in FILES else ""
+        found = {imported_file(name, module) for module in re.findall(MODULE, text)}
+        found |= set(re.findall(r'/assets/([\w./]+)"', text))
+        waiting += sorted(found - used)
     assert set(FILES) <= used
 
 

@@ -103,7 +103,7 @@ KINDS: dict[str, tuple[StoreBuilder, Callable[[TaskStores], object], list[Logged
         lambda stores: stores.table("s").put_many([b"a"], [b"row"], [3], [(("h", b"x"),)]),
         [(b"a", b"row", 3, (("h", b"x"),))],
     ),
-    "unjoined records": (
+    "unmatched records": (
         OuterJoinStoreBuilder("s", "rocksdb", STRING, LONG, LONG),
         lambda stores: stores.table("s").remove(b"gone", record_time=3),
         [(b"gone", None, 3, ())],

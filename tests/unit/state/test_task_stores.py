@@ -144,7 +144,7 @@ def test_a_thread_with_many_uncommitted_writes_needs_a_commit(open_task: OpenTas
         stores.store("s").put(f"key-{n}", ValueAndTimestamp(n, n))
     stores.after_work()
     assert stores.needs_commit
-    stores.commit_begun()
+    stores.on_commit_started()
     assert stores.needs_commit
     stores.commit({CHANGELOG: 19})
     assert not stores.needs_commit
@@ -175,7 +175,7 @@ def test_a_store_only_writes_delivered_units(open_task: OpenTask) -> None:
     with pytest.raises(IllegalStateError, match="only units up to 0 are delivered"):
         stores.commit({CHANGELOG: 0})
     check.flushed()
-    stores.commit_begun()
+    stores.on_commit_started()
     check.begin()
     stores.store("s").put("b", ValueAndTimestamp(1, 1))
     stores.commit({CHANGELOG: 0})

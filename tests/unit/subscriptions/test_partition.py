@@ -538,7 +538,7 @@ def test_task_can_only_be_deferred_once_and_not_retried_as_well(make: Make) -> N
     bench = make(work, retry=Retry(backoff=SECOND))
     feed(bench, "a", "b", "c")
     bench.settle()
-    assert ["deferred before" in errors[0], "call retry() of" in errors[1]] == [True, True]
+    assert ["already deferred" in errors[0], "call retry() of" in errors[1]] == [True, True]
     assert "cannot be deferred" in errors[2]
     assert len(bench.outputs) == 1
 

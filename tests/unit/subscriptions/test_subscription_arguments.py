@@ -72,7 +72,7 @@ def test_limits_are_properties() -> None:
     [
         (
             {"rate_limit": 5, "properties": Properties(processing_rate_per_partition=5)},
-            "Give only one",
+            "Pass only one",
         ),
         (
             {"per_key_quota": 5, "properties": Properties(per_key_quota_processing_rate=6)},

@@ -555,9 +555,7 @@ def test_late_record_is_logged_as_one_record(
         assert dropped(driver) == count
     (line,) = (each.getMessage() for each in caplog.records if "not counted" in each.getMessage())
     number_of_windows = "1 window" if count == 1 else f"{count} windows"
-    assert (
-        f": 1 record not counted in {number_of_windows}: they come after the grace period" in line
-    )
+    assert f": 1 record not counted in {number_of_windows}: they arrived after the grace" in line
 
 
 @pytest.mark.parametrize("kind", ["sliding", "tumbling", "session"])

@@ -182,8 +182,8 @@ def test_times() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--to-latest", "--shift-by", "3"], "--to-latest and --shift-by exclude each other"),
-        (["--execute", "--dry-run"], "--execute and --dry-run exclude each other"),
+        (["--to-latest", "--shift-by", "3"], "--to-latest and --shift-by cannot be used together"),
+        (["--execute", "--dry-run"], "--execute and --dry-run cannot be used together"),
         (["--to-datetime", "soon"], "'soon' is not a time"),
         (["--by-duration", "soon"], "'soon' is not a duration"),
         (["--by-duration", "P1000000000D"], "'P1000000000D' is not a duration"),

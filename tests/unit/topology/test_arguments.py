@@ -100,7 +100,10 @@ WRONG: dict[type[Exception], dict[str, tuple[Callable[[], Any], str]]] = {
         "serde of a join": (lambda: joined(other_value=str), r"join\(\) needs a Serde as its oth"),
         "serde of a source": (lambda: Topology().add_source("s", "t", key=str), "Serde as its k"),  # type: ignore[arg-type]
         "topic": (lambda: builder().stream(5), r"stream\(\) takes a topic, several topics, or a"),
-        "store": (lambda: stream().group_by_key().count(store=5), "like Stores.persistent_key_v"),
+        "store": (
+            lambda: stream().group_by_key().count(store=5),
+            "such as Stores.persistent_key_v",
+        ),
         "builder as store": (
             lambda: stream().to_table(store=Stores.key_value_builder(PLAIN)),
             "but got KeyValueStoreBuilder",

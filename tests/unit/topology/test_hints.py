@@ -34,7 +34,7 @@ def table() -> Any:
     [
         (lambda: stream().count(), r"group the stream first: stream.group_by_key\(\).count\("),
         (lambda: stream().apply(str), r"stream.map_values\(lambda value"),
-        (lambda: stream().mapValues(str), r"in Python it is map_values\(\)"),
+        (lambda: stream().mapValues(str), r"in Python the name is map_values\(\)"),
         (lambda: stream().tumbling_window(5), r"group_by_key\(\).windowed_by\(TimeWindows"),
         (lambda: stream().to_topic("x"), r"use stream.to\(topic\)"),
         (lambda: table().to("x"), r"use table.to_stream\(\)"),
@@ -43,9 +43,9 @@ def table() -> Any:
         (lambda: table().get("k"), r"streams.store\(name\)"),
         (lambda: stream().group_by_key().sum("x"), r"fold values with .reduce\("),
         (lambda: stream().group_by_key().to("x"), r"aggregate it first"),
-        (lambda: stream().group_by_key().windowedBy(1), r"it is windowed_by\(\)"),
+        (lambda: stream().group_by_key().windowedBy(1), r"the name is windowed_by\(\)"),
         (lambda: builder().topic("x"), r"use builder.stream\(topic\)"),
-        (lambda: builder().globalTable("x"), r"it is global_table\(\)"),
+        (lambda: builder().globalTable("x"), r"the name is global_table\(\)"),
         (
             lambda: StreamsBuilder().global_table("x", store="x", **_TEXT).to_stream(),  # type: ignore[attr-defined]
             r"can only be joined",

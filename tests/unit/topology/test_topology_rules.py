@@ -74,8 +74,8 @@ INVALID: dict[str, tuple[Callable[[Topology], object], str]] = {
         "no store 'nope'",
     ),
     "unknown processor": (lambda t: t.add_state_store(store(), "zz"), "no processor 'zz'"),
-    "store for a sink": (lambda t: t.add_state_store(store(), "sink"), "to a processor only"),
-    "store for a source": (lambda t: t.add_state_store(store(), "source"), "to a processor only"),
+    "store for a sink": (lambda t: t.add_state_store(store(), "sink"), "to a processor, not"),
+    "store for a source": (lambda t: t.add_state_store(store(), "source"), "to a processor, not"),
     "two stores of one name": (
         lambda t: t.add_state_store(store()).add_state_store(store()),
         "another store called 's'",

@@ -1,6 +1,6 @@
 """Scaling the number of stream threads with the load.
 
 `sampler` computes a sample of the load from the reports of threads (lags, totals, utilization),
-`policy` decides from numbers alone, and `autoscaler` asks it once a second and acts in the
-background.
+`policy` makes decisions from these numbers alone, and `autoscaler` calls it once a second and
+carries out its decisions in the background.
 """

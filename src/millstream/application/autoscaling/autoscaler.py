@@ -36,7 +36,7 @@ logger = logging.getLogger("millstream")
 #: Metrics that Kafka Streams does not have.
 ELASTIC_GROUP: Final = "millstream-elastic-metrics"
 
-#: The interval between samples, a little longer than that between reports of threads.
+#: The interval between samples. A thread reports at most twice in this time.
 _INTERVAL_MS: Final = 1_000
 #: The timeout for a slot. New executors take a minute or two if machines must be started for them.
 _SLOT_TIMEOUT_MS: Final = 120_000
@@ -107,21 +107,21 @@ class Autoscaler:
         self._added: set[str] = set()
         self._counts: Counter[ScalingAction] = Counter()
         self._last: ScalingDecision | None = None
-        self._target = bounds.least
+        self._target = bounds.min_threads
 
     @property
     def is_enabled(self) -> bool:
-        return self.bounds.most > self.bounds.least
+        return self.bounds.max_threads > self.bounds.min_threads
 
     def view(self) -> AutoscalingView | None:
         """Return the state for the console; None if the autoscaler is disabled."""
         if not self.is_enabled:
             return None
         last = "" if self._last is None else _describe(self._last)
-        return AutoscalingView(self.bounds.least, self.bounds.most, self._target, last)
+        return AutoscalingView(self.bounds.min_threads, self.bounds.max_threads, self._target, last)
 
     def tick(self) -> None:
-        """Decide if it is time to. Called several times a second; does not block."""
+        """Make a decision if one is due. Called several times a second; does not block."""
         now_ms = self._clock.monotonic_ms()
         if not self.is_enabled or self._is_running or now_ms < self._next_ms:
             return
@@ -138,7 +138,7 @@ class Autoscaler:
     def try_withdraw(self, thread: str, error: StreamsError) -> bool:
         """Withdraw a thread that got no slot or could not be run.
 
-        Return whether the autoscaler had added it, so that there is no other caller to notify.
+        Return False if the autoscaler did not add the thread.
         """
         if thread not in self._added:
             return False
@@ -186,8 +186,8 @@ class Autoscaler:
                     "%s (threads: %d, limits: %d to %d): %s",
                     self._config.application_id,
                     sample.threads,
-                    self.bounds.least,
-                    self.bounds.most,
+                    self.bounds.min_threads,
+                    self.bounds.max_threads,
                     _describe(decision),
                 )
         return decision
@@ -242,7 +242,7 @@ class Autoscaler:
         counts = Counter(map(self._host_of, threads))
         if not self._bound_to_hosts or max(counts.values(), default=0) > 1:
             return ""
-        return "each host has one thread only, and its state would have to be restored elsewhere"
+        return "each host has only one thread, and its state would have to be restored elsewhere"
 
 
 def _index(thread: str) -> int:

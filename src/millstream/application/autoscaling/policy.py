@@ -1,11 +1,11 @@
-"""The scaling policy: how many stream threads there should be, computed from numbers alone.
+"""The scaling policy, which computes the required number of stream threads.
 
 Threads are added when the backlog would take longer than the target to process, and removed when
-fewer would have been enough for the whole cooldown. To avoid oscillation, the policy stores the
+fewer would have been enough during the whole cooldown. To avoid oscillation, the policy stores the
 utilization of a saturated thread, which it measures while there is too much lag, and removes
 threads only if the remaining ones would stay well below that utilization. It does not store the
 throughput of a thread, because that changes with the load: a thread that lags commits and polls
-other amounts than one that keeps up.
+different amounts than one that keeps up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ TARGET_UTILIZATION: Final = 0.6
 #: Rates are measured over a third of the lag target, within these bounds.
 _MIN_WINDOW_MS: Final = 2_000
 _MAX_WINDOW_MS: Final = 30_000
-#: The window is longer while fewer records than this were processed in it and some still wait.
+#: The window is extended while it contains fewer processed records than this and records are
+#: waiting.
 _MIN_WINDOW_RECORDS: Final = 8
 
 
@@ -35,12 +36,12 @@ class ScalingBounds:
 
     Args:
         lag_target_ms: the time in which a backlog should be processed.
-        cooldown_ms: how long fewer threads must have been enough before threads are removed.
+        cooldown_ms: how long fewer threads must have been enough before some are removed.
         slot_timeout_ms: how long a thread beyond the minimum may wait for a slot.
     """
 
-    least: int
-    most: int
+    min_threads: int
+    max_threads: int
     lag_target_ms: int
     cooldown_ms: int
     slot_timeout_ms: int = 60_000
@@ -56,10 +57,11 @@ class LoadSample:
 
     Args:
         now_ms: monotonic time.
-        overdue: how many of them have waited too long for a slot.
-        blocked_by: why nothing can be changed now, such as a rebalance; empty if it can.
+        overdue: how many threads have waited too long for a slot.
+        blocked_by: why the number of threads cannot change now, such as a rebalance; empty if it
+            can.
         shares: whether a lagging task shares its thread with others.
-        lags: records that wait, by sub-topology, since processing times differ.
+        lags: waiting records by sub-topology, because processing times differ.
         processed: records processed so far, by sub-topology; never decreases.
         busy: the sum of the threads' utilizations: 1.5 for 3 threads that are half busy.
         work: `busy` by sub-topology; may be empty if there is only one.
@@ -91,7 +93,7 @@ class ScalingDecision:
     Args:
         kind: the action. A withdrawn thread never got a slot, or lost it.
         wanted: the number of threads that the load requires, regardless of free slots.
-        why: the reason, with the numbers behind it.
+        why: the reason, including the numbers.
     """
 
     kind: ScalingAction
@@ -117,29 +119,29 @@ class ScalingPolicy:
         self._tolerated: dict[str, int] = {}
 
     def slot_unavailable(self, now_ms: int) -> None:
-        """Handle that an added thread got no slot: add none for the cooldown."""
+        """Handle a missing slot for an added thread: add no threads during the cooldown."""
         self._no_slot_until_ms = now_ms + self._bounds.cooldown_ms
 
     def decide(self, sample: LoadSample, free_slots: Callable[[], FreeSlots]) -> ScalingDecision:
-        """Decide what to do. `free_slots` is only called if a thread would be added."""
+        """Return the decision for a sample. Calls `free_slots` only to add threads."""
         bounds = self._bounds
-        beyond = min(sample.overdue, sample.threads - bounds.least)
-        if beyond > 0:
+        excess = min(sample.overdue, sample.threads - bounds.min_threads)
+        if excess > 0:
             self._discard_samples()
             return ScalingDecision(
                 "withdraw",
-                beyond,
-                sample.threads - beyond,
+                excess,
+                sample.threads - excess,
                 f"{sample.overdue} of {sample.threads} threads have waited for a slot longer than "
                 f"{_seconds(bounds.slot_timeout_ms)}",
             )
         if sample.blocked_by:
             self._discard_samples()
             return _stay(sample.threads, sample.blocked_by)
-        if sample.threads < bounds.least:
-            wanted = bounds.least
+        if sample.threads < bounds.min_threads:
+            wanted = bounds.min_threads
             return self._add(
-                sample, wanted, free_slots, f"{sample.threads} threads, at least {wanted}"
+                sample, wanted, free_slots, f"{sample.threads} threads, fewer than {wanted}"
             )
         self._samples.append(sample)
         while len(self._samples) > 2 and self._is_window(self._samples[1], sample):
@@ -168,12 +170,12 @@ class ScalingPolicy:
         backlogs = []
         for subtopology in sorted({*sample.lags, *sample.processed}) or [""]:
             lags = [each.lags.get(subtopology, 0) for each in self._samples]
-            # The minimum: a burst that is gone, or a record in flight, is no backlog.
+            # The minimum, because a past burst or a record in flight is not a backlog.
             lag = min(lags)
             if before is not None:
                 self._tolerated[subtopology] = max(0, lags[-1] - before.get(subtopology, 0))
             growth = (lags[-1] - lags[0]) / passed_s
-            # Neither is what arrived while threads changed, if it shrinks at the current rate.
+            # Records that arrived while threads changed are tolerated while the lag shrinks.
             tolerated = min(self._tolerated.get(subtopology, 0), lag)
             self._tolerated[subtopology] = tolerated if growth < 0 else 0
             done = sample.processed.get(subtopology, 0) - first.processed.get(subtopology, 0)
@@ -190,7 +192,7 @@ class ScalingPolicy:
         target_s = self._bounds.lag_target_ms / 1_000
         is_behind = backlog.actionable_s > target_s
         if is_behind and sample.max_busy > 0:
-            # The maximum so far: at first, part of the time went to the rebalance.
+            # The maximum so far, because at first, part of the time went to the rebalance.
             self._saturation = max(sample.max_busy, self._saturation if self._was_behind else 0.0)
         self._was_behind = is_behind
         if not is_behind:
@@ -204,8 +206,8 @@ class ScalingPolicy:
                 sample.threads, f"{reason}, but each lagging task already has its own thread"
             )
         needed = math.ceil(self._work(sample, backlogs, target_s))
-        # At most double the threads, then measure before adding more.
-        wanted = min(max(needed, sample.threads + 1), 2 * sample.threads, self._bounds.most)
+        # At most double the number of threads, then measure before adding more.
+        wanted = min(max(needed, sample.threads + 1), 2 * sample.threads, self._bounds.max_threads)
         return self._add(sample, wanted, free_slots, reason)
 
     def _scale_in(self, sample: LoadSample, backlogs: Sequence[_Backlog]) -> ScalingDecision:
@@ -240,14 +242,14 @@ class ScalingPolicy:
         needed = (
             max(sample.busy / self._saturation, self._work(sample, backlogs)) / TARGET_UTILIZATION
         )
-        return max(bounds.least, min(math.ceil(round(needed, 3)), sample.tasks))
+        return max(bounds.min_threads, min(math.ceil(round(needed, 3)), sample.tasks))
 
     def _work(
         self, sample: LoadSample, backlogs: Iterable[_Backlog], target_s: float | None = None
     ) -> float:
         """Return how many saturated threads the load requires.
 
-        With `target_s`, that includes processing the backlog within this time.
+        With `target_s`, this includes processing the backlog within that time.
         """
         work = 0.0
         for backlog in backlogs:
@@ -259,10 +261,10 @@ class ScalingPolicy:
     def _add(
         self, sample: LoadSample, wanted: int, free_slots: Callable[[], FreeSlots], reason: str
     ) -> ScalingDecision:
-        useful = max(min(wanted, sample.tasks), self._bounds.least)
+        useful = max(min(wanted, sample.tasks), self._bounds.min_threads)
         if useful <= sample.threads:
-            if sample.threads >= self._bounds.most:
-                limit = f"the maximum is {self._bounds.most} threads"
+            if sample.threads >= self._bounds.max_threads:
+                limit = f"the maximum is {self._bounds.max_threads} threads"
             else:
                 limit = f"there are {sample.tasks} tasks for {sample.threads} threads"
             return _stay(wanted, f"{reason}; {limit}")
@@ -301,7 +303,7 @@ class _Backlog:
     """The backlog of a sub-topology and how fast it is processed.
 
     Args:
-        tolerated: those of them that arrived while threads changed.
+        tolerated: the part of the lag that arrived while threads changed.
         rate: records processed per second.
     """
 
@@ -317,16 +319,16 @@ class _Backlog:
 
     @property
     def backlog_s(self) -> float:
-        """The time to process the backlog if no records arrived.
+        """The time to process the backlog if no more records arrived.
 
-        A lag without any processing, such as a transaction marker at the end of a topic, is no work
-        for further threads.
+        0 if nothing is processed: more threads could not reduce such a lag, for example a
+        transaction marker at the end of a topic.
         """
         return self.lag / self.rate if self.rate > 0 else 0.0
 
     @property
     def actionable_s(self) -> float:
-        """The part of that time that calls for more threads."""
+        """The part of `backlog_s` that justifies more threads."""
         return (self.lag - self.tolerated) / self.rate if self.rate > 0 else 0.0
 
     @property
@@ -335,7 +337,7 @@ class _Backlog:
 
     def __str__(self) -> str:
         if self.rate <= 0:
-            return f"{self.lag:,} records are waiting, none is processed"
+            return f"{self.lag:,} records are waiting, none are processed"
         where = f" in sub-topology {self.subtopology}" if self.subtopology else ""
         return (
             f"{self.lag:,} records are waiting{where}, {self.backlog_s:,.1f} s of work at "

@@ -14,8 +14,8 @@ from millstream.runtime.loop.thread_meters import CONSUMER_GROUP, THREAD_GROUP
 from millstream.runtime.states.thread_states import OwnedTask, ThreadState
 from millstream.runtime.task.task_meters import TASK_GROUP
 
-#: By thread name: the state, and the tasks by id.
-Threads = Mapping[str, tuple[ThreadState, Mapping[str, OwnedTask]]]
+#: The state of each thread, and its tasks by id.
+ThreadSnapshot = Mapping[str, tuple[ThreadState, Mapping[str, OwnedTask]]]
 
 N = TypeVar("N", int, float)
 
@@ -24,18 +24,19 @@ _SETTLED = frozenset({"RUNNING", "STANDBY"})
 
 @dataclass(slots=True)
 class _ThreadLoad:
-    """The load of a thread according to its last report."""
+    """The load of a thread according to its latest report."""
 
-    polls: float = 1.0
-    #: By task.
+    poll_ratio: float = 1.0
+    #: The number of processed records by task.
     processed: Counter[str] = field(default_factory=Counter)
+    #: The number of waiting records by task.
     lags: Counter[str] = field(default_factory=Counter)
-    #: By task: its share of the thread's busy time.
+    #: The share of each task in the thread's busy time.
     shares: dict[str, float] = field(default_factory=dict)
 
     @property
     def busy(self) -> float:
-        return 1.0 - self.polls
+        return 1.0 - self.poll_ratio
 
 
 class LoadSampler:
@@ -59,7 +60,7 @@ class LoadSampler:
     def sample(
         self,
         now_ms: int,
-        threads: Threads,
+        threads: ThreadSnapshot,
         leaving: frozenset[str],
         metrics: Mapping[str, Iterable[Metric]],
         restores: Iterable[RestoreProgress],
@@ -69,7 +70,7 @@ class LoadSampler:
         """Return the current load. `now_ms` is monotonic."""
         staying = {name: each for name, each in threads.items() if name not in leaving}
         loads = {name: _thread_load(metrics.get(name, ())) for name in staying}
-        self._count(loads)
+        self._add_processed(loads)
         lagging = {
             name: sum(1 for lag in one.lags.values() if lag > 0) for name, one in loads.items()
         }
@@ -93,7 +94,7 @@ class LoadSampler:
             removal_obstacle=self._removal_obstacle(staying),
         )
 
-    def overdue(self, now_ms: int, threads: Threads) -> list[str]:
+    def overdue(self, now_ms: int, threads: ThreadSnapshot) -> list[str]:
         """Return the threads that have waited too long for a slot."""
         waiting = {name for name, (state, _) in threads.items() if state is ThreadState.CREATED}
         since_ms = {name: self._waiting_since_ms.get(name, now_ms) for name in waiting}
@@ -102,7 +103,7 @@ class LoadSampler:
 
     def _blocked_by(
         self,
-        threads: Threads,
+        threads: ThreadSnapshot,
         leaving: Iterable[str],
         restores: Iterable[RestoreProgress],
         *,
@@ -114,10 +115,10 @@ class LoadSampler:
             return f"{len(closing)} threads are closing"
         states = Counter(state.name for state, _ in threads.values())
         if any(state != "RUNNING" for state in states):
-            return "not all threads are running: " + _counted(states)
+            return "not all threads are running: " + _format_counts(states)
         tasks = Counter(task.state for _, each in threads.values() for task in each.values())
         if any(state not in _SETTLED for state in tasks):
-            return "not all tasks are running: " + _counted(tasks)
+            return "not all tasks are running: " + _format_counts(tasks)
         behind = [
             each.end - each.at
             for each in restores
@@ -127,7 +128,7 @@ class LoadSampler:
             return f"a standby is catching up: it is {max(behind):,} records behind"
         return ""
 
-    def _count(self, loads: Mapping[str, _ThreadLoad]) -> None:
+    def _add_processed(self, loads: Mapping[str, _ThreadLoad]) -> None:
         processed = {
             (name, task): total
             for name, one in loads.items()
@@ -135,9 +136,9 @@ class LoadSampler:
         }
         for key, total in processed.items():
             before = self._processed.get(key, 0)
-            # A task that was moved to a thread, or back to it, counts from zero.
-            grown = total - before if total >= before else total
-            self._totals[_subtopology_of(key[1])] += grown
+            # The total of a task that was moved to a thread, or back to it, starts at zero.
+            increase = total - before if total >= before else total
+            self._totals[_subtopology_of(key[1])] += increase
         self._processed = processed
 
 
@@ -153,7 +154,7 @@ def _thread_load(metrics: Iterable[Metric]) -> _ThreadLoad:
         elif one.group == TASK_GROUP and one.name == "active-process-ratio":
             loads.shares[one.labels["task-id"]] = float(one.value)
         elif one.group == THREAD_GROUP and one.name == "poll-ratio":
-            loads.polls = float(one.value)
+            loads.poll_ratio = float(one.value)
     return loads
 
 
@@ -174,5 +175,5 @@ def _active(tasks: Mapping[str, OwnedTask]) -> list[str]:
     return [task_id for task_id, task in tasks.items() if not task.standby]
 
 
-def _counted(states: Counter[str]) -> str:
+def _format_counts(states: Counter[str]) -> str:
     return ", ".join(f"{count} {state}" for state, count in sorted(states.items()))

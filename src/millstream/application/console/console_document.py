@@ -1,4 +1,4 @@
-"""The document behind the console: everything on its page except the contents of stores.
+"""The document for the console: everything that it shows except the contents of stores.
 
 Missing or unsupported numbers are null; lists without elements are empty. Times are milliseconds
 since the epoch; names end in their units.
@@ -58,10 +58,10 @@ class ThreadView:
     Args:
         label: a short name, unique in this application instance.
         host: None before the thread runs.
-        client: the process id of the thread's Kafka Streams client: one for each host.
+        client: the process id of the thread's Kafka Streams client. Each host has one client.
         stall: where the thread hangs: `silent_ms`, `place` and `stack`; None if it does not.
-        uncommitted_ms: how long it has processed records without a commit; None if that is not too
-            long.
+        uncommitted_ms: how long the thread has processed records without a commit; None unless a
+            commit is overdue.
     """
 
     name: str
@@ -79,10 +79,11 @@ class ThreadView:
 
 @dataclass(frozen=True, slots=True)
 class _EdgeContext:
-    """An edge, and the properties of the graph around it.
+    """An edge, and its context in the graph.
 
-    `is_only`: whether the edge is the only input of its target; `only_of`: the sub-topology that
-    reads this topic only.
+    Args:
+        is_only: whether the edge is the only input of its target.
+        only_of: the sub-topology for which the edge is the only input topic.
     """
 
     edge: EdgeView

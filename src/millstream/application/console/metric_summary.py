@@ -40,7 +40,9 @@ class DataFrameSummary:
 
 @dataclass(frozen=True, slots=True)
 class MetricSummary:
-    """Aggregated metrics by node, topic and store. Metrics that were not reported are missing.
+    """Aggregated metrics by node, topic and store.
+
+    Metrics that were not reported are missing.
 
     Args:
         read: records read, by topic and source node.
@@ -92,10 +94,10 @@ _THREAD_LABEL: Final = "thread-id"
 def summarize(
     values: Iterable[Metric], copies: Collection[tuple[str, str]] = frozenset()
 ) -> MetricSummary:
-    """Aggregate the metrics of an application, by Kafka Streams' names (KIP-444, KIP-607, KIP-846).
+    """Aggregate the metrics of an application.
 
-    `copies` contains the standby tasks, as pairs of thread and task id; the entries of their stores
-    are not counted.
+    The metrics have the names of Kafka Streams (KIP-444, KIP-607, KIP-846). `copies` contains the
+    standby tasks, as pairs of thread and task id; the entries of their stores are not counted.
     """
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     pairs: dict[str, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))

@@ -1,4 +1,4 @@
-"""A subscription for the console."""
+"""The data about a subscription for the console."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MonitoredSubscription(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PropertyView:
-    """A property and its possible values. `fixed` ones do not change until a restart."""
+    """A property and its limits. `fixed` properties do not change until a restart."""
 
     name: str
     value: Any
@@ -42,7 +42,7 @@ class PropertyView:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPartitionView:
-    """A partition of a subscription, which too many pending tasks pause."""
+    """A partition of a subscription. It is paused while it has too many pending tasks."""
 
     topic: str
     partition: int
@@ -59,7 +59,7 @@ class SubscriptionView:
     Args:
         failed_total: tasks whose processor raised.
         dead_total: tasks that went to the dead-letter topic.
-        rate_per_partition: how many tasks of a partition may start per second; -1 is no limit.
+        rate_per_partition: how many tasks of a partition may start per second; -1 means no limit.
     """
 
     name: str
@@ -75,7 +75,7 @@ class SubscriptionView:
     partitions: tuple[SubscriptionPartitionView, ...] = field(default=())
 
 
-#: The properties that users change most come first.
+#: The properties that users change most. They are listed first.
 _FIRST: Final[Sequence[str]] = (
     "partition_concurrency",
     "processing_rate_per_partition",
@@ -85,7 +85,7 @@ _FIRST: Final[Sequence[str]] = (
 
 
 def properties_of(properties: Properties) -> tuple[PropertyView, ...]:
-    """Return all properties with their values, those first that users change most."""
+    """Return all properties with their values. Those that users change most come first."""
     table = sorted(
         Properties.table(),
         key=lambda one: _FIRST.index(one.name) if one.name in _FIRST else len(_FIRST),
@@ -96,8 +96,8 @@ def properties_of(properties: Properties) -> tuple[PropertyView, ...]:
             value=_plain(getattr(properties, one.name)),
             default=_plain(one.fresh_default()),
             kind=str(one.kind),
-            least=one.least,
-            most=one.most,
+            least=one.minimum,
+            most=one.maximum,
             doc=one.doc,
             applied=one.applied.value,
             fixed=one.applied is Applied.AT_START,

@@ -27,9 +27,9 @@ TopicKind = Literal["input", "output", "internal", "both"]
 EdgeKind = Literal["read", "flow", "write"]
 #: A placeholder for topics that a function chooses.
 _CHOSEN = "(chosen for each record)"
-#: The generated names of Kafka Streams for nodes without a name.
+#: The names that Kafka Streams generates for nodes without a name.
 _GENERATED = re.compile(r"[A-Z][A-Z-]*-\d{10}(-.*)?")
-#: The names of the nodes around a repartition topic with a name from the user.
+#: The names of the nodes around a repartition topic that the user named.
 _REPARTITION = re.compile(r".+-repartition-(source|filter|sink)")
 _TITLES: Mapping[str, str] = {
     "ForEach": "for each",
@@ -65,8 +65,8 @@ StoreForm = Literal["key-value", "window", "session", "versioned", "buffer"]
 class NodeView:
     """A node of a sub-topology.
 
-    `title` is a short description of nodes without a name from the user, `declared_at` the file and
-    line in the user's program.
+    `title` is the user's name for the node, or else a short description. `declared_at` is the file
+    and line in the user's program.
     """
 
     id: str

@@ -29,7 +29,7 @@ _MAX_TOTALS: Final = 32
 #: The length of the history, with one number per second.
 _HISTORY_S: Final = 300
 _MAX_REBALANCES: Final = 100
-#: Changes of tasks within this time after a rebalance still belong to it.
+#: Task changes within this time after a rebalance still belong to the rebalance.
 _SETTLING_MS: Final = 2_000
 _MAX_FAILURES: Final = 100
 _MAX_STEPS: Final = 40
@@ -40,13 +40,13 @@ _MAX_MESSAGE_CHARACTERS: Final = 4_000
 _MAX_ENDED: Final = 200
 _STARTS: Final = frozenset({RestoreStep.START, RestoreStep.STANDBY_START})
 _BATCHES: Final = frozenset({RestoreStep.BATCH, RestoreStep.STANDBY_BATCH})
-#: The states of threads that are not running: not yet, or no longer.
+#: The states of threads that are not running yet, or no longer.
 INACTIVE_STATES: Final = frozenset({ThreadState.CREATED, ThreadState.DEAD})
 _MAX_STATES: Final = 200
 
 
 class Throughput:
-    """The rates of tasks over the last 5 s, and of all tasks over the last 5 min.
+    """The rate of each task over the last 5 s, and of all tasks over the last 5 min.
 
     Totals count from zero in each thread, so they are tracked by thread and task. Times are
     monotonic.
@@ -63,7 +63,7 @@ class Throughput:
         for task, total in tasks.items():
             totals = self._totals.get((thread, task))
             if totals is None or total < totals[-1][1]:
-                # The first total of a task, or one that started anew, gives no rate yet.
+                # The first total of a task, or of one that restarted, gives no rate yet.
                 totals = self._totals[thread, task] = deque(maxlen=_MAX_TOTALS)
             else:
                 increase += total - totals[-1][1]
@@ -81,7 +81,7 @@ class Throughput:
         return {key: _rate(totals, now_ms) for key, totals in self._totals.items()}
 
     def history(self, now_ms: int) -> list[int]:
-        """Return the records of each recent second, oldest first, up to the last complete one."""
+        """Return the records per second, oldest first, up to the last complete second."""
         if not self._seconds:
             return []
         found = dict(self._seconds)
@@ -100,7 +100,7 @@ def _rate(totals: deque[tuple[int, int]], now_ms: int) -> float:
 class RebalanceLog:
     """Tracks the tasks of all threads and the last 100 rebalances.
 
-    A rebalance lasts from when the application stops RUNNING until it is RUNNING again.
+    A rebalance lasts as long as the state of the application is REBALANCING.
     """
 
     def __init__(self) -> None:
@@ -118,12 +118,12 @@ class RebalanceLog:
         self.entries.append(RebalanceEvent(self._count, now_ms, None, why, owned, owned))
 
     def ended(self, now_ms: int) -> None:
-        """Record the end: all threads are running again, or the application has ended."""
+        """Record the end: all threads are running again, or the application is closing."""
         if self.entries and self.entries[-1].ended_ms is None:
             self.entries[-1] = replace(self.entries[-1], ended_ms=now_ms, after=dict(self._owned))
 
     def tasks_changed(self, thread: str, tasks: Mapping[str, OwnedTask], now_ms: int) -> None:
-        """Record the tasks that a thread owns, by task id; none if it has ended."""
+        """Record the tasks that a thread owns, by task id; empty if it has ended."""
         owned = _owned_tasks(tasks)
         if owned == self._owned.get(thread, OwnedTasks()):
             return
@@ -192,14 +192,14 @@ class FailureLog:
 
 
 class RestoreLog:
-    """Tracks the stores that are being read from changelogs, and the last 200 that have ended."""
+    """Tracks restorations from changelogs: those in progress, and the last 200 that ended."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str, int, bool], RestoreProgress] = {}
         self._ended: list[RestoreProgress] = []
 
     def update(self, thread: str, event: RestoreEvent, now_ms: int) -> None:
-        standby = event.step.is_of_standby
+        standby = event.step.is_standby
         key = (thread, event.topic_partition.topic, event.topic_partition.partition, standby)
         if event.step in _STARTS:
             self._end(key, "suspended", now_ms)
@@ -241,7 +241,7 @@ class RestoreLog:
 
 def _new_entry(thread: str, event: RestoreEvent, now_ms: int) -> RestoreProgress:
     start = max(event.offset, 0)
-    kind: RestoreKind = "standby" if event.step.is_of_standby else "active"
+    kind: RestoreKind = "standby" if event.step.is_standby else "active"
     if event.task_id.subtopology < 0:
         kind = "global"
     return RestoreProgress(
@@ -263,10 +263,10 @@ def _new_entry(thread: str, event: RestoreEvent, now_ms: int) -> RestoreProgress
 
 @dataclass(frozen=True, slots=True)
 class EventLogSnapshot:
-    """The event log at one moment. Immutable, oldest first.
+    """An immutable snapshot of the event log. Most entries are ordered oldest first.
 
-    Restorations in progress come first, then completed ones, newest first. The history is records
-    per second over the last minutes.
+    `restores` contains the restorations in progress, followed by the ended ones, newest first.
+    `history` contains the records per second over the last 5 minutes.
     """
 
     states: tuple[StateChange, ...]
@@ -278,7 +278,7 @@ class EventLogSnapshot:
 
 
 class EventLog:
-    """Records the events of an application instance, the latest of each kind.
+    """Records the latest events of each kind in an application instance.
 
     Events must be added in order. Thread-safe.
     """
@@ -326,7 +326,7 @@ class EventLog:
             self._restores.update(thread, event, self._clock.now_ms())
 
     def add_failure(self, thread: str | None, error: StreamsError, answer: str) -> None:
-        """Record an error of a thread, or of a listener, and the response to it."""
+        """Record an error of a thread or listener, and the response."""
         with self._lock:
             self._failures.add(thread, error, answer, self._clock.now_ms())
 

@@ -1,4 +1,4 @@
-"""The entries of the event log: plain data, times in milliseconds since the epoch."""
+"""The entries of the event log. All times are in milliseconds since the epoch."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class RebalanceEvent:
     Args:
         number: counts from 1 for each application object.
         began_ms: when the first thread stopped processing.
-        ended_ms: when all threads were running again; None while they are not.
+        ended_ms: when all threads were running again; None before that.
         why: the reason that the first thread reported.
-        after: the owned tasks afterwards, or so far.
+        after: the tasks owned after the rebalance, or now if it has not ended.
     """
 
     number: int
@@ -61,10 +61,10 @@ class FailureEvent:
         at_ms: when the application received the error.
         thread: the thread that ended; None if none did.
         message: what failed, why and what to do, without the place.
-        place: where it failed.
-        answer: the response of the user's handler, or the decision without it.
-        stack: the lines of the traceback, with causes; only the end of a long one.
-        declared_at: file and line of the user's program that declared the node.
+        place: the location of the failure.
+        answer: the response of the user's handler, or the decision if it was not called.
+        stack: the last lines of the traceback, including causes.
+        declared_at: the file and line of the user's program where the node was declared.
         steps: later events of the thread, oldest first.
         over: whether the thread or its replacement is running again.
     """
@@ -93,10 +93,10 @@ RestoreState = Literal["running", "done", "suspended"]
 
 @dataclass(slots=True)
 class RestoreProgress:
-    """The progress of a partition of a store.
+    """The progress of the restoration of one partition of a store.
 
     Args:
-        at: the position, exclusive.
+        at: the offset after the last restored record.
         end: the end offset of the changelog according to the last report.
         state: a standby is `running` until it moves or becomes active.
         told_ms: the time of the last report.

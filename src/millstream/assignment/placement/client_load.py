@@ -17,10 +17,10 @@ from millstream.record import TaskId
 
 log = logging.getLogger(__name__)
 
-#: A role of tasks.
+#: The role of a task.
 Role = Literal["active", "standby"]
 
-#: The lag of a client that reported no position of a task.
+#: The lag of a client that reported no position for a task.
 UNKNOWN_LAG: Final = 2**63 - 1
 
 
@@ -56,8 +56,11 @@ class ClientLoad:
         return self.active if role == "active" else self.standby
 
     def lag(self, task_id: TaskId) -> int:
-        """Return the number of changelog records to restore; `LATEST_OFFSET` for a running task.
-        Without a reported position, the entire state must be restored."""
+        """Return the number of changelog records to restore.
+
+        This is `LATEST_OFFSET` for a running task. Without a reported position, the entire state
+        must be restored.
+        """
         return self.process.lags.get(task_id, UNKNOWN_LAG)
 
     @property
@@ -84,7 +87,7 @@ def balance_over_threads(
         moved = False
         lightest = _lightest(clients)
         for source in clients:
-            # Usually there is nothing to balance, and checking all pairs of 500 clients takes long.
+            # Usually there is nothing to balance, and checking all pairs of 500 clients is slow.
             if not any(_surplus(source, destination) for destination in lightest):
                 continue
             moves = [
@@ -98,8 +101,10 @@ def balance_over_threads(
 
 
 def _lightest(clients: Iterable[ClientLoad]) -> list[ClientLoad]:
-    """Return, for each number of threads, a client with the fewest tasks. A client that cannot move
-    a task to any of these cannot move one to any client."""
+    """Return a client with the fewest tasks for each number of threads.
+
+    A client that cannot move a task to any of these cannot move one to any client.
+    """
     found: dict[int, ClientLoad] = {}
     for client in clients:
         lightest = found.setdefault(client.process.threads, client)
@@ -118,10 +123,10 @@ def _even_out(source: ClientLoad, destination: ClientLoad, role: Role) -> int:
 
 
 def _surplus(source: ClientLoad, destination: ClientLoad) -> int:
-    """Return how many tasks may move before the destination would have more tasks per thread.
+    """Return how many tasks can move before the destination has more tasks per thread.
 
-    After k moves this holds if (s - k) / S >= (d + k) / D, where s and d are the numbers of tasks
-    and S and D those of threads; solved for k in integers, without rounding errors.
+    This is the largest k with (s - k) / S >= (d + k) / D, where s and d are the numbers of tasks,
+    and S and D those of threads. It is computed in integers, without rounding errors.
     """
     threads, other_threads = source.process.threads, destination.process.threads
     ahead = source.count * other_threads - destination.count * threads
@@ -132,7 +137,7 @@ T = TypeVar("T")
 
 
 class LeastLoaded(Generic[T]):
-    """Finds the least loaded candidate, the first among equals. Loads may only grow meanwhile.
+    """Finds the least loaded candidate, the first among equals. Loads may only increase.
 
     Scanning 500 processes for each of 10,000 tasks takes seconds; this takes a few steps per task.
     """
@@ -143,7 +148,7 @@ class LeastLoaded(Generic[T]):
         heapq.heapify(self._heap)
 
     def first(self, fits: Callable[[T], bool] | None = None) -> T | None:
-        """Return the least loaded candidate that fits, if there is one."""
+        """Return the least loaded candidate that fits, or None."""
         found = self.rank(fits)
         return None if found is None else found[2]
 
@@ -172,7 +177,7 @@ def place_standbys(
 ) -> None:
     """Assign each task's missing standbys to the least loaded clients without the task.
 
-    `replicas` is only for the log.
+    `replicas` is only used in the log message.
     """
     by_load = LeastLoaded(enumerate(clients), load_of)
     short: list[TaskId] = []

@@ -1,11 +1,11 @@
-"""The high-availability task assignor: tasks do not wait for state that another process has.
+"""The high-availability task assignor: tasks do not wait for state to be restored.
 
 Source of the semantics: Kafka Streams' `HighAvailabilityTaskAssignor` (KIP-441). First, tasks and
 standbys are spread evenly, ignoring the previous assignment: this is the ideal assignment. If the
 ideal owner of a task would have to restore much state, a caught-up process keeps the task for now,
 and the ideal owner gets a warm-up replica. From time to time a probing rebalance checks whether it
-has caught up. The ideal assignment may consider racks (`rack_aware`) before the previous state is
-taken into account.
+has caught up. Racks may be taken into account (`rack_aware`) in the ideal assignment, before the
+previous state is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NON_OVERLAP_COST = 1
 
 
 def assign_high_availability(state: ApplicationState) -> dict[uuid.UUID, ProcessAssignment]:
-    """Assign each task to a process that can run it immediately, and move it by warm-up replicas.
+    """Assign tasks to processes that can run them immediately; move them by warm-ups.
 
     Equal states have equal results.
 
@@ -137,8 +137,7 @@ def _fewest_caught_up(movement: _TaskMovement) -> tuple[int, int, int]:
 
 
 class _TaskMovements:
-    """Keeps tasks on the processes with their state, and places warm-up replicas on the ideal
-    ones."""
+    """Keeps tasks on processes with their state, and places warm-up replicas on ideal ones."""
 
     def __init__(self, clients: Sequence[ClientLoad], state: ApplicationState) -> None:
         self._clients = clients
@@ -147,10 +146,7 @@ class _TaskMovements:
         self._caught_up_clients = CaughtUpClients(clients, state.config.acceptable_recovery_lag)
 
     def move_actives(self) -> int:
-        """Let processes with the state keep active tasks that the ideal distribution moves away.
-
-        Returns their number.
-        """
+        """Keep active tasks on processes with their state; return the number of such tasks."""
         movements = self._required("active")
         for movement in movements:
             self._move_active(movement.task_id, movement.destination)
@@ -194,8 +190,8 @@ class _TaskMovements:
     def _required(self, role: Role) -> list[_TaskMovement]:
         """Return the tasks of a role for which another process has more state.
 
-        Ordered by the number of caught-up processes. The standbys of one task are equal in this
-        order; their order matters if warm-up replicas run out in between.
+        They are ordered by the number of caught-up processes. The standbys of one task are equal in
+        this order, but their order matters if the warm-up replicas do not suffice for all of them.
         """
         caught_up_clients = self._caught_up_clients
         found: list[_TaskMovement] = []
@@ -211,7 +207,7 @@ class _TaskMovements:
                         _TaskMovement(task_id, client, len(caught_up_clients.caught_up(task_id)))
                     )
         if len({movement.task_id for movement in found}) == len(found):
-            # No two are equal: every queue has the same order, and sorting is faster.
+            # No two are equal, so the order does not depend on the queue, and sorting is faster.
             return sorted(found, key=_fewest_caught_up)
         needed = JavaPriorityQueue[_TaskMovement](_fewest_caught_up)
         for movement in found:
@@ -263,8 +259,7 @@ class CaughtUpClients:
                 self._reporters.setdefault(task_id, []).append(number)
 
     def is_acceptable(self, lag: int) -> bool:
-        """Return whether a client with such a lag runs the task or could take it over
-        immediately."""
+        """Return whether a client with this lag runs the task or could take it over."""
         return 0 <= lag <= self._acceptable_lag or lag == LATEST_OFFSET
 
     def caught_up(self, task_id: TaskId) -> list[ClientLoad]:
@@ -282,12 +277,12 @@ class CaughtUpClients:
         return min(lags)
 
     def ahead_of(self, client: ClientLoad, task_id: TaskId) -> Iterator[ClientLoad]:
-        """Yield the clients before a client, ordered by their lags and then by their numbers."""
+        """Yield the clients before a client in the order of their lags, and then numbers."""
         reported = self._reporters_of(task_id)
-        is_said = set(reported)
+        reporters = set(reported)
         known = sorted((self._clients[number].lag(task_id), number) for number in reported)
         lag = self._lag_of_others(task_id)
-        others = ((lag, number) for number in range(len(self._clients)) if number not in is_said)
+        others = ((lag, number) for number in range(len(self._clients)) if number not in reporters)
         for _, number in heapq.merge(known, others):
             if self._clients[number] is client:
                 return
@@ -309,9 +304,9 @@ def place_standbys_by_tags(
     """Assign standbys to clients that share no tag with the other replicas of the task.
 
     Follows Kafka Streams' `ClientTagAwareStandbyTaskAssignor` (KIP-708). A tag is ignored once a
-    task has as many replicas as the tag has values. Returns the number of
-    standbys that each task still lacks because no suitable client was left, in the order in which
-    Kafka Streams continues with them.
+    task has as many replicas as the tag has values. Returns the number of standbys that each task
+    still lacks because no suitable client was left, in the order in which Kafka Streams continues
+    with them.
     """
     values = {
         key: {
@@ -351,8 +346,8 @@ def place_standbys_by_tags(
 def _in_hash_order(tasks: Collection[TaskId]) -> list[TaskId]:
     """Return the tasks in the iteration order of a Java `HashMap` of ordered tasks.
 
-    The first task gets the least loaded client. The leader may alternately be a Java and a Python
-    process: a different order would move standbys.
+    The first task gets the least loaded client. If the leader changes between a Java and a Python
+    process, a different order would move standbys.
     """
     buckets = 16
     while len(tasks) * 4 > buckets * 3:
@@ -361,7 +356,7 @@ def _in_hash_order(tasks: Collection[TaskId]) -> list[TaskId]:
 
 
 def _java_hash(task_id: TaskId) -> int:
-    """Return the hash `Objects.hash(subtopology, partition, null)` as a `HashMap` spreads it."""
+    """Return `Objects.hash(subtopology, partition, null)` as a `HashMap` spreads it."""
     code = 31 * (31 * (31 + task_id.subtopology) + task_id.partition) & 0xFFFFFFFF
     return code ^ code >> 16
 
@@ -369,7 +364,7 @@ def _java_hash(task_id: TaskId) -> int:
 class _UsedTags:
     """The tags that further replicas of a task must not share.
 
-    `values` has all values of each tag in the group.
+    `values` contains all values of each tag in the group.
     """
 
     def __init__(self, values: Mapping[str, set[str]]) -> None:
@@ -397,7 +392,7 @@ _ClientsByTags = Mapping[frozenset[tuple[str, str]], LeastLoaded[ClientLoad]]
 
 
 def _clients_by_tags(clients: Sequence[ClientLoad], tag_keys: Sequence[str]) -> _ClientsByTags:
-    """Group the clients by their relevant tags: many clients have few combinations."""
+    """Group the clients by their relevant tags, of which there are few combinations."""
     by_kind: dict[frozenset[tuple[str, str]], list[tuple[int, ClientLoad]]] = {}
     for order, client in enumerate(clients):
         tags = client.process.client_tags
@@ -409,7 +404,7 @@ def _clients_by_tags(clients: Sequence[ClientLoad], tag_keys: Sequence[str]) -> 
 def _client_with_new_tags(
     task_id: TaskId, by_tags: _ClientsByTags, used: _UsedTags
 ) -> ClientLoad | None:
-    """Return the least loaded client without the task that shares no used tag."""
+    """Return the least loaded client that has neither the task nor a used tag."""
     ranks = (
         each.rank(lambda client: not client.has(task_id))
         for tags, each in by_tags.items()
@@ -428,7 +423,7 @@ def may_move_standby(source: ClientLoad, to: ClientLoad) -> bool:
 def keeps_copies_apart(
     source: ClientLoad, to: ClientLoad, task_id: TaskId, clients: Iterable[ClientLoad]
 ) -> bool:
-    """Return whether replicas of a task would keep their number of different tags after a move."""
+    """Return whether a move would preserve the number of different tags of a task."""
     others = {
         tag
         for client in clients

@@ -2,11 +2,12 @@
 
 Source of the semantics: Kafka Streams' `StickyTaskAssignor`, with two differences. Kafka Streams
 iterates over hash maps, while tasks and processes are ordered here, so that equal states have equal
-results. And tasks above the quota stay with their owner as long as all threads are balanced: Kafka
-Streams moves some of them whenever processes with unequal numbers of threads rebalance, even if
-nothing has changed.
+results. And tasks above the quota stay with their owners as long as all threads are balanced, while
+Kafka Streams moves some of them whenever processes with unequal numbers of threads rebalance, even
+if nothing has changed.
 
-As there, racks are considered (`rack_aware`) if the costs of both traffic and movement are set.
+As in Kafka Streams, racks are considered (`rack_aware`) if the costs of both traffic and movement
+are set.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ def assign_sticky(state: ApplicationState) -> dict[uuid.UUID, ProcessAssignment]
     """Assign each task to its previous process, as long as the threads stay balanced.
 
     A task stays with its previous owner up to that process' quota: the number of tasks per thread,
-    rounded down, times its threads. Then it goes to a process that has its state as a standby, with
-    the same quota. Remaining tasks stay with their previous owners up to a quota of one more per
-    thread, unless other processes need them to reach their quota. The rest goes to the process with
-    the fewest tasks per thread, preferably one with the task's state.
+    rounded down, times its threads. Otherwise, it goes to a process that has its state as a
+    standby, with the same quota. Remaining tasks stay with their previous owners up to a quota of
+    one more per thread, unless other processes need them to reach their quota. The rest goes to the
+    process with the fewest tasks per thread, preferably one with the task's state.
 
     Example:
         >>> import uuid
@@ -82,8 +83,10 @@ def _by_task(had: Iterable[tuple[ClientLoad, Iterable[TaskId]]]) -> _ByTask:
 def _assign_up_to_quota(
     tasks: Iterable[TaskId], had_by: _ByTask, quota: int, limit: int | None = None
 ) -> list[TaskId]:
-    """Assign at most `limit` tasks to previous owners below their quota of tasks per thread; return
-    the remaining tasks."""
+    """Assign tasks to previous owners below their quota; return the remaining tasks.
+
+    `quota` is a number of tasks per thread. At most `limit` tasks are assigned.
+    """
     left: list[TaskId] = []
     given = 0
     for task_id in tasks:
@@ -106,8 +109,8 @@ def _assign_to_best(
         best = by_load.first()
         assert best is not None, "there is a process"
         holder = min(holders.get(task_id, ()), key=load_of, default=best)
-        # A process with less than one task per thread has idle threads, whatever the load of
-        # others.
+        # A process with less than one task per thread has idle threads, regardless of the load
+        # of others.
         if holder.load < 1 or holder.load <= best.load:
             best = holder
         best.active.add(task_id)
@@ -134,7 +137,8 @@ def _place_standbys(
     """Keep standbys in place if no process is less loaded; else use the least loaded.
 
     Follows Kafka Streams (`TaskPairs`): processes are preferred for which the assignment creates a
-    pair of tasks that no other process has. Two processes with the same tasks would fail together.
+    pair of tasks that no other process has. Otherwise, a single process might have to take over all
+    tasks of a failed one.
     """
     by_load = LeastLoaded(enumerate(shares), load_of)
     owner = {task_id: share for share in shares for task_id in share.active}
@@ -149,7 +153,7 @@ def _place_standbys(
                 break
             held = (share for share in held_by if not share.has(task_id))
             holder = min(held, key=load_of, default=best)
-            # As for active tasks: idle threads first, whatever the load of others.
+            # As for active tasks: idle threads come first, regardless of the load of others.
             if holder.load < 1 or holder.load <= best.load:
                 best = holder
             best.standby.add(task_id)
@@ -159,7 +163,7 @@ def _place_standbys(
 def _with_new_pair(
     task_id: TaskId, having: Sequence[ClientLoad], by_load: LeastLoaded[ClientLoad]
 ) -> ClientLoad | None:
-    """Return the least loaded process for which the task forms a pair that no other process has."""
+    """Return the least loaded process in which the task forms a new pair of tasks."""
 
     def fits(share: ClientLoad) -> bool:
         return not share.has(task_id) and (

@@ -24,7 +24,7 @@ def end_offset_sums(
 ) -> dict[TaskId, int]:
     """Return the sum of the end offsets of each stateful task's changelogs.
 
-    Of a source topic that serves as a changelog, only the committed records are part of the state.
+    If a source topic serves as a changelog, only its committed records are part of the state.
     `new_topics` are changelogs that were just created and are empty. Raises BrokerUnavailableError
     if the cluster did not respond in time; UnknownTopicError if a changelog was just deleted.
     """
@@ -54,12 +54,11 @@ def end_offset_sums(
 
 
 class TaskLags(Mapping[TaskId, int]):
-    """The number of changelog records that a process would have to restore for each stateful task.
+    """The number of changelog records that a process must restore for each stateful task.
 
-    Only stores the tasks that the process reported; it lacks the entire state of all others.
-    Storing a number for each of 10,000 tasks and 500 processes would take seconds. `ends` has the
-    sum of the end offsets of every stateful task. The attribute `reported` has the lags of the
-    reported tasks.
+    Only the lags of the tasks that the process reported are stored, in `reported`; the process
+    lacks the entire state of all others. Storing a number for each of 10,000 tasks and 500
+    processes would take seconds. `ends` contains the sum of the end offsets of every stateful task.
     """
 
     __slots__ = ("ends", "reported")

@@ -27,13 +27,15 @@ class _Arc(NamedTuple):
 
 
 class FlowGraph:
-    """A directed graph with capacities, costs and a flow. There is at most one edge between two
-    nodes, and nodes are ordered by their numbers. The first node is the source, the last the sink.
+    """A directed graph with capacities, costs and a flow.
+
+    There is at most one edge between two nodes. Nodes are ordered by their numbers. The first node
+    is the source, and the last is the sink.
     """
 
     def __init__(self, size: int) -> None:
         self._arcs: list[list[_Arc]] = [[] for _ in range(size)]
-        #: The residual capacity of each arc; against an edge, the flow along it.
+        #: The residual capacity of each arc. Against the direction of an edge, this is its flow.
         self._residual: list[int] = []
 
     def add_edge(self, start: int, end: int, capacity: int, cost: int, flow: int = 0) -> int:
@@ -48,7 +50,7 @@ class FlowGraph:
         return self._residual[edge + 1]
 
     def maximize_flow(self) -> int:
-        """Maximize the flow at any cost; return its amount. There must be no flow before."""
+        """Maximize the flow at any cost; return its amount. Requires a graph without flow."""
         self._sort()
         open_ends = [
             sum(1 << arc.end for arc in arcs if self._residual[arc.number]) for arcs in self._arcs
@@ -92,9 +94,10 @@ class FlowGraph:
 
 
 def _augmenting_path(open_ends: Sequence[int]) -> list[int]:
-    """Return the nodes of a shortest path with residual capacity, from the sink back to the source.
+    """Return the nodes of a shortest path with residual capacity.
 
-    `open_ends` has the ends of each node's arcs with residual capacity, as a bit set.
+    The path leads from the sink back to the source. `open_ends` contains the ends of each node's
+    arcs with residual capacity, as a bit set.
     """
     sink = len(open_ends) - 1
     came_from = {0: 0}
@@ -119,9 +122,10 @@ def _augmenting_path(open_ends: Sequence[int]) -> list[int]:
 
 
 class _NegativeCycleSearch:
-    """A search for a negative cycle, by the distances from a virtual node at distance 0 from all
-    others. The arcs of each node are ordered by their ends. `budget` is the remaining number of
-    arcs to examine; 0 if the search was abandoned.
+    """A search for a negative cycle, by the distances from a virtual node.
+
+    Initially, all nodes have the distance 0 from it. The arcs of each node are ordered by their
+    ends. `budget` is the remaining number of arcs to examine; 0 if the search was abandoned.
     """
 
     def __init__(
@@ -135,7 +139,7 @@ class _NegativeCycleSearch:
         # Includes the virtual start node.
         self._rounds = 1 + sum(1 for arcs in all_arcs if arcs)
         self._distance = [0] * len(all_arcs)
-        # Nodes with an unchanged distance since their arcs were examined.
+        # Whether the distance of each node is unchanged since its arcs were examined.
         self._is_relaxed = bytearray(len(all_arcs))
         self._arcs_per_round = 1 + sum(map(len, self._arcs))
 
@@ -156,27 +160,27 @@ class _NegativeCycleSearch:
         return cycle
 
     def _node_after_cycle(self) -> int | None:
-        """Return a node with a shorter distance after the last round, if there is one.
+        """Return a node whose distance still decreases in the last round, or None.
 
         After that many rounds, its path must contain a cycle, because no other path has as many
         arcs.
         """
         history = deque([self._distance.copy()], _MAX_PERIOD + 1)
-        done, look_at = 0, 3
+        done, next_check = 0, 3
         while done < self._rounds - 1:
             self.budget = max(0, self.budget - self._arcs_per_round)
             if self._relax_all() is None or not self.budget:
                 return None
             done += 1
             history.append(self._distance.copy())
-            if done < look_at:
+            if done < next_check:
                 continue
             done += self._skip_repetitions(history, self._rounds - 1 - done)
-            look_at = done + 2 + len(history) // 3
+            next_check = done + 2 + len(history) // 3
         return self._relax_all(stop_at_first=True)
 
     def _relax_all(self, *, stop_at_first: bool = False) -> int | None:
-        """Relax all arcs once; return a node with a reduced distance, if there is one."""
+        """Relax all arcs once; return a node with a reduced distance, or None."""
         distance, is_done = self._distance, self._is_relaxed
         came_from, came_along = self._predecessor, self._predecessor_arc
         nearer: int | None = None

@@ -191,7 +191,7 @@ class RackAwareness:
         return len(moves)
 
     def _cheaper_racks(self, holder: ClientLoad, costs: Costs) -> set[str | None]:
-        """Return the racks in which at least one standby of the process would have a lower cost."""
+        """Return the racks in which a standby of the process would have a lower cost."""
         current_rack = holder.process.rack
         return {
             rack
@@ -316,8 +316,8 @@ def _balanced_flow(
 
     Between tasks and processes, there is a node for each process and sub-topology. Its outgoing
     capacity is the process's share of that sub-topology. The current assignment determines only the
-    cost of moves, not the initial flow. Returns the index of each task's process, and the remaining
-    budget.
+    cost of moves, not the initial flow. An owner is the index of a process. Also returns the
+    remaining budget.
     """
     counts = Counter(owners)
     width = len(cost_rows[0])

@@ -43,7 +43,7 @@ def _property(text: str) -> tuple[str, str]:
     type=click.IntRange(0, 65_535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="The port for clients; 0 chooses a free one. Further brokers use the next ports.",
+    help="The port for clients; 0 chooses a free one. Additional brokers use the next ports.",
 )
 @click.option(
     "--brokers",
@@ -66,7 +66,7 @@ def _property(text: str) -> tuple[str, str]:
     type=_property,
     multiple=True,
     metavar="KEY=VALUE",
-    help="A broker setting with Kafka's name; may be repeated.",
+    help="A broker setting, by its name in Kafka; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the address as JSON.")
 def command(
@@ -78,8 +78,8 @@ def command(
 ) -> int:
     """Run an Apache Kafka broker until Ctrl-C.
 
-    With --brokers, a cluster of several. Listens on this machine only. The data is deleted at the
-    end.
+    --brokers starts a cluster of several brokers. They listen on this machine only, and their data
+    is deleted at the end.
     """
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:

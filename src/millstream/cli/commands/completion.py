@@ -1,4 +1,4 @@
-"""`millstream completion bash`: the script for shell completion."""
+"""`millstream completion bash`: print the script for shell completion."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ import click
 from millstream.cli.application_server import ServerLocation, find_server, server_options
 from millstream.cli.output import FAINT, print_json, print_message
 
-#: How long the redirecting file is kept for a browser that must start first, in seconds.
-_STARTS_S: Final = 10.0
+#: How long the redirecting file is kept: the browser may have to start first.
+_BROWSER_START_S: Final = 10.0
 _PAGE: Final = """<!doctype html>
 <meta charset="utf-8">
 <meta name="referrer" content="no-referrer">
@@ -42,14 +42,14 @@ def command(no_browser: bool, as_json: bool, **options: Any) -> None:
         print_json({"url": server.console})
         return
     click.echo(server.console)
-    if not no_browser and not _opened(server.console):
+    if not no_browser and not _open_browser(server.console):
         print_message(
             "No browser was found: open the address in a browser that can reach it.", FAINT
         )
 
 
-def _opened(address: str) -> bool:
-    """Open an address in a browser, and return whether there is one.
+def _open_browser(address: str) -> bool:
+    """Open an address in a browser; return False if no browser was found.
 
     Uses a temporary file that only this user can read: command lines are visible to all users of
     the machine, and the address contains the token.
@@ -60,5 +60,5 @@ def _opened(address: str) -> bool:
         page.write_text(_PAGE.format(address=html.escape(address)), encoding="utf-8")
         if not webbrowser.open(page.as_uri()):
             return False
-        time.sleep(_STARTS_S)
+        time.sleep(_BROWSER_START_S)
     return True

@@ -18,7 +18,7 @@ from millstream.cli.demo.shop import (
     OrderSender,
     RevenueReader,
     Totals,
-    add,
+    add_order,
     orders,
     revenue,
 )
@@ -30,8 +30,8 @@ from millstream.embedded.embedded_kafka import EmbeddedKafka
 from millstream.errors import StreamsError
 
 _PARTITIONS: Final = 4
-_RUNNING: Final = timedelta(seconds=90)
-#: The time limit for adding up, beyond the time for sending.
+_START_TIMEOUT: Final = timedelta(seconds=90)
+#: The time limit for the totals, in addition to the time for sending.
 _DEADLINE_S: Final = 120.0
 _POLL_INTERVAL_S: Final = 0.2
 _MIN_ORDERS_PER_S: Final = 1_000
@@ -55,12 +55,12 @@ def command(number: int, threads: int, keep: bool, as_json: bool) -> int:
     """Watch an application add up the orders of a shop.
 
     Starts an Apache Kafka broker and a local Spark session, sends orders, shows the revenue of each
-    product as it grows, and verifies every total. The console of the application is available
-    meanwhile. Missing requirements are downloaded once: Spark, Java, the broker's jars. Leaves
-    nothing else behind. The exit code is 1 if a total is wrong.
+    product as it grows, and verifies every total. Meanwhile, the console of the application is
+    available. Missing requirements (Spark, Java, the broker's jars) are downloaded once; nothing
+    else is left behind. The exit code is 1 if a total is wrong.
     """
     if keep and as_json:
-        raise click.UsageError("--keep and --json exclude each other.")
+        raise click.UsageError("--keep and --json cannot be used together.")
     flags = (("--keep", keep), ("--json", as_json))
     words = ["--orders", str(number), "--threads", str(threads)]
     ensure_spark([*words, *(name for name, is_set in flags if is_set)])
@@ -68,7 +68,9 @@ def command(number: int, threads: int, keep: bool, as_json: bool) -> int:
     expected: dict[str, Totals] = {}
     for _, order in placed:
         product = order["product"]
-        expected[product] = add(product, order, expected.get(product, {"orders": 0, "cents": 0}))
+        expected[product] = add_order(
+            product, order, expected.get(product, {"orders": 0, "cents": 0})
+        )
     if not as_json:
         print_message("Starting an Apache Kafka broker …")
     with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="millstream-") as folder:
@@ -92,7 +94,7 @@ def command(number: int, threads: int, keep: bool, as_json: bool) -> int:
             began = time.monotonic()
             try:
                 streams.start()
-                streams.wait_for_state("RUNNING", _RUNNING)
+                streams.wait_for_state("RUNNING", _START_TIMEOUT)
                 sender.start()
                 _follow(streams, sender, reader, shown, number)
                 took_s = time.monotonic() - began

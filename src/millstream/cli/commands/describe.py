@@ -11,23 +11,24 @@ from millstream.tools.topology_facts import facts_of
 
 @click.command("describe")
 @click.argument("program", metavar="PROGRAM[:NAME]", type=click.Path())
-@click.option("--mermaid", is_flag=True, help="As a Mermaid flowchart instead of Kafka's text.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON instead of Kafka's text.")
+@click.option("--mermaid", is_flag=True, help="Print a Mermaid flowchart instead of text.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option(
-    "--facts", is_flag=True, help="Topics, stores and formats as JSON, for upgrade-check."
+    "--facts", is_flag=True, help="Print topics, stores and formats as JSON, for upgrade-check."
 )
 def command(program: str, mermaid: bool, as_json: bool, facts: bool) -> None:
     """Print the topology of a program.
 
-    Prints its sub-topologies, nodes, topics and stores, in the format of Kafka Streams.
+    Prints its sub-topologies, nodes, topics and stores, by default in the text format of Kafka
+    Streams.
 
     PROGRAM is the program's file, or its module (shop.orders). NAME is the Topology, the
-    StreamsBuilder, or a function without arguments that returns one; by default the object called
-    topology, build or build_topology, or the only one (or the only function annotated with `->
-    Topology`).
+    StreamsBuilder, or a function without arguments that returns one. By default, it is the object
+    called topology, build or build_topology, or else the only such object (or the only function
+    annotated with `-> Topology`).
     """
     if mermaid + as_json + facts > 1:
-        raise click.UsageError("--mermaid, --json and --facts exclude each other.")
+        raise click.UsageError("--mermaid, --json and --facts cannot be used together.")
     if facts:
         found = load_program(program)
         click.echo(facts_of(found.topology, found.config).to_json())

@@ -28,7 +28,7 @@ Finding = tuple[bool, str]
 
 
 @click.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> int:
     """Check the requirements on this machine.
 

@@ -28,7 +28,7 @@ _FILES: Final = {
     "gitignore": ".gitignore",
     "dockerignore": ".dockerignore",
 }
-#: A valid name of a group, a topic, a folder, a Python project and a container.
+#: Valid as the name of a group, a topic, a folder, a Python project and a container.
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 _SERVER: Final = """\
     # The console, queries and probes, on this machine only: `millstream console`.
@@ -43,7 +43,7 @@ def create_project(folder: Path, name: str) -> list[Path]:
     """
     if not _NAME.fullmatch(name):
         raise StreamsError(
-            f"{name!r} is not a valid application name. Use lower-case letters, digits, '-' and "
+            f"{name!r} is not a valid application name. Use lowercase letters, digits, '-' and "
             "'_', and begin with a letter, as in shop or shop-orders."
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -57,7 +57,7 @@ def create_project(folder: Path, name: str) -> list[Path]:
             path.write_text(_filled(template, values), encoding="utf-8")
             written.append(path)
     except OSError as error:
-        raise StreamsError(f"{folder} cannot be written to: {error}.") from error
+        raise StreamsError(f"Cannot write to {folder}: {error}.") from error
     return written
 
 
@@ -78,14 +78,14 @@ def has_server_extra() -> bool:
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder; by default a new one with that name, here.",
+    help="The folder of the project; by default NAME in the working directory.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print files and commands as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the files and commands as JSON.")
 def command(name: str, folder: Path | None, as_json: bool) -> None:
-    """Create a project: application, test, containers.
+    """Create a project with an application and a test.
 
-    NAME is the name of the project and of its application. The commands that it prints run the
-    test, and the application on its own broker.
+    NAME is the name of the project and of its application. Prints the commands that run the test,
+    and the application on its own broker.
     """
     target = Path(name) if folder is None else folder
     written = create_project(target, name)

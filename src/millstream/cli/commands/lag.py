@@ -42,7 +42,7 @@ class PartitionLag(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """The offsets between the committed offset, or else the beginning, and the end."""
+        """The number of offsets from the committed offset, or else the beginning, to the end."""
         start = self.begin if self.committed is None else max(self.committed, self.begin)
         return max(0, self.end - start)
 
@@ -52,8 +52,8 @@ def lags_of_group(
 ) -> list[PartitionLag]:
     """Return the lag of each partition that a group reads.
 
-    Missing topics are ignored. Without `topics`, returns the partitions that the group has
-    committed or is reading. Raises BrokerUnavailableError if the cluster does not respond;
+    Missing topics are ignored. Without `topics`, returns the partitions that the group reads or has
+    committed offsets for. Raises BrokerUnavailableError if the cluster does not respond;
     AccessDeniedError if the user may not read the group or a topic.
     """
     readers = {
@@ -75,7 +75,7 @@ _STORE_COLUMNS: Final = ("store", "partition", "current_offset", "end_offset", "
 
 
 class StoreLags(NamedTuple):
-    """The lag of each store and partition from the server, or why it is unknown."""
+    """The server's lag of each store and partition, or the reason that it is unknown."""
 
     behind: Sequence[Mapping[str, Any]] | None
     unknown: str | None = None
@@ -92,9 +92,9 @@ class StoreLags(NamedTuple):
 )
 @tls_options
 @click.option(
-    "--most", type=click.IntRange(0), metavar="N", help="Exit with 1 if the total lag is larger."
+    "--most", type=click.IntRange(0), metavar="N", help="Exit with 1 if the total lag exceeds N."
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     program: str | None,
     cluster: ClusterOptions,
@@ -108,10 +108,10 @@ def command(
 ) -> int:
     """Show how far an application is behind its input.
 
-    For each partition that its group reads or has read: the committed offset, the end, the lag, and
-    the reader. If the application's server can be reached, also how far its stores are behind their
-    changelogs. Works for any consumer group, with --application-id and --bootstrap-servers instead
-    of PROGRAM.
+    Prints the committed offset, the end, the lag and the reader of each partition that its group
+    reads or has read. If the application's server can be reached, also prints how far the stores
+    are behind their changelogs. Works for any consumer group, with --application-id and
+    --bootstrap-servers instead of PROGRAM.
     """
     topology: Topology | None = None
     known: StreamsConfig | None = None
@@ -138,7 +138,7 @@ def command(
 def store_lags(options: ServerLocation, config: StreamsConfig | None = None) -> StoreLags:
     """Return the lags of the stores from the application's server.
 
-    Raises StreamsError if the request to the server of the options failed.
+    Raises StreamsError if the options contain a URL and the request to it fails.
     """
     try:
         behind: list[dict[str, Any]] = find_server(options, config).get("metadata", "lags")
@@ -166,9 +166,9 @@ def _show(group: str, lags: Sequence[PartitionLag], stores: StoreLags, total: in
 
 
 def show_stores(stores: StoreLags) -> None:
-    """Write the lags of stores as a table, or why they are unknown."""
+    """Write the lags of stores as a table, or the reason that they are unknown."""
     if stores.behind is None:
-        print_message(f"The lag of stores is unknown: {stores.unknown}", FAINT)
+        print_message(f"The lag of the stores is unknown: {stores.unknown}", FAINT)
     elif stores.behind:
         click.echo("")
         print_table(

@@ -48,7 +48,7 @@ _PAGE: Final = 1_000
     "or base64 of their bytes.",
 )
 @click.option("--stale", is_flag=True, help="Also query standbys, which may lag.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON, one line per entry.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one line per entry.")
 def command(
     store: str | None,
     key: str | None,
@@ -65,8 +65,8 @@ def command(
     """Query the stores of a running application.
 
     Without STORE, lists the stores. With STORE, shows its entries, optionally for a range of keys
-    or times. With KEY, shows the entries of that key. Times are 2026-11-23T04:30:00, in UTC, or
-    milliseconds since the epoch. The exit code is 1 if the key does not exist.
+    or times. With KEY, shows the entries of that key. Times are written as 2026-11-23T04:30:00, in
+    UTC, or as milliseconds since the epoch. The exit code is 1 if the key does not exist.
     """
     server = find_server(ServerLocation(**options))
     if store is None:
@@ -148,7 +148,7 @@ def _list_stores(server: ServerClient, as_json: bool) -> None:
 
 
 def _form_of(server: ServerClient, store: str) -> str:
-    """Return the form of a store: key-value, window, session, versioned."""
+    """Return the form of a store: key-value, window, session, versioned or buffer."""
     stores: Sequence[Mapping[str, Any]] = server.get("stores")
     found = next((each for each in stores if each["name"] == store), None)
     if found is None:
@@ -191,7 +191,7 @@ def _time(text: str | None) -> int | None:
 
 
 def _show(entries: Sequence[Mapping[str, Any]]) -> None:
-    """Write a table of the entries, without their location, which --json contains."""
+    """Write a table of the entries, without their location, which only --json shows."""
     left_out = {"host", "position", "partition"}
     columns = [
         name

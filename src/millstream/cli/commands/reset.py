@@ -88,19 +88,19 @@ def _listed(text: str) -> tuple[str, ...]:
 @click.option(
     "--to-datetime",
     metavar="TIME",
-    help="Read from a time such as 2026-11-23T04:30:00.000, UTC unless it has a zone.",
+    help="Read from a time such as 2026-11-23T04:30:00.000, in UTC unless it has a time zone.",
 )
-@click.option("--by-duration", metavar="PnDTnHnMnS", help="Read from a duration before now.")
+@click.option("--by-duration", metavar="PnDTnHnMnS", help="Read from this duration before now.")
 @click.option(
     "--shift-by",
     type=int,
     metavar="N",
-    help="Read from N records after the committed offset, or before it (-N).",
+    help="Read from N records after the committed offset, or before it if N is negative.",
 )
 @click.option(
     "--from-file",
     type=click.Path(exists=True, dir_okay=False),
-    help="Read from the offsets in a file with lines TOPIC,PARTITION,OFFSET.",
+    help="Read from the offsets in a file with lines of the form TOPIC,PARTITION,OFFSET.",
 )
 @click.option("--keep-state", is_flag=True, help="Keep the local state on this machine.")
 @click.option(
@@ -108,7 +108,7 @@ def _listed(text: str) -> tuple[str, ...]:
 )
 @click.option("--dry-run", is_flag=True, help="Only show the changes (the default).")
 @click.option("--force", is_flag=True, help="Remove leftover members from the group.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     program: str | None,
     cluster: ClusterOptions,
@@ -127,14 +127,14 @@ def command(
     Sets the offsets of its input topics, skips the content of its intermediate topics, and deletes
     its internal topics and its local state on this machine. Only shows the changes unless --execute
     is given. All instances must be stopped: the reset is refused while the group has members.
-    Delete the state directories on other machines separately (clean_up()).
+    Delete the state directories on other machines separately, with clean_up().
 
     With PROGRAM, the topics, application id and cluster are those of the program. Without it, give
     --application-id, --bootstrap-servers and --input-topics. The exit code is 1 if a topic does not
     exist.
     """
     if confirmed and dry_run:
-        raise click.UsageError("--execute and --dry-run exclude each other.")
+        raise click.UsageError("--execute and --dry-run cannot be used together.")
     target = _target(chosen)
     topology: Topology | None = None
     known: StreamsConfig | None = None
@@ -168,11 +168,11 @@ def command(
 
 
 def _target(chosen: dict[str, Any]) -> OffsetTarget:
-    """Return the target of the options; earliest by default."""
+    """Return the target that the options specify; earliest by default."""
     given = [name for name in _TARGETS if chosen[name] not in (None, False)]
     if len(given) > 1:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise click.UsageError(f"{names} exclude each other.")
+        raise click.UsageError(f"{names} cannot be used together.")
     try:
         match given:
             case ["to_latest"]:
@@ -234,7 +234,7 @@ def _show(plan: ResetPlan, as_json: bool, *, done: bool) -> None:
     for topic in plan.not_found:
         print_message(f"topic {topic} does not exist", BAD)
     if not (plan.offsets or plan.deleted or plan.state or plan.checkpoints):
-        print_message(f"Nothing to reset for application {plan.application_id}. Check its id.")
+        print_message(f"Nothing to reset for application {plan.application_id}. Check the id.")
     elif done:
         print_message(
             "Done. Delete the state directories on other machines before you restart anything.",

@@ -1,4 +1,4 @@
-"""`millstream run app.py`: run a program, with restarts after changes and its own broker."""
+"""`millstream run app.py`: run a program, optionally with restarts and its own broker."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ _SUBMIT_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
     envvar="MILLSTREAM_BROKER_PORT",
     show_default=True,
     show_envvar=True,
-    help="The port of that broker; 0 chooses a free one.",
+    help="The port of the broker; 0 chooses a free one.",
 )
 @click.option(
     "--partitions",
     type=click.IntRange(1),
     default=2,
     show_default=True,
-    help="Partitions of the topics on that broker.",
+    help="Number of partitions of the topics that are created.",
 )
 @click.option(
     "--spark",
     "master",
     metavar="MASTER",
     help="The Spark master: local[4], spark://…, k8s://…, yarn. By default a local session that is "
-    "large enough.",
+    "large enough for the program.",
 )
 def command(
     program: str,
@@ -76,14 +76,15 @@ def command(
 ) -> int:
     """Run a program, optionally with restarts and a broker.
 
-    PROGRAM is its file, or its module (shop.orders). If it has `if __name__ == "__main__":`, it
-    runs as with Python, with the ARGUMENTS that follow; arguments after `--` are never options of
-    this command. Otherwise its KafkaStreams or ProcessorSubscription runs, or its topology with its
-    StreamsConfig.
+    PROGRAM is the program's file, or its module (shop.orders). A program with `if __name__ ==
+    "__main__":` runs as with `python`, with the ARGUMENTS that follow; arguments after `--` are
+    never options of this command. Otherwise, the program's KafkaStreams or ProcessorSubscription
+    runs, or its topology with its StreamsConfig.
 
-    With --with-broker, the program gets the address of the broker in the variable
-    BOOTSTRAP_SERVERS, and a folder for its state in STATE_DIR. Both are deleted at the end. Exit
-    code and signals are those of the program.
+    With --with-broker, the environment variables BOOTSTRAP_SERVERS and STATE_DIR contain the
+    address of the broker and a folder for the program's state. The data of the broker and the
+    folder are deleted at the end. The command forwards signals to the program, and returns its exit
+    code.
     """
     command_line = command_for(program, arguments)
     if master is not None:
@@ -95,7 +96,7 @@ def command(
         if is_script(program):
             sys.stdout.flush()
             sys.stderr.flush()
-            # Replaces this process, which could interfere with signals, input or profilers.
+            # Replaces this process: a parent could interfere with signals, input or profilers.
             os.execv(command_line[0], command_line)
         with application_in(program) as application:
             application.run()
@@ -111,14 +112,14 @@ def command(
         environment = {
             **os.environ,
             BOOTSTRAP_VARIABLE: servers,
-            # Old state would belong to other topics of the same names.
+            # Earlier state would belong to other topics with the same names.
             STATE_VARIABLE: stack.enter_context(temporary_state_dir()),
         }
         return SupervisedProgram(command_line, environment, watched, topics.create).run()
 
 
 def _with_master(arguments: str, master: str) -> str:
-    """Append a master to the arguments of PySpark, which uses the last one."""
+    """Append a master to PySpark's arguments, of which the last master takes effect."""
     program = "pyspark-shell"
     try:
         others = [word for word in shlex.split(arguments) if word != program]
@@ -128,14 +129,17 @@ def _with_master(arguments: str, master: str) -> str:
 
 
 def _folder(program: str) -> Path:
-    """Return the folder of a program's files: beside it, or where its module is imported from."""
+    """Return the folder to watch: the working directory if it contains the program's file.
+
+    Otherwise, the folder of the file.
+    """
     source = source_of(program).resolve()
     here = Path.cwd()
     return here if source.is_relative_to(here) else source.parent
 
 
 class _Topics:
-    """The topics of a program on its own broker."""
+    """The topics that a program needs on its own broker."""
 
     def __init__(self, kafka: EmbeddedKafka, program: str, partitions: int) -> None:
         self._kafka = kafka

@@ -1,4 +1,4 @@
-"""`millstream topics app.py`: the topics of a program, and their state on the cluster."""
+"""`millstream topics app.py`: list a program's topics, and their state on the cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from millstream.topology.physical.topology import Topology
 
 #: A placeholder if no application id is given and no cluster is used.
 _PLACEHOLDER_ID = "APPLICATION-ID"
-#: A placeholder for the cluster that is not used.
+#: The bootstrap servers if no cluster is used.
 _NO_BROKER = "nowhere:1"
 
 
@@ -42,15 +42,15 @@ _NO_BROKER = "nowhere:1"
 @click.option(
     "--partitions",
     type=click.IntRange(1),
-    help="For --create; by default as many as the topics that they are joined with, or else as the "
-    "largest input.",
+    help="Number of partitions for --create; by default that of the topics that a topic is joined "
+    "with, or else that of the largest input.",
 )
 @click.option(
     "--replication-factor",
     type=click.IntRange(1),
-    help="For --create; by default the broker's default.",
+    help="Replication factor for --create; by default that of the brokers.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     program: str,
     cluster: ClusterOptions,
@@ -64,13 +64,12 @@ def command(
 
     Inputs and outputs must exist before the application starts; it creates its repartition topics
     and changelogs itself. --create creates the topics of tables with compaction. The exit code is 1
-    if a topic is missing or has a wrong number of partitions. For a program without a StreamsConfig
-    outside of its main part, no cluster is used unless --application-id and --bootstrap-servers are
-    given.
+    if a topic is missing or has the wrong number of partitions. If the program has no StreamsConfig
+    at module level, pass --application-id and --bootstrap-servers; otherwise, no cluster is used.
     """
     found = load_program(program)
     if offline and create:
-        raise click.UsageError("--offline and --create exclude each other.")
+        raise click.UsageError("--offline and --create cannot be used together.")
     connects = not offline and (found.config is not None or not cluster.is_empty)
     if create and not connects:
         raise click.UsageError("--create requires a cluster: pass --bootstrap-servers.")
@@ -119,7 +118,7 @@ def _create(
 
 
 def _records(admin: ClusterAdmin, uses: Sequence[TopicUse]) -> dict[str, int]:
-    """Return the number of offsets between beginning and end of each existing topic."""
+    """Return the number of offsets between the beginning and the end of each existing topic."""
     places = all_partitions({use.name: use.partitions or 0 for use in uses})
     begins, ends = admin.beginning_offsets(places), admin.end_offsets(places)
     records: dict[str, int] = Counter()
@@ -168,5 +167,5 @@ def _row(use: TopicUse, records: dict[str, int], *, connected: bool) -> list[Cel
     problem = use.problem()
     state = styled(problem, BAD) if problem else styled("ok", GOOD)
     if use.partitions is None and use.is_internal:
-        state = styled("created at the start", "dim")
+        state = styled("created at startup", "dim")
     return [*row, use.partitions, records.get(use.name), state]

@@ -1,4 +1,4 @@
-"""`millstream upgrade-check old.py new.py`: what a new version of a program would break."""
+"""`millstream upgrade-check old.py new.py`: show what a new version would break."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _STYLES: Final = {
 @click.argument("new", metavar="NEW[:NAME]", type=click.Path())
 @cluster_options
 @click.option("--all", "everything", is_flag=True, help="Also show what stays the same.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     old: str,
     new: str,
@@ -56,11 +56,11 @@ def command(
 ) -> int:
     """Show what a new version of a program would break.
 
-    Compares two versions: which stores, topics and partition counts stay, which change, which
-    break, and what to do. State and topics are found only by their names, and their bytes do not
-    identify the serde that wrote them. OLD and NEW are programs, in any folders, or files written
-    by `millstream describe --facts`. With --bootstrap-servers, also checks the topics of the
-    cluster. The exit code is 1 if something breaks.
+    Compares two versions, and shows which stores, topics and partition counts stay the same, change
+    or break, and what to do. Stores and topics are identified only by their names, and their bytes
+    do not identify the serde that wrote them. OLD and NEW are programs in any folder, or files
+    written by `millstream describe --facts`. With --bootstrap-servers, also checks the topics of
+    the cluster. The exit code is 1 if something breaks.
     """
     before, after = _facts(old), _facts(new)
     counts, named = None, None
@@ -97,7 +97,7 @@ def _show(comparison: UpgradeComparison, everything: bool) -> None:
         FAINT,
     )
     if comparison.breaks:
-        print_message("Do not start the new version before these problems are solved.", BAD)
+        print_message("Do not start the new version until these problems are solved.", BAD)
         return
     if not comparison.is_sure:
         print_message(

@@ -1,1 +1,1 @@
-"""The parts of `millstream demo`: a shop's orders, added up as they arrive, and verified."""
+"""The parts of `millstream demo`, which adds up the orders of a shop and verifies the totals."""

@@ -1,4 +1,4 @@
-"""The application of the demo, which computes revenue by product, with its input and output."""
+"""The demo's application, which computes the revenue of each product, and its clients."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def revenue() -> Topology:
     (
         builder.stream(ORDERS, key=STRING, value=JSON)
         .group_by(lambda _, order: order["product"], key=STRING, value=JSON, name="by-product")
-        .aggregate(lambda: {"orders": 0, "cents": 0}, add, store=store)
+        .aggregate(lambda: {"orders": 0, "cents": 0}, add_order, store=store)
         .to_stream()
         .to(REVENUE, key=STRING, value=JSON)
     )
     return builder.build()
 
 
-def add(product: str, order: Order, totals: Totals) -> Totals:
-    """Return the totals of a product, with one more order added."""
+def add_order(product: str, order: Order, totals: Totals) -> Totals:
+    """Return the totals of a product including one more order."""
     return {
         "orders": totals["orders"] + 1,
         "cents": totals["cents"] + order["quantity"] * order["price"],
@@ -81,7 +81,7 @@ _STEP_S: Final = 0.05
 
 
 class OrderSender:
-    """Sends orders on its own thread."""
+    """Sends orders on a background thread."""
 
     def __init__(self, servers: str, orders: Sequence[tuple[str, Order]]) -> None:
         self.sent = 0

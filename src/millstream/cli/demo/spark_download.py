@@ -42,7 +42,7 @@ def ensure_spark(arguments: Sequence[str]) -> None:
         return
     extras = [extra for name in missing for extra in _EXTRAS[name]]
     packages = _requirements(extras)
-    # The packages depend on the versions of Millstream and Python, and on the platform.
+    # The packages depend on Millstream's and Python's versions, and on the platform.
     digest = zlib.crc32(" ".join([*packages, sys.version, sysconfig.get_platform()]).encode())
     folder = cache_parent() / f"demo-{'-'.join(extras)}-{digest:08x}"
     with locked(folder, "the requirements of the demo", Deadline(SystemClock(), _LOCK_TIMEOUT_MS)):
@@ -92,8 +92,8 @@ def installer() -> list[str]:
         return [uv, "pip", "install", "--python", sys.executable, *quiet]
     raise StreamsError(
         "The requirements of the demo cannot be downloaded, because neither pip nor uv is "
-        "installed. Install millstream with the extras spark and server, and java if the machine "
-        "has no Java."
+        "installed. Install Millstream with the extras spark and server, and with java if Java is "
+        "not installed."
     )
 
 

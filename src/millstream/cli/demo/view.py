@@ -1,4 +1,4 @@
-"""The output of the demo: a live table on a terminal, or else a line every two seconds."""
+"""The output of the demo: a live table in a terminal, otherwise a line every two seconds."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class DemoProgress:
 
 class DemoView(Protocol):
     def show(self, progress: DemoProgress, *, last: bool = False) -> None:
-        """Show the progress if an update is due, or if it is the last."""
+        """Show the progress if an update is due, or if this is the last one."""
 
 
 @contextmanager
 def view(*, quiet: bool) -> Iterator[DemoView]:
-    """Yield the view for the output: nothing, a live table, or lines."""
+    """Yield the view for the output: none, a live table, or lines."""
     if quiet:
         yield _NoView()
         return

@@ -1,7 +1,7 @@
-"""Programs that are loaded in their own process.
+"""Loads programs in a subprocess.
 
-Two versions of a program have modules of the same names, which one process could not load both; and
-a program that is edited meanwhile must not be cached.
+One process cannot load two versions of a program, because their modules have the same names. Also,
+a program that may be edited between two loads must not stay in the module cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millstream.cli.programs.topologies import load_program
 from millstream.errors import StreamsError
 from millstream.tools.topology_facts import TopologyFacts, facts_of
 
-#: Not `-m`, which warns about modules that are imported already.
+#: Not `-m`, which warns about modules that are already imported.
 _WRITE_FACTS: Final = (
     "from millstream.cli.programs.facts_subprocess import write_facts; write_facts()"
 )
@@ -32,7 +32,7 @@ class FactsResult(msgspec.Struct, frozen=True):
 
 
 def facts_in_subprocess(program: str) -> TopologyFacts:
-    """Return the facts of a program. Its output while it is loaded goes to stderr."""
+    """Return the facts of a program. The program's output during loading goes to stderr."""
     with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
         file = Path(folder, "facts.json")
         command = [sys.executable, "-c", _WRITE_FACTS, program, str(file)]

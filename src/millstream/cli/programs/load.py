@@ -1,4 +1,4 @@
-"""A user's program, by path or dotted name: loaded as a module, or the command that runs it."""
+"""A user's program, given by path or dotted name: loading it, and the command that runs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millstream.errors import StreamsError
 
 
 class Program(NamedTuple):
-    """A user's program: its reference on the command line, its file, and an object's name."""
+    """A user's program: its reference on the command line, its file, and the name of an object."""
 
     reference: str
     file: Path
@@ -32,7 +32,7 @@ class Program(NamedTuple):
 
 
 def parse_program(text: str) -> Program:
-    """Parse a program on the command line: PROGRAM, or PROGRAM:NAME."""
+    """Parse the argument for a program: PROGRAM or PROGRAM:NAME."""
     reference, name = _split(text)
     file = (
         Path(*reference.split(".")).with_suffix(".py") if is_module(reference) else Path(reference)
@@ -42,10 +42,11 @@ def parse_program(text: str) -> Program:
 
 @contextmanager
 def loaded(program: Program) -> Iterator[tuple[Program, ModuleType]]:
-    """Load a program like a module, with its folder on the import path meanwhile.
+    """Load a program like a module.
 
-    Code under `if __name__ == "__main__":` does not run. Raises StreamsError if the file or module
-    does not exist, or fails while it is loaded.
+    The program's folder stays on the import path until the context ends. Code under `if __name__ ==
+    "__main__":` does not run. Raises StreamsError if the file or module does not exist, or fails to
+    load.
     """
     with on_import_path(Path.cwd() if program.is_module else program.file.parent):
         if program.is_module:
@@ -57,7 +58,7 @@ def loaded(program: Program) -> Iterator[tuple[Program, ModuleType]]:
 
 @contextmanager
 def loaded_quietly(program: Program) -> Iterator[tuple[Program, ModuleType]]:
-    """Load a program and redirect its output to stderr, because stdout belongs to the command."""
+    """Load a program, and redirect its output to stderr: stdout is for the command's output."""
     with redirect_stdout(sys.stderr), loaded(program) as found:
         yield found
 
@@ -70,7 +71,7 @@ def is_module(reference: str) -> bool:
 
 
 def raise_program_error(failure: str, program: Program, error: Exception) -> NoReturn:
-    """Raise an error of a program with the innermost line in the program's file."""
+    """Raise StreamsError for an error in a program, with the innermost line in its file."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
@@ -83,17 +84,16 @@ def raise_program_error(failure: str, program: Program, error: Exception) -> NoR
 
 
 def package_error(package: Path) -> StreamsError | None:
-    """Return the error for a package in place of a program, naming the module to use.
+    """Return an error with the module to use if a package is given instead of a program.
 
-    None for a path that is not a package with a `__main__.py`, and for a package whose
-    `__init__.py` has code: that may be the program.
+    Returns None for a path that is not a package with a `__main__.py`, and for a package whose
+    `__init__.py` contains code, because that may be the program.
     """
     if not (package / "__main__.py").is_file() or _has_code(package / "__init__.py"):
         return None
     folder, name = package.resolve().parent, f"{package.resolve().name}.__main__"
     return StreamsError(
-        f"{package} is a package without its own program. In the folder {folder}, use "
-        f"{name} instead."
+        f"{package} is a package, not a program. In the folder {folder}, use {name} instead."
     )
 
 
@@ -139,7 +139,7 @@ def _split(text: str) -> tuple[str, str | None]:
 
 @contextmanager
 def on_import_path(folder: Path) -> Iterator[None]:
-    """Add a folder to the import path meanwhile, as `python app.py` does."""
+    """Put a folder first on the import path temporarily, as `python app.py` does."""
     entry = str(folder.resolve())
     sys.path.insert(0, entry)
     try:
@@ -160,7 +160,7 @@ def _executed(program: Program) -> ModuleType:
             raise package
         hint = " It is a directory." if path.is_dir() else ""
         raise _no_file(f"{path}.{hint}")
-    # A separate name: a program called json.py must not replace another module.
+    # A prefix, because a program called json.py must not replace the module json.
     name = f"_described_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -187,15 +187,15 @@ def _imported(program: Program) -> ModuleType:
 
 @contextmanager
 def import_errors(program: Program) -> Iterator[None]:
-    """Convert errors while a module or its packages are imported.
+    """Convert errors that occur while a module or its packages are imported.
 
-    Raises StreamsError if the module does not exist, or fails while it is loaded.
+    Raises StreamsError if the module does not exist or fails to load.
     """
     with _load_errors(program):
         try:
             yield
         except ModuleNotFoundError as error:
-            # A missing import of the program itself is an error of the program.
+            # A missing module that the program imports is an error of the program.
             if error.name is None or not f"{program}.".startswith(f"{error.name}."):
                 raise
             raise module_not_found(program, f": {error}") from error
@@ -224,7 +224,10 @@ def _load_errors(program: Program) -> Iterator[None]:
 
 
 def is_script(program: str) -> bool:
-    """Return whether a program has `if __name__ == "__main__":`. Raises as `source_of`."""
+    """Return whether a program has `if __name__ == "__main__":`.
+
+    Raises the same errors as `source_of`.
+    """
     named = parse_program(program)
     return named.name is None and any(map(_is_main, _tree(source_of(program)).body))
 
@@ -253,7 +256,8 @@ def source_of(program: str) -> Path:
 def command_for(program: str, arguments: Sequence[str]) -> list[str]:
     """Return the command that runs a program in its own process.
 
-    Raises StreamsError if there is no such program, or it has arguments but no main part.
+    Raises StreamsError if the program does not exist, has relative imports but is given by its
+    path, or gets arguments but has no `if __name__ == "__main__":`.
     """
     named = parse_program(program)
     if not named.is_module and _imports_relatively(source_of(program)):
@@ -283,7 +287,7 @@ def _tree(file: Path) -> ast.Module:
 def _imports_relatively(file: Path) -> bool:
     """Return whether a file has a relative import that is always executed.
 
-    Excludes those in functions, under `if TYPE_CHECKING:` or in a `try`.
+    Imports in functions, under `if TYPE_CHECKING:` or in a `try` do not count.
     """
     statements = _tree(file).body
     return any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in statements)

@@ -1,4 +1,4 @@
-"""A program as a child process that is restarted when its files change."""
+"""A child process that runs a program, and is restarted when the program's files change."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from millstream.cli.output import BAD, FAINT, print_message
 from millstream.cli.programs import parent_watch
 
 _POLL_INTERVAL_S: Final = 0.1
-# A program has some dozens of files, and each check takes microseconds. Notifications of the
+# A program has a few dozen files, and checking one takes microseconds. File notifications of the
 # operating system would require a compiled package for each platform.
 _FILE_CHECK_INTERVAL_S: Final = 0.5
 #: Editors write a file in several steps, and version control writes many files.
 _SETTLE_S: Final = 0.2
 _MAX_SETTLE_S: Final = 2.0
-#: A file that is written more often meanwhile is written by a program, not by an editor.
+#: A file that is written more often during that time is written by a program, not by an editor.
 _MAX_WRITES: Final = 2
-#: `KafkaStreams.run` ends within 75 seconds of a signal, whatever Spark does.
+#: `KafkaStreams.run` ends within 75 seconds of a signal, even if Spark does not respond.
 _CLOSE_S: Final = 80.0
 
-#: The handled signals, and those that are forwarded: a closed terminal is a clean end as well.
+#: The handled signals, and the signals sent to the program: closing the terminal is also a clean
+#: shutdown.
 _FORWARDED_SIGNALS: Final = {
     signal.SIGINT: signal.SIGINT,
     signal.SIGTERM: signal.SIGTERM,
@@ -42,7 +43,7 @@ _FORWARDED_SIGNALS: Final = {
 #: The suffixes of code and configuration files.
 _SUFFIXES: Final = (".py", ".toml", ".json", ".yaml", ".yml", ".env", ".properties")
 _EXCLUDED_FOLDERS: Final = frozenset({"__pycache__", "node_modules"})
-#: A folder with more files contains something other than a program.
+#: A folder with more files contains more than a program.
 _MAX_FILES: Final = 20_000
 
 #: The modification time and the size of each file.
@@ -50,7 +51,7 @@ Snapshot = dict[str, tuple[int, int]]
 
 
 def snapshot(folder: Path) -> Snapshot:
-    """Return the files of a program, without hidden folders and virtual environments."""
+    """Return the files of a program, except those in hidden folders and virtual environments."""
     files: Snapshot = {}
     for path in _files(str(folder)):
         try:
@@ -68,7 +69,7 @@ def changed(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def syntax_error(paths: list[str]) -> str | None:
-    """Return the first syntax error in the Python files among some paths, or None."""
+    """Return the first syntax error in the Python files among the paths, or None."""
     for path in paths:
         if not path.endswith(".py"):
             continue
@@ -97,11 +98,11 @@ def _files(folder: str) -> Iterator[str]:
 class SupervisedProgram:
     """Runs a command until it ends or a signal arrives, and restarts it after each change.
 
-    The program has its own process group, so that signals of a terminal do not reach it and its
+    The program has its own process group, so that the terminal's signals do not reach it and its
     children twice; each signal is forwarded to the program only. If this process is killed, a
-    watcher process ends the program. Outside of the terminal's foreground group the program cannot
-    read from the terminal, so its input is empty. Changes in the folder `watched`, if any, restart
-    the program; `before_start` is called before each start.
+    watcher process ends the program. The program is not in the terminal's foreground group and
+    cannot read from the terminal, so its input is empty. Changes in the folder `watched`, if any,
+    restart the program; `before_start` is called before each start.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class SupervisedProgram:
 
     def run(self) -> int:
         """Run the program, and return the exit code of its last run."""
-        with self._handling_signals(), self._watched_by_parent():
+        with self._handling_signals(), self._running_watcher():
             try:
                 return self._run()
             finally:
@@ -133,7 +134,7 @@ class SupervisedProgram:
         while True:
             seen = {} if self._watched is None else snapshot(self._watched)
             self._before_start()
-            child = self._started()
+            child = self._start_program()
             seen = self._follow(child, seen)
             if self._signals:
                 self._follow(child, seen)
@@ -149,7 +150,7 @@ class SupervisedProgram:
                     return code
             self._end()
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start_program(self) -> subprocess.Popen[bytes]:
         child = subprocess.Popen(
             self._command,
             env=self._environment,
@@ -163,12 +164,12 @@ class SupervisedProgram:
 
     def _follow(self, child: subprocess.Popen[bytes], seen: Snapshot) -> Snapshot:
         """Wait until the program ends or its files change; return the files before the change."""
-        look_at = time.monotonic() + _FILE_CHECK_INTERVAL_S
+        check_at = time.monotonic() + _FILE_CHECK_INTERVAL_S
         while child.poll() is None:
             self._forward_signals(child)
             time.sleep(_POLL_INTERVAL_S)
-            if self._watched is not None and not self._signals and time.monotonic() >= look_at:
-                look_at = time.monotonic() + _FILE_CHECK_INTERVAL_S
+            if self._watched is not None and not self._signals and time.monotonic() >= check_at:
+                check_at = time.monotonic() + _FILE_CHECK_INTERVAL_S
                 now = self._settled(seen)
                 if self._signals:
                     continue
@@ -190,7 +191,7 @@ class SupervisedProgram:
                 return
 
     def _settled(self, seen: Snapshot) -> Snapshot:
-        """Return the files; after a change, wait within bounds until no more files change.
+        """Return the files; after a change, first wait briefly until no more files change.
 
         Files that are written constantly are ignored from then on.
         """
@@ -211,7 +212,8 @@ class SupervisedProgram:
         if constantly_written and not self._signals:
             self._ignored.update(constantly_written)
             print_message(
-                f"{_listed(constantly_written, self._watched)} changes constantly: not watched",
+                "no longer watched, because of constant changes: "
+                f"{_listed(constantly_written, self._watched)}",
                 FAINT,
             )
         return now
@@ -241,7 +243,7 @@ class SupervisedProgram:
         self._notify_watcher(0)
 
     @contextmanager
-    def _watched_by_parent(self) -> Iterator[None]:
+    def _running_watcher(self) -> Iterator[None]:
         command = [sys.executable, "-I", parent_watch.__file__, str(_CLOSE_S)]
         # In its own session, so that it outlives the terminal.
         with subprocess.Popen(
@@ -273,7 +275,7 @@ class SupervisedProgram:
 
 
 def _exit_code(code: int) -> int:
-    """Return the exit code as shells report it after a signal."""
+    """Return the exit code that shells report, also after a signal."""
     return 128 - code if code < 0 else code
 
 

@@ -43,7 +43,8 @@ class ObjectSpec(Generic[T]):
 def find(module: ModuleType, program: Program, spec: ObjectSpec[T]) -> T:
     """Return the object of a program that a spec describes.
 
-    Raises StreamsError if there is no such object, several, or a function that returns it fails.
+    Raises StreamsError if there is no such object or more than one, or if the function that returns
+    it fails.
     """
     if program.name is not None:
         return _named(module, program, program.name, spec)
@@ -62,9 +63,9 @@ def find(module: ModuleType, program: Program, spec: ObjectSpec[T]) -> T:
 
 
 def find_optional(module: ModuleType, program: Program, spec: ObjectSpec[T]) -> T | None:
-    """Return an object regardless of the given name, or None if the program has none.
+    """Return the object of a program that a spec describes, or None.
 
-    Ignores objects of other classes with a default name.
+    Ignores `program.name`, and objects of other classes that have a default name.
     """
     for name in spec.default_names:
         candidate = getattr(module, name, None)
@@ -118,7 +119,7 @@ def _only_candidate(module: ModuleType, program: Program, spec: ObjectSpec[T]) -
     for name, candidate in objects or [
         each for each in candidates if _is_factory(each[1], module, spec)
     ]:
-        # A builder and the topology that it has built are the same object.
+        # A builder and the topology that it has built resolve to the same object.
         made = _resolve(candidate, name, program, spec)
         found.setdefault(id(made), (name, made))
     if len(found) > 1:
@@ -180,17 +181,17 @@ def topology_in(program: str) -> Topology:
     """Return the topology that a program builds.
 
     The program is loaded like a module, so code under `if __name__ == "__main__":` does not run.
-    Its output goes to stderr, because stdout belongs to the command. `program` is the path of the
-    file, or the dotted name of a module that can be imported from here, optionally with a colon and
-    a name in it. Raises StreamsError if the file, module or name does not exist, the program fails
-    while it is loaded, or the topology is ambiguous.
+    Its output goes to stderr, because stdout is for the output of the command. `program` is the
+    path of a file, or the dotted name of a module that can be imported from the working directory,
+    optionally followed by a colon and the name of an object in it. Raises StreamsError if the file,
+    module or name does not exist, the program fails to load, or the topology is ambiguous.
     """
     with loaded_quietly(parse_program(program)) as (found, module):
         return find(module, found, TOPOLOGY)
 
 
 def load_program(program: str) -> LoadedProgram:
-    """Return the topology of a program, and the settings outside of its main part."""
+    """Return the topology of a program, and its module-level settings, if any."""
     with loaded_quietly(parse_program(program)) as (found, module):
         return LoadedProgram(
             found, find(module, found, TOPOLOGY), find_optional(module, found, CONFIG)
@@ -198,16 +199,16 @@ def load_program(program: str) -> LoadedProgram:
 
 
 def config_in(program: str) -> StreamsConfig | None:
-    """Return the settings outside of a program's main part, or None."""
+    """Return the module-level settings of a program, or None."""
     with loaded_quietly(parse_program(program)) as (found, module):
         return find_optional(module, found, CONFIG)
 
 
 @contextmanager
 def application_in(program: str) -> Iterator[KafkaStreams | ProcessorSubscription]:
-    """Yield the application of a program, or one made of its topology and settings.
+    """Yield the application of a program, or one created from its topology and settings.
 
-    The program's folder is on the import path meanwhile.
+    The program's folder stays on the import path until the context ends.
     """
     with loaded(parse_program(program)) as (found, module):
         if found.name is not None:

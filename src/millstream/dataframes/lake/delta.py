@@ -1,7 +1,7 @@
 """Writes batches to a Delta table, with one transaction per batch.
 
-Delta stores the number of a writer's last batch in the table's log, in the commit of the batch's
-files (`txnAppId`, `txnVersion`), and skips a batch that it already contains.
+Delta stores the number of a writer's latest batch in the table's log, in the commit that adds the
+batch's files (`txnAppId`, `txnVersion`), and skips batches that the table already contains.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def append(rows: DataFrame, batch: LakeBatch) -> None:
 
 
 def upsert(changes: DataFrame, batch: LakeBatch) -> None:
-    """Replace the value of each key by its last change; tombstones delete the row."""
+    """Replace the value of each key with its last change; tombstones delete rows."""
     session = changes.sparkSession
     _limit_shuffle_partitions(session)
     last = last_changes(changes, batch.table)
@@ -62,8 +62,8 @@ def transaction_app_id(batch: LakeBatch) -> str:
 def _limit_shuffle_partitions(session: SparkSession) -> None:
     """Use as many tasks as the session has slots, unless the user has configured the number.
 
-    The defaults, 50 in Delta and 200 in Spark, are for large clusters, but a batch is small. The
-    session is the query's own, so other queries are not affected.
+    The defaults, 50 in Delta and 200 in Spark, are meant for large clusters, but a batch is small.
+    Each query has its own session, so this does not affect other queries.
     """
     chosen = session.sparkContext.getConf()
     tasks = max(2, session.sparkContext.defaultParallelism)

@@ -1,7 +1,7 @@
-"""Reads a lake table as the history of a topology, as numbered records of a separate topic.
+"""Reads a lake table as the history of a topology, and numbers its records for a separate topic.
 
 Within a partition, records are ordered by timestamp, then by offset if the table has offsets, then
-by bytes. So rows that are read again get the same numbers.
+by bytes. Therefore, rows that are read again get the same numbers.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("millstream")
 
-#: The maximum number of records of a partition in one transaction.
+#: The maximum number of records per partition in one transaction.
 CHUNK: Final = 100_000
 TIMEOUT_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedRows:
-    """Encoded and numbered rows of `WIRE_SCHEMA`, which Spark caches until `release`."""
+    """Encoded and numbered rows of `WIRE_SCHEMA`, cached by Spark until `release` is called."""
 
     wire: DataFrame
     #: The number of partitions of the target topic.
@@ -65,10 +65,10 @@ def resume_offsets(
     ends: Mapping[TopicPartition, int],
     path: str,
 ) -> dict[TopicPartition, int]:
-    """Return the offsets at which a topic continues, after the last row of each partition.
+    """Return the offsets at which a topic continues after the last row of each partition.
 
-    The rows have `_partition` and `_offset`. Raises a `StreamsError` if they are from another
-    topic, or if the topic has lost records that are not in the table.
+    The rows have `_partition` and `_offset`. Raises a `StreamsError` if the rows are from another
+    topic, or if the topic has deleted records that are not in the table.
     """
     from pyspark.sql import functions
 
@@ -78,7 +78,7 @@ def resume_offsets(
     if unknown:
         raise StreamsError(
             f"The table {path} has rows of the partitions {unknown} of {topic!r}, which only has "
-            f"{len(beginnings)} partitions: the rows are from another topic."
+            f"{len(beginnings)} partitions, so the rows must be from another topic."
         )
     for tp, beginning in beginnings.items():
         end = found.get(tp, 0)
@@ -91,13 +91,13 @@ def resume_offsets(
             raise StreamsError(
                 f"The table {path} has rows up to offset {end - 1} of {topic}, partition "
                 f"{tp.partition}, which ends at {ends[tp]}: the topic has been recreated, "
-                "and its records are not the ones in the table."
+                "and its records are not those in the table."
             )
     return {tp: found.get(tp, beginning) for tp, beginning in beginnings.items()}
 
 
 def rows_before(rows: DataFrame, offsets: Mapping[TopicPartition, int]) -> DataFrame:
-    """Return the rows below the offsets; the application reads later records from the topic."""
+    """Return the rows below the offsets. The application reads later records from the topic."""
     from pyspark.sql import functions
 
     ends = rows.sparkSession.createDataFrame(
@@ -119,10 +119,10 @@ def number_rows(
     order = Window.partitionBy("partition").orderBy("timestamp_ms", "row", "key", "value")
     wire = (
         map_in_arrow(shown, encode.run, WIRE_SCHEMA)
-        # One task per partition: each of Spark's default number of tasks would need a process.
+        # One task per partition; each task of Spark's default number would start a process.
         .repartition(partitions, "partition")
         .withColumn("row", functions.row_number().over(order).cast("bigint") - 1)
-        # Read once, so that counts and written rows match: the table may grow meanwhile.
+        # Read only once, so that the counts match the written rows even if the table grows.
         .persist()
     )
     no_time = functions.count_if(functions.col("timestamp_ms").isNull())
@@ -144,9 +144,9 @@ def write_in_steps(
 ) -> int:
     """Write rows in steps, with one transaction per step and partition.
 
-    Steps that were already written in the same run, which identifies these rows, are skipped.
-    Returns the number of records that this call has written. `chunk` is the maximum number of
-    records in a transaction.
+    `run` identifies these rows; steps that have already been written with the same `run` are
+    skipped. `chunk` is the maximum number of records in a transaction. Returns the number of
+    records that this call has written.
     """
     from pyspark.sql import functions
 
@@ -170,13 +170,13 @@ def steps_group(into: str) -> str:
 
 
 def transactional_output(topic: str, config: StreamsConfig) -> OutputTopic:
-    # Independent of the application's guarantee and commit interval.
+    # Does not depend on the application's processing guarantee and commit interval.
     in_transactions = config.replace(processing_guarantee=EXACTLY_ONCE_V2, commit_interval_ms=100)
     return output_topic(topic, in_transactions, f"{config.application_id}-backfill")
 
 
 class HistoryEncoder:
-    """Encodes rows; `row` of the output is `_offset` of the input.
+    """Encodes rows. The output's `row` is the input's `_offset`.
 
     The rows are partitioned by key, or by `_partition`.
     """
@@ -186,7 +186,7 @@ class HistoryEncoder:
         self._by_key = by_key
 
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Encode pyarrow record batches to batches of `WIRE_SCHEMA`; for `mapInArrow`."""
+        """Encode pyarrow record batches as batches of `WIRE_SCHEMA`, in `mapInArrow`."""
         arrow = import_pyarrow("A backfill")
         for keys, values, batch in self._encode.records(batches):
             target_partitions = (
@@ -221,10 +221,10 @@ _NO_HEADERS: Final = f"CAST(NULL AS {HEADERS_TYPE})"
 class HistoryTable:
     """The rows of a history, selected by offsets or by time.
 
-    By offsets: the rows of the topic `then` in a table from `to_lake`, in their original
-    partitions. By time: all rows, or the rows before a time, partitioned by key. Raises a
-    `ConfigError` if the table cannot be read, lacks a column, or does not determine where the topic
-    continues.
+    A selection by offsets contains the rows of the topic `then` in a table from `to_lake`, in their
+    original partitions. A selection by time contains all rows, or the rows before a time,
+    partitioned by key. Raises a `ConfigError` if the table cannot be read, lacks a column, or does
+    not determine where the topic continues.
     """
 
     def __init__(self, session: SparkSession, history: LakeHistory) -> None:
@@ -242,16 +242,16 @@ class HistoryTable:
         self._rows = self._select_columns(table, origin)
 
     def resume(self, admin: GroupAdmin, partitions: int) -> dict[int, int]:
-        """Return the offsets at which the topic continues after the table; empty without a topic.
+        """Return the offsets at which the topic continues after the table.
 
-        The errors are those of `resume_offsets`.
+        The result is empty without a topic. Raises the errors of `resume_offsets`.
         """
         then, from_ms = self._history.then, self._history.then_from_ms
         if then is None:
             return {}
         topic_partitions = [TopicPartition(then, number) for number in range(partitions)]
         beginnings = admin.beginning_offsets(topic_partitions)
-        # Before looking up the time: records that arrive in between are later than that time.
+        # Before the lookup by time, because records that arrive in between are later than that.
         ends = admin.end_offsets(topic_partitions)
         if from_ms is None:
             found = resume_offsets(self._rows, then, beginnings, ends, self._history.path)
@@ -270,9 +270,9 @@ class HistoryTable:
         return offsets
 
     def numbered_rows(self, into: str, partitions: int, resume: dict[int, int]) -> NumberedRows:
-        """Return the rows as numbered records for the topic.
+        """Return the rows as numbered records for the topic `into`.
 
-        `resume` is the result of `resume`, from now or from an earlier start.
+        `resume` is the result of the method `resume`, from this or an earlier start.
         """
         history, rows = self._history, self._rows
         if self._by_offsets:
@@ -301,9 +301,9 @@ class HistoryTable:
         missing = [name for name in STREAM_COLUMNS if name not in table.columns]
         if missing:
             raise self._config_error(
-                f"the table {history.path} has no columns {', '.join(missing)}, as tables of "
-                f"KStream.to_lake have, to determine where {history.then!r} continues. Pass "
-                "then_from=: the rows are used before that time, the topic from it on."
+                f"the table {history.path} lacks the columns {', '.join(missing)}, which tables of "
+                f"KStream.to_lake have, and which determine where {history.then!r} continues. Pass "
+                "then_from= to use the rows before that time, and then the topic."
             )
         if history.columns.key != HistoryColumns().key:
             raise self._config_error(

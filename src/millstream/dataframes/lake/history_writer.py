@@ -1,15 +1,16 @@
 """Writes the history of a topology to its internal topic exactly once, despite crashes.
 
-    1 plan    The first driver commits the plan in a separate group: the rows, and where the topic
-              continues. From then on, all drivers have the same rows with the same numbers.
-    2 steps   The rows are written in steps by their numbers: each partition of a step is a
-              transaction that contains the step's number, so that no step is written twice (see
-              `kafka_writer`).
-    3 mark    The application's group gets offsets of the history's topic and of the topic after
-              it. If these offsets exist, there is nothing to do.
+    1 plan    The first driver commits a plan in a separate group. The plan contains the number of
+              rows, and the offsets at which the topic continues. From then on, all drivers have
+              the same rows with the same numbers.
+    2 steps   The rows are written in steps, in the order of their numbers. Each partition of a step
+              is a transaction that contains the step's number, so that no step is written twice
+              (see `kafka_writer`).
+    3 mark    Offsets of the history's topic, and of the topic that follows, are committed in the
+              application's group. If these offsets exist, the history is complete.
 
-Several drivers may do this concurrently: 1 and 3 are transactions of one transactional id, which
-first check whether they have already been done.
+Several drivers may do this concurrently. 1 and 3 are transactions with the same transactional ID,
+and first check whether they have already been done.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("millstream")
 
-#: How often another driver may take over before this one gives up.
+#: The number of attempts to write, each of which another driver may interrupt.
 _ATTEMPTS: Final = 5
-#: Another driver without progress for this long is considered dead.
+#: How long another driver may make no progress before it is considered dead.
 _OTHER_TIMEOUT_MS: Final = 30_000
 _POLL_INTERVAL_S: Final = 0.2
 
@@ -60,9 +61,9 @@ _POLL_INTERVAL_S: Final = 0.2
 @dataclass(frozen=True)
 class HistoryPlan:
     run: str
-    #: The number of records of a partition in a step.
+    #: The maximum number of records per partition in a step.
     chunk: int
-    #: The number of rows of every partition.
+    #: The number of rows of each partition.
     counts: Mapping[int, int]
     #: The offset at which each partition of the topic continues; 0 if no topic follows the history.
     resume: Mapping[int, int]
@@ -77,7 +78,7 @@ class HistoryPlan:
 
 
 def parse_plan(found: Mapping[TopicPartition, tuple[int, str] | None]) -> HistoryPlan | None:
-    """Parse the plan from a group's offsets; None if there is none."""
+    """Parse the plan from a group's committed offsets; return None if there are none."""
     entries = {tp.partition: each for tp, each in found.items() if each is not None}
     if not entries:
         return None
@@ -102,7 +103,7 @@ class HistoryWriter:
     config: StreamsConfig
     session: SparkSession
     is_cancelled: Callable[[], bool]
-    #: The number of records of a partition in a step.
+    #: The maximum number of records per partition in a step.
     chunk: int = CHUNK
 
     def __post_init__(self) -> None:
@@ -112,15 +113,15 @@ class HistoryWriter:
         self._settings = librdkafka_settings(self.config, "admin", client_id)
 
     def write(self) -> int:
-        """Write the part that is not written yet; return early if cancelled.
+        """Write the part of the history that is not written yet; return early if canceled.
 
         Returns the number of records that this call has written.
 
         Raises:
             ConfigError: the table cannot be read as configured.
-            UnknownTopicError: the topic after the history does not exist.
-            StreamsError: the application has started without its history, or is running; the table
-                has changed since an earlier start, or lacks records.
+            UnknownTopicError: the topic that follows the history does not exist.
+            StreamsError: the application is running or has started without its history; or the
+                table has changed since an earlier start, or lacks records.
             SparkError: a Spark job failed.
         """
         admin = GroupAdmin(self._settings, replication_factor=self.config.replication_factor)
@@ -161,7 +162,7 @@ class HistoryWriter:
         topic = RepartitionTopic(history.topic)
         settings = {name: str(value) for name, value in self.config.topic.items()}
         admin.create_topics([(into, partitions, topic.config(settings))], TIMEOUT_MS)
-        # In this order, because records are written only after the plan is committed.
+        # Check for records before reading the plan, which is committed before any records.
         has_records = any(admin.end_offsets(self._topic_partitions(partitions)).values())
         plan = self._read_plan(partitions)
         if plan is None and has_records:
@@ -182,8 +183,8 @@ class HistoryWriter:
             elif plan.counts != counts:
                 raise StreamsError(
                     f"The table {history.path} has changed since an earlier start began to write "
-                    f"it to {into!r}: it had {sum(plan.counts.values())} rows then, and has "
-                    f"{sum(counts.values())} now. Reset the application (`millstream reset`) to "
+                    f"it to {into!r}: it had {sum(plan.counts.values())} rows, and now has "
+                    f"{sum(counts.values())}. Reset the application (`millstream reset`) to "
                     "start over."
                 )
             written = write_in_steps(rows, into, plan.run, self.config, chunk=plan.chunk)
@@ -211,12 +212,12 @@ class HistoryWriter:
         return any(offset is not None for offset in found.values())
 
     def _started_error(self, admin: GroupAdmin, partitions: int) -> StreamsError | None:
-        """Return an error if the application has read, or is reading, without its history."""
+        """Return an error if the application has started without its history."""
         application, then = self.config.application_id, self.history.then
         members = admin.members(application)
         if members:
             return StreamsError(
-                f"The history {self.history.name!r} is not written yet, but the group "
+                f"The history {self.history.name!r} has not been written yet, but the group "
                 f"{application!r} already has members: {members[0].client_id} on "
                 f"{members[0].host}. Stop all instances of the application first."
             )
@@ -247,9 +248,9 @@ class HistoryWriter:
             _commit(producer, self._plan_group, plan.positions(self._into))
 
     def _mark_complete(self, admin: GroupAdmin, plan: HistoryPlan, partitions: int) -> None:
-        """Commit the offsets at which the application starts: the history, then the topic."""
+        """Commit the offsets at which the application starts to read the history and the topic."""
         with self._fenced_producer() as producer:
-            # Only now, because earlier producers with this transactional id are fenced.
+            # Check after the fencing of earlier producers with the same transactional ID.
             if self._is_complete(admin, partitions):
                 return
             error = self._started_error(admin, partitions)
@@ -265,7 +266,7 @@ class HistoryWriter:
             _commit(producer, self.config.application_id, begin)
 
     def _check_no_lost_records(self, admin: GroupAdmin, plan: HistoryPlan) -> None:
-        """Check that the topic has lost no records since the plan was made."""
+        """Check that the topic has not deleted records since the plan was made."""
         then = self.history.then
         topic_partitions = (
             [] if then is None else [TopicPartition(then, number) for number in plan.resume]
@@ -281,7 +282,7 @@ class HistoryWriter:
 
     @contextmanager
     def _fenced_producer(self) -> Iterator[TransactionalRecordProducer]:
-        """Open a producer with the plan's transactional id, which fences earlier producers."""
+        """Open a producer with the plan's transactional ID, which fences earlier producers."""
         target = transactional_output(self._into, self.config)
         producer = TransactionalRecordProducer(
             target.settings,
@@ -327,7 +328,7 @@ def _commit(
 
 
 def _is_fenced(error: Exception) -> bool:
-    """Whether another driver has taken over, also if only Spark's message contains the error."""
+    """Whether another driver has taken over. The error may be a part of Spark's message."""
     return isinstance(error, TaskMigratedError) or TaskMigratedError.__name__ in str(error)
 
 

@@ -1,12 +1,12 @@
 """Writes batches to an Iceberg table: Spark writes the files, and Iceberg's core commits them.
 
-Iceberg does not support Spark 4.2, so only its Spark-independent core is used: tables, files and
-commits. Spark writes plain Parquet files below the table's `data` folder, and one commit adds them
-to the table, together with a property that contains the batch number. A batch with a number that is
-already committed is skipped.
+Iceberg does not support Spark 4.2, so only its core (tables, files and commits) is used, which is
+independent of Spark. Spark writes plain Parquet files below the table's `data` folder, and one
+commit adds them to the table, together with a property that contains the batch number. A batch
+whose number has already been committed is skipped.
 
-Updates are merge-on-read: a batch adds the new rows, and a file of keys (an equality delete of
-Iceberg's format 2) that deletes the older rows with these keys.
+Updates are merge-on-read: a batch adds the new rows, and a file of keys that deletes the older rows
+with these keys (an equality delete of Iceberg's format version 2).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The property `millstream.batch.<stage>` is `<query id>:<number>`; snapshots contain the same.
+#: The property `millstream.batch.<stage>` is `<query ID>:<number>`. Snapshots contain both as well.
 BATCH_PROPERTY: Final = "millstream.batch."
 NAME_MAPPING: Final = "schema.name-mapping.default"
 
@@ -50,9 +50,9 @@ def append(rows: DataFrame, batch: LakeBatch) -> None:
 
 
 def upsert(changes: DataFrame, batch: LakeBatch) -> None:
-    """Replace the value of each key by its last change; tombstones delete the row."""
+    """Replace the value of each key with its last change; tombstones delete rows."""
     session = changes.sparkSession
-    # Two writes read the rows, and computing the batch may be expensive.
+    # The rows are read for two writes, and computing them may be expensive.
     last = last_changes(changes, batch.table).persist()
     try:
         rows = last.where("NOT _deleted").drop("_deleted")
@@ -98,8 +98,8 @@ def commit(
 ) -> None:
     """Add files to the table, unless another driver has committed the batch in the meantime.
 
-    Iceberg rejects the commit after a concurrent commit. The table is then checked again, so that a
-    driver that no longer runs the stage cannot add a batch twice.
+    Iceberg rejects the commit if there was a concurrent commit. The table is then checked again, so
+    that a driver that no longer runs the stage cannot add a batch twice.
     """
     for attempt in range(_COMMIT_ATTEMPTS):
         transaction = table.newTransaction()
@@ -146,7 +146,7 @@ def _create(session: SparkSession, tables: Any, schema: str, batch: LakeBatch) -
         .withProperty("format-version", "2")
         .createTransaction()
     )
-    # Spark's files contain no column ids, so readers match columns by name.
+    # Spark's files contain no column IDs, so readers match columns by name.
     mapping = iceberg_class(session, "mapping.MappingUtil").create(creation.table().schema())
     text = iceberg_class(session, "mapping.NameMappingParser").toJson(mapping)
     creation.updateProperties().set(NAME_MAPPING, text).commit()
@@ -189,21 +189,21 @@ def _column_list(schema: str) -> str:
 
 
 def _batch_folder(table: Any, batch: LakeBatch, what: str) -> str:
-    """Return the folder for the files of a batch; a retried batch overwrites its folder."""
+    """Return the folder for the files of a batch. A retried batch overwrites its folder."""
     stage = "".join(char if char.isalnum() or char in "-_." else "_" for char in batch.stage)
     name = f"{stage}-{batch.query_id}-{batch.number:09d}-{what}"
     return f"{str(table.location()).rstrip('/')}/data/{name}"
 
 
 _TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
-#: The name of the null partition in Spark's folders.
+#: The partition value that represents null in Spark's folder names.
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 _NO_SUCCESS_FILE: Final = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """The files of one write in a folder, below the folders of the partition columns."""
+    """The files of one write, in a folder with subfolders for the partition columns."""
 
     session: SparkSession
     folder: str
@@ -236,7 +236,7 @@ class WrittenFiles:
             delta.addDeletes(file.build())
 
     def _describe(self, file: Any, path: str, table: Any) -> None:
-        """Set the location, size and metrics of a file: row count and value bounds."""
+        """Set the location, size and metrics (row count and value bounds) of a file."""
         opened = table.io().newInputFile(path)
         metrics_config = iceberg_class(self.session, "MetricsConfig").forTable(table)
         mapping = iceberg_class(self.session, "mapping.NameMappingParser").fromJson(
@@ -258,7 +258,7 @@ class WrittenFiles:
 
 
 def write_files(rows: DataFrame, folder: str, partitions: Sequence[str]) -> WrittenFiles:
-    """Write rows as Parquet files, replacing files of an earlier attempt."""
+    """Write rows as Parquet files, which replace the files of an earlier attempt."""
     session = rows.sparkSession
     session.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
     writer = (

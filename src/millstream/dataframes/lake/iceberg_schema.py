@@ -1,7 +1,7 @@
 """Converts Spark schemas to Iceberg schemas in JSON (Iceberg specification, Appendix C).
 
-Ids are assigned in Iceberg's order: all fields of a struct before their nested fields. Creating a
-table reassigns the ids in the same order.
+IDs are assigned in Iceberg's order: all fields of a struct before their nested fields. Creating a
+table reassigns the IDs in the same order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PRIMITIVES: Final = {
     "timestamp": "timestamptz",
     "timestamp_ntz": "timestamp",
 }
-#: Types that Iceberg does not support in equality deletes, and thus not in keys.
+#: Types that Iceberg does not support in equality deletes, and that keys therefore cannot have.
 _UNSUPPORTED_KEYS: Final = ("float", "double")
 
 
@@ -45,7 +45,7 @@ def without_ids(schema: str) -> Any:
 
 
 def key_field_ids(schema: str) -> list[int]:
-    """Return the ids of the key column, or of its nested fields, for equality deletes.
+    """Return the IDs of the key column, or of its nested fields, for equality deletes.
 
     Raises a `SparkError` if Iceberg does not support the key's type in equality deletes.
     """
@@ -54,7 +54,7 @@ def key_field_ids(schema: str) -> list[int]:
 
 
 def with_field_ids(schema: StructType, iceberg: str) -> StructType:
-    """Add Iceberg's field ids to a Spark schema, for Spark's Parquet writer."""
+    """Add Iceberg's field IDs to a Spark schema, for Spark's Parquet writer."""
     return _add_ids(schema, json.loads(iceberg))
 
 
@@ -97,7 +97,7 @@ def _type(kind: DataType, name: str, ids: Iterator[int]) -> Any:
     if found is None:
         raise SparkError(
             f"Iceberg has no type for the column {name!r} of type {kind.simpleString()}. Use a "
-            "serde of another type for the stream, or map its values."
+            "serde with another type for the stream, or map its values."
         )
     return found
 

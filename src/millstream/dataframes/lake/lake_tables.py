@@ -1,8 +1,8 @@
 """Reads lake tables.
 
 Iceberg does not support Spark 4.2, so its tables are read as Parquet files. This works for tables
-that `to_lake` writes: columns are matched by name, and rows are deleted by equality deletes. Tables
-with other content are rejected.
+that `to_lake` has written, in which columns are matched by name and only equality deletes delete
+rows. Other tables are rejected.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ _FILE: Final = "_millstream_file"
 
 
 def read_iceberg(session: SparkSession, path: str) -> DataFrame:
-    """Read the current rows of a table that `to_lake` has written, or raise a `SparkError`."""
+    """Read the current rows of a table that `to_lake` has written.
+
+    Raises a `SparkError` for other tables, or if the table does not exist.
+    """
     require(session, ["iceberg"])
     tables = iceberg_tables(session)
     if not tables.exists(path):
@@ -171,7 +174,7 @@ def _normalize_url(url: str) -> str:
 def _without_deleted(
     session: SparkSession, rows: DataFrame, deletes: dict[str, int], schema: StructType
 ) -> DataFrame:
-    """Return the rows that no delete file of a later commit deletes."""
+    """Return the rows that are not deleted by a delete file of a later commit."""
     from pyspark.sql import DataFrame as Frame
     from pyspark.sql import functions
     from pyspark.sql.types import StructField, StructType
@@ -180,11 +183,13 @@ def _without_deleted(
     deleted = [
         session.read.schema(keys)
         .parquet(file)
-        .select(functions.col("key").alias("_gone"), functions.lit(sequence).alias("_since"))
+        .select(
+            functions.col("key").alias("_deleted_key"), functions.lit(sequence).alias("_deleted_at")
+        )
         for file, sequence in deletes.items()
     ]
-    grouped = reduce(Frame.unionByName, deleted).groupBy("_gone")
-    last = grouped.agg(functions.max("_since").alias("_since"))
-    is_key = functions.col("key").eqNullSafe(functions.col("_gone"))
-    match = is_key & (functions.col(_SEQUENCE) < functions.col("_since"))
+    grouped = reduce(Frame.unionByName, deleted).groupBy("_deleted_key")
+    last = grouped.agg(functions.max("_deleted_at").alias("_deleted_at"))
+    is_key = functions.col("key").eqNullSafe(functions.col("_deleted_key"))
+    match = is_key & (functions.col(_SEQUENCE) < functions.col("_deleted_at"))
     return rows.join(last, match, "left_anti")

@@ -1,8 +1,8 @@
 """Converts records to rows of lake tables, and defines the columns.
 
-The lake table of a stream has the columns `key`, `value`, `timestamp`, `headers`, and the origin of
-the record: `_topic`, `_partition` and `_offset` of the input record that it was derived from. The
-lake table of a KTable has `key`, `value`, `timestamp`. Partition columns follow.
+The lake table of a stream has the columns `key`, `value`, `timestamp` and `headers`, followed by
+`_topic`, `_partition` and `_offset` of the input record from which the row was derived. The lake
+table of a KTable has the columns `key`, `value` and `timestamp`. Partition columns are last.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-#: Spark's local property with the query's id, which is constant for a checkpoint.
+#: Spark's local property with the query's ID, which is constant for a checkpoint.
 _QUERY_ID: Final = "sql.streaming.queryId"
 
 
@@ -28,7 +28,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 class LakeBatch:
     """Identifies rows that are written atomically.
 
-    A retried batch has the same rows and the same number. The number and the query's id, which
+    A retried batch has the same rows and the same number. The number and the query's ID, which
     changes with a new checkpoint, determine whether the table already contains the batch.
     """
 
@@ -40,11 +40,14 @@ class LakeBatch:
 
 
 def batch_of(rows: DataFrame, number: int, table: LakeTable, stage: str) -> LakeBatch:
-    """Identify the batch of a `foreachBatch` call, outside of which a `SparkError` is raised."""
+    """Identify the batch of the current `foreachBatch` call.
+
+    Raises a `SparkError` outside such a call.
+    """
     session: SparkSession = rows.sparkSession
     query_id = session.sparkContext.getLocalProperty(_QUERY_ID)
     if not query_id:
-        raise SparkError("Spark provides no query id for a batch.")
+        raise SparkError("Spark provides no query ID for the batch.")
     return LakeBatch(table, stage, query_id, number)
 
 
@@ -55,14 +58,17 @@ def lake_rows(table: LakeTable) -> Callable[[DataFrame], DataFrame]:
         if table.upserts:
             return change_rows(frame)
         converted = stream_rows(frame, table)
-        # For the other formats, each batch is bounded when it is written.
+        # For other formats, the number of files is limited when a batch is written.
         return limit_files(converted, table) if table.format == "parquet" else converted
 
     return rows
 
 
 def stream_rows(frame: DataFrame, table: LakeTable) -> DataFrame:
-    """Convert a stream's records (key, value, timestamp, headers, partition, offset) to rows."""
+    """Convert the records of a stream to rows.
+
+    The records have key, value, timestamp, headers, partition and offset.
+    """
     from pyspark.sql import functions
 
     origin = functions.expr(
@@ -85,7 +91,7 @@ def stream_rows(frame: DataFrame, table: LakeTable) -> DataFrame:
 
 
 def change_rows(frame: DataFrame) -> DataFrame:
-    """Convert a table's changes to rows, with the input offset for finding the last change."""
+    """Convert a table's changes to rows, with the input offset to determine the last change."""
     from pyspark.sql import functions
 
     return frame.select(
@@ -97,9 +103,9 @@ def change_rows(frame: DataFrame) -> DataFrame:
 
 
 def last_changes(changes: DataFrame, table: LakeTable) -> DataFrame:
-    """Return the last change of each key, with `_deleted` for tombstones.
+    """Return the last change of each key, with `_deleted` set for tombstones.
 
-    All changes of a key are in one input partition, so they are ordered by offset.
+    All changes of a key are in one input partition, so their offsets determine their order.
     """
     from pyspark.sql import functions
 
@@ -114,7 +120,7 @@ def limit_files(rows: DataFrame, table: LakeTable) -> DataFrame:
     """Repartition rows so that a batch writes at most `files_per_batch` files."""
     names = [column.name for column in table.partition_by]
     if names and table.files_per_batch == 1:
-        # All rows of one table partition are in one task.
+        # This way, all rows of one table partition are in the same task.
         return rows.repartition(max(1, rows.sparkSession.sparkContext.defaultParallelism), *names)
     return rows.coalesce(table.files_per_batch)
 
@@ -129,7 +135,7 @@ def _with_partitions(rows: DataFrame, table: LakeTable) -> DataFrame:
 
 
 def _storable_column(frame: DataFrame, name: str) -> Any:
-    """Return a column that files support: a void column becomes binary."""
+    """Return a column with a type that files support; a void column becomes binary."""
     from pyspark.sql import functions
     from pyspark.sql.types import NullType
 

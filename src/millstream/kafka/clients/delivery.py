@@ -1,4 +1,4 @@
-"""Delivery reports of sent records: the first failure, and the last acknowledged offsets."""
+"""Delivery reports of sent records: the first failure and the last acknowledged offsets."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from millstream.record import TopicPartition
 #: Called by librdkafka for each reported record.
 DeliveryCallback = Callable[[KafkaError | None, Message], None]
 
-#: Resends records of a send, by their indices in it.
+#: Resends records of a send, by their indices.
 SendAgain = Callable[[Sequence[int]], None]
 
-#: The broker rejected another record of the same batch, and the whole batch with it (KIP-467).
-#: librdkafka reports it only for a batch with several rejected records: otherwise all records of
-#: the batch have the error of the rejected one.
+#: The broker rejected another record of the batch, and therefore the whole batch (KIP-467).
+#: librdkafka only reports this if the broker rejected several records of the batch. Otherwise, all
+#: records of the batch have the error of the rejected record.
 _REJECTED_WITH_ANOTHER: Final = KafkaError._INVALID_DIFFERENT_RECORD
 
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -34,10 +34,11 @@ class RejectionHandler(Protocol):
     def failed(
         self, index: int, error: ProductionError, *, transaction_lost: bool
     ) -> StreamsError | None:
-        """Handle a rejected record of the send. Returns an error to raise; None to skip the record.
+        """Handle a rejected record of the send.
 
-        The error is `retriable` if a retry may help. With `transaction_lost` the transaction must
-        be aborted: the record cannot be skipped, and nothing can be sent.
+        Returns an error to raise, or None to skip the record. `error` is `retriable` if a retry may
+        help. With `transaction_lost`, the transaction must be aborted: the record cannot be
+        skipped, and no records can be sent.
         """
         ...
 
@@ -51,55 +52,55 @@ class _RejectedRecord(NamedTuple):
     code: int
     has_key: bool
     timestamp: int
-    #: Whether it was sent in a batch of its own, so that the error is about this record.
+    #: Whether it was sent in a separate batch, so the error is about this record.
     is_alone: bool
     send_again: SendAgain
 
 
 class _Classification(NamedTuple):
     rejected: list[_RejectedRecord]
-    #: Failed because of another record of their batch.
-    innocent: list[_RejectedRecord]
-    #: Pairs of records, one of which is the rejected one; the likelier one first.
-    suspects: list[_RejectedRecord]
+    #: Records that failed only because of another record of their batch.
+    unaffected: list[_RejectedRecord]
+    #: Pairs of records of which one was rejected, the more probable one first.
+    candidates: list[_RejectedRecord]
 
 
 def _classify(failed: Iterable[_RejectedRecord]) -> _Classification:
-    """Identify the records that the broker rejected among those of their batches.
+    """Separate the rejected records from the other records of their batches.
 
     A batch may contain records of several sends, but of one partition only.
     """
     partitions: dict[tuple[str | None, int | None], list[_RejectedRecord]] = {}
-    verdicts = _Classification([], [], [])
+    classified = _Classification([], [], [])
     for each in failed:
         if each.is_alone:
-            verdicts.rejected.append(each)
+            classified.rejected.append(each)
         else:
             partitions.setdefault((each.error.topic, each.error.partition), []).append(each)
     for records in partitions.values():
-        suspects = _suspects(
+        candidates = _candidates(
             [each for each in records if each.code == KafkaError.INVALID_TIMESTAMP]
         )
         invalid = [each for each in records if each.code == KafkaError.INVALID_RECORD]
         # The broker requires a key if the topic is compacted.
         lacks_key = not all(each.has_key for each in invalid)
         for each in records:
-            if each in suspects:
+            if each in candidates:
                 continue
             is_innocent = (
                 each.code == _REJECTED_WITH_ANOTHER
                 or (each.code == KafkaError.INVALID_RECORD and lacks_key and each.has_key)
-                or (each.code == KafkaError.INVALID_TIMESTAMP and bool(suspects))
+                or (each.code == KafkaError.INVALID_TIMESTAMP and bool(candidates))
             )
-            (verdicts.innocent if is_innocent else verdicts.rejected).append(each)
-        verdicts.suspects.extend(suspects)
-    return verdicts
+            (classified.unaffected if is_innocent else classified.rejected).append(each)
+        classified.candidates.extend(candidates)
+    return classified
 
 
-def _suspects(records: Sequence[_RejectedRecord]) -> list[_RejectedRecord]:
-    """Return the earliest and the latest of records with a timestamp error, the likelier first.
+def _candidates(records: Sequence[_RejectedRecord]) -> list[_RejectedRecord]:
+    """Return the earliest and the latest record, the more probably rejected one first.
 
-    Empty for a single record, which is the rejected one.
+    `records` have a timestamp error. Empty for a single record, which was rejected.
     """
     if len(records) < 2:
         return []
@@ -111,10 +112,10 @@ def _suspects(records: Sequence[_RejectedRecord]) -> list[_RejectedRecord]:
 
 
 class DeliveryTracker:
-    """Collects delivery reports on the caller's thread, within `poll`, `flush`, commits or later.
+    """Collects delivery reports on the caller's thread, within `poll`, `flush` and commits.
 
-    A failure is kept until it is reset: as long as the input of the lost record could be committed,
-    every commit must fail. `drain` waits until all sent records are written or have failed.
+    A failure is kept until `reset`: while the input of the lost record could be committed, every
+    commit must fail. `drain` waits until all sent records are written or have failed.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class DeliveryTracker:
         self._transactional = transactional
         self._reprocess_on_timeout = transactional or reprocess_on_timeout
         self._user = user
-        #: Failed records with a handler that was not called yet.
+        #: Failed records whose handler was not called yet.
         self._undecided: deque[_RejectedRecord] = deque()
         self._sends_alone = False
         self._failure: StreamsError | None = None
@@ -159,23 +160,23 @@ class DeliveryTracker:
     def record_failure(self, error: KafkaError, topic: str | None, partition: int | None) -> None:
         """Record the failure of a record without a handler."""
         if error.code() in _PURGED:
-            # Dropped on purpose: an aborted transaction, or a close that does not wait.
+            # Dropped deliberately, by an aborted transaction or a close without waiting.
             return
         self.failed += 1
-        # The error of the rejected record explains more than those of its batch.
+        # The error of the rejected record explains more than the errors of its batch.
         if self._failure is None or self._is_of_another:
             self._failure = self.error_for(error, topic, partition)
             self._is_of_another = error.code() == _REJECTED_WITH_ANOTHER
 
     def count_failures(self, count: int) -> None:
-        """Count further failures after a recorded one."""
+        """Count further failures after a recorded failure."""
         self.failed += count
 
     def record_acknowledged(self, partition: TopicPartition, offset: int) -> None:
         self._acked[partition] = offset
 
     def failures_only(self, error: KafkaError | None, message: Message) -> None:
-        """Delivery callback for records with relevant failures only."""
+        """Delivery callback for records of which only failures are relevant."""
         if error is not None:
             self._note(error, message)
 
@@ -196,8 +197,8 @@ class DeliveryTracker:
     ) -> list[DeliveryCallback]:
         """Create a delivery callback for each record of a send with a handler.
 
-        `send_again` resends records that the broker only rejected because of another one in their
-        batch.
+        `send_again` resends records that the broker rejected only because of another record of
+        their batch.
         """
         return [partial(self._on_delivery, handler, index, send_again) for index in indices]
 
@@ -235,17 +236,17 @@ class DeliveryTracker:
         return len(self._undecided)
 
     def decide(self) -> None:
-        """Call the handlers of rejected records, outside of librdkafka's callbacks, because they
-        may send.
+        """Call the handlers of rejected records.
 
-        Handlers are called for the records that the broker rejected. The other records of their
-        batches are sent again in order, but behind records that were sent meanwhile; raises
-        StreamsError if that fails. In a transaction all records are sent again, because it cannot
-        be committed.
+        This happens outside of librdkafka's callbacks, because handlers may send records. The other
+        records of the batches are sent again in order, but after records that were sent meanwhile;
+        raises StreamsError if that fails. In a transaction, all records are sent again later,
+        because it cannot be committed.
         """
         failed = list(self._undecided)
         self._decide(failed)
-        # Removed only now: after an error such as SystemExit in a handler, they are still pending.
+        # Only remove them now, so they are still pending if a handler raises, for example
+        # SystemExit.
         for _ in failed:
             self._undecided.popleft()
 
@@ -254,10 +255,10 @@ class DeliveryTracker:
             # As in Kafka Streams, the handler is not called, because nothing will be committed.
             self.failed += len(failed)
             return
-        rejected, innocent, suspects = _classify(failed)
+        rejected, unaffected, candidates = _classify(failed)
         if self._transactional:
-            # The transaction is lost, so suspects cannot be sent alone: assume the likelier ones.
-            rejected = rejected + suspects[::2]
+            # The transaction is lost, so candidates cannot be sent alone. Assume the more probable.
+            rejected = rejected + candidates[::2]
         for number, each in enumerate(rejected):
             failure = each.handler.failed(
                 each.row, each.error, transaction_lost=self._transactional
@@ -267,37 +268,37 @@ class DeliveryTracker:
                 self.failed += len(failed) - number - 1
                 return
         if not self._transactional:
-            self._send_again(innocent, suspects)
+            self._send_again(unaffected, candidates)
 
     def _send_again(
-        self, innocent: Sequence[_RejectedRecord], suspects: Sequence[_RejectedRecord]
+        self, unaffected: Sequence[_RejectedRecord], candidates: Sequence[_RejectedRecord]
     ) -> None:
         again: dict[SendAgain, list[int]] = {}
-        for each in innocent:
+        for each in unaffected:
             again.setdefault(each.send_again, []).append(each.row)
         try:
             for send_again, rows in again.items():
                 send_again(rows)
-            if suspects:
+            if candidates:
                 self._drain()
-            for each in suspects:
+            for each in candidates:
                 self._send_alone(each)
         except StreamsError as error:
             # Otherwise the input offsets of the unsent records could be committed.
             self.fail(error)
             raise
 
-    def _send_alone(self, suspect: _RejectedRecord) -> None:
-        """Send a record in a batch of its own, so that the response is about this record."""
+    def _send_alone(self, candidate: _RejectedRecord) -> None:
+        """Send a record in a separate batch, so the response is about this record."""
         self._sends_alone = True
         try:
-            suspect.send_again([suspect.row])
+            candidate.send_again([candidate.row])
             self._drain()
         finally:
             self._sends_alone = False
 
     def acked_offsets(self) -> dict[TopicPartition, int]:
-        """Return the last acknowledged offset of each partition, as far as known."""
+        """Return the last acknowledged offset of each partition, if known."""
         for partition, message in self._last_acked.items():
             offset = message.offset()
             # None after a lost response: the record exists, but only an earlier offset is certain.
@@ -314,13 +315,13 @@ class DeliveryTracker:
             self._is_of_another = False
 
     def first_failure(self) -> StreamsError | None:
-        """Return a copy of the first failure, if any, so that each raise has its own traceback."""
+        """Return a copy of the first failure, if any, so each raise has its own traceback."""
         if self._failure is None:
             return None
         self._is_reported = True
         failure = copy.copy(self._failure)
         if self.failed > 1:
-            failure.message += f" {self.failed - 1} more records failed as well."
+            failure.message += f" {self.failed - 1} more records also failed."
         return failure
 
     def unreported_failure(self) -> StreamsError | None:

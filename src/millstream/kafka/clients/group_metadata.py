@@ -1,9 +1,9 @@
-"""Group metadata for the offsets of a transaction, in librdkafka's own format.
+"""Group metadata for the offsets of a transaction, in librdkafka's internal format.
 
-With the metadata the broker rejects the transaction of a member that lost its membership (KIP-447).
-librdkafka returns the encoded metadata only for consumers that joined a group themselves; ours is
-joined by kafka-python, so this module encodes it. The format is an implementation detail of
-librdkafka, hence `verify_format`.
+With the metadata, the broker rejects the transaction of a member that lost its membership
+(KIP-447). librdkafka returns the encoded metadata only for consumers that joined a group
+themselves. Here, kafka-python joins the group, so this module encodes the metadata. The format is
+an implementation detail of librdkafka, so `verify_format` checks it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NO_GENERATION: Final = -1
 
 
 class GroupMetadata(NamedTuple):
-    """A member's group metadata, which a transaction contains with its offsets."""
+    """A member's group metadata, which is sent with the offsets of a transaction."""
 
     generation: int
     group_id: str
@@ -44,7 +44,10 @@ class GroupMetadata(NamedTuple):
 
 
 def verify_format() -> None:
-    """Raise ConfigError if librdkafka encodes group metadata differently. Takes about 3 ms."""
+    """Raise ConfigError if librdkafka encodes group metadata differently.
+
+    Takes about 3 ms.
+    """
     for instance_id in (None, "instance"):
         settings = {"group.id": "group"}
         if instance_id is not None:

@@ -1,12 +1,12 @@
-"""Tracks the ends of partitions, and whether the consumer has reached them.
+"""Tracking of partition ends, and of whether the consumer has reached them.
 
 Three offsets matter. The high watermark is the end of the replicated log. The last stable offset
 is the start of the first open transaction, which is the end for read_committed consumers. The
-position is the offset after the last returned record; it may be followed by transaction markers and
-aborted records, which are never returned.
+position is the offset after the last returned record. Transaction markers and aborted records may
+follow it, which are never returned.
 
-librdkafka reports an end when a fetch finds no records beyond it. It provides the high watermark at
-any time, but the last stable offset only in its statistics.
+librdkafka reports an end when a fetch finds no records beyond it. The high watermark
+is available at any time, the last stable offset only in librdkafka's statistics.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from millstream.record import TopicPartition
 
-#: Means "no offset"; less than any real offset.
+#: Means "no offset"; lower than any real offset.
 NO_OFFSET: Final = -1
 
 
 class PartitionEnds:
-    """The ends of a consumer's partitions, as reported by the client (`enable.partition.eof`)."""
+    """The ends of partitions, as reported by the client (`enable.partition.eof`)."""
 
     def __init__(self, client: Consumer, *, read_committed: bool) -> None:
         self._position = client.position
@@ -33,7 +33,7 @@ class PartitionEnds:
         self._read_committed = read_committed
         #: The partitions as objects of the client. Creating one costs as much as a request.
         self._client_partitions: dict[TopicPartition, ClientPartition] = {}
-        #: The last reported end of each partition.
+        #: The latest reported end of each partition.
         self._ends: dict[TopicPartition, int] = {}
         #: Partitions that may end in an open transaction. The value is the high watermark up to
         #: which there are certainly no more readable records.
@@ -66,7 +66,7 @@ class PartitionEnds:
             self._ends[partition] = end
 
     def last_reported(self, partition: TopicPartition) -> int:
-        """Return the last reported end, or `NO_OFFSET` if there is none yet."""
+        """Return the latest reported end, or `NO_OFFSET` if there is none yet."""
         return self._ends.get(partition, NO_OFFSET)
 
     def high_watermark(self, partition: TopicPartition) -> int:
@@ -79,7 +79,7 @@ class PartitionEnds:
         return NO_OFFSET if watermarks is None else watermarks[1]
 
     def reached(self, partition: TopicPartition) -> bool:
-        """Whether all readable records as of the last fetch were returned.
+        """Whether all records that were readable at the last fetch have been returned.
 
         Takes 500 ns if nothing has arrived since the end was reached, and 1,000 ns with an open
         transaction.
@@ -95,7 +95,7 @@ class PartitionEnds:
         position = self._position([self._client_partitions[partition]])[0].offset
         if position >= high:
             return True
-        # More records follow, or a transaction marker, after which another end is reported.
+        # More records or a transaction marker follow, after which another end is reported.
         if position > end or not self._read_committed:
             return False
         # A transaction may be open, perhaps for hours, and nothing is reported until it ends.
@@ -103,7 +103,10 @@ class PartitionEnds:
 
     @property
     def has_uncertain(self) -> bool:
-        """Whether any partition may end in an open transaction; if not, skip `mark_drained`."""
+        """Whether any partition may end in an open transaction.
+
+        If not, skip `mark_drained`.
+        """
         return bool(self._uncertain)
 
     def update_stable_offsets(self, statistics: str) -> None:
@@ -134,11 +137,11 @@ class PartitionEnds:
     def mark_drained(self, watermarks: dict[TopicPartition, int]) -> None:
         """Record that the client has returned all its records as of `watermarks`.
 
-        Statistics are less frequent than fetches: while other producers write behind an open
-        transaction, the watermark has always moved since the last statistics. But records are
-        returned in fetch order: if the transaction had ended, the records behind it would have been
-        returned by now. Only records behind many aborted ones can be missed, for the short time
-        until the next statistics.
+        Statistics are less frequent than fetches: while other producers write after an open
+        transaction, the watermark has always moved since the latest statistics. However, records
+        are returned in fetch order: if the transaction had ended, the records after it would have
+        been returned by now. Only records after many aborted records can be missed, for the short
+        time until the next statistics.
         """
         for partition, high in watermarks.items():
             if self._stable.get(partition) == self._ends.get(partition, NO_OFFSET):

@@ -17,7 +17,7 @@ from millstream.kafka.librdkafka_errors import is_access_error, login_error
 
 _log = logging.getLogger(__name__)
 
-#: Timeout for the delivery reports of purged records, which arrive at once.
+#: Timeout for the delivery reports of purged records, which arrive immediately.
 _REPORTS_TIMEOUT_S: Final = 1.0
 #: librdkafka's default.
 _BATCH_BYTES: Final = 1_000_000
@@ -25,14 +25,14 @@ _BATCH_BYTES: Final = 1_000_000
 
 _SETTING: Final = "max.message.bytes"
 #: The timeout of one attempt; `on_wait` is called in between.
-_ASK_TIMEOUT_MS: Final = 3_000
+_ATTEMPT_TIMEOUT_MS: Final = 3_000
 
 
 class ProducerClients:
     """The clients of one producer.
 
-    One client; a second one if tracked topics need their own; and one more for each smaller batch
-    size that topics require, because the batch size is a setting of the whole client.
+    There is one client, a second if tracked topics need their own, and another for each smaller
+    batch size that topics require, because the batch size is a setting of the whole client.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class ProducerClients:
         self._identity = {"transactional.id": transactional_id} if transactional_id else {}
         self.transactional = transactional_id is not None
         self.batch_bytes = int(settings.get("batch.size", _BATCH_BYTES))
-        #: Clients by whether their topics are tracked, and by batch size.
+        #: Clients with smaller batches, by whether their topics are tracked and by batch size.
         self._smaller: dict[tuple[bool, int], Producer] = {}
-        #: The error of a rejected login, until it is raised.
+        #: The error of a rejected login, until the producer raises it.
         self.access_failure: StreamsError | None = None
         self._connection_error = ""
         self.closed = False
@@ -64,18 +64,18 @@ class ProducerClients:
             self.tracked = self._create({}, tracked=True)
 
     def client_for(self, *, tracked: bool, max_bytes: int | None) -> Producer:
-        """Return the client for a topic; a tracked one requires a call of `track` before.
+        """Return the client for a topic. For a tracked topic, call `track` first.
 
-        A transactional producer has a single client, and `limit_batches` limits all its batches.
+        A transactional producer has a single client, and `limit_batches` limits all of its batches.
         """
-        apart = tracked and self.tracked is not None
+        separate = tracked and self.tracked is not None
         if self.transactional or max_bytes is None or max_bytes >= self.batch_bytes:
-            return self.tracked if apart and self.tracked is not None else self.main
-        client = self._smaller.get((apart, max_bytes))
+            return self.tracked if separate and self.tracked is not None else self.main
+        client = self._smaller.get((separate, max_bytes))
         if client is None:
             _log.info("Batches for some topics are limited to %d bytes", max_bytes)
-            client = self._create({"batch.size": max_bytes}, tracked=apart)
-            self._smaller[apart, max_bytes] = client
+            client = self._create({"batch.size": max_bytes}, tracked=separate)
+            self._smaller[separate, max_bytes] = client
         return client
 
     def limit_batches(self, max_bytes: int) -> None:
@@ -87,28 +87,28 @@ class ProducerClients:
         """Return all clients. Raises IllegalStateError after `close`."""
         if self.closed:
             raise IllegalStateError("The producer is closed.")
-        apart = [] if self.tracked is None else [self.tracked]
-        return [self.main, *apart, *self._smaller.values()]
+        separate = [] if self.tracked is None else [self.tracked]
+        return [self.main, *separate, *self._smaller.values()]
 
     def connection_hint(self) -> str:
-        """Return the last connection error as a suffix for messages: ` (...)`."""
+        """Return the latest connection error as a suffix for messages: ` (...)`."""
         return f" ({self._connection_error})" if self._connection_error else ""
 
     def renew(self) -> None:
-        """Replace the transactional client; the new one has to be initialized.
+        """Replace the transactional client. The new client has to be initialized.
 
-        The broker then aborts the open transaction of the old one.
+        The broker then aborts the open transaction of the old client.
         """
         new = self._create(self._identity)
         self._writer.release(self.main)
-        # Without references the old client closes its connections at once.
+        # Without references, the old client closes its connections immediately.
         self.main = new
         self.access_failure = None
 
     def replace(self, timeout_ms: int) -> None:
-        """Drop queued records, wait for the responses to records in flight, and create new clients.
+        """Drop queued records, and replace the clients.
 
-        Not for transactional producers.
+        Waits for the responses to records in flight. Not for transactional producers.
         """
         deadline = Deadline(self._clock, timeout_ms)
         clients = self.all()
@@ -119,8 +119,8 @@ class ProducerClients:
             _finish(client, deadline.remaining_ms(timeout_ms))
         if waiting:
             _log.info("Dropped up to %d unacknowledged records", waiting)
-        # The old clients are not usable: the dropped records are gaps in the sequence numbers by
-        # which the broker detects duplicates.
+        # The old clients cannot be used anymore: the dropped records leave gaps in the sequence
+        # numbers by which the broker detects duplicates.
         for client in clients:
             self._writer.release(client)
         self._smaller.clear()
@@ -142,8 +142,8 @@ class ProducerClients:
                 _log.warning("The producer closes with %d unacknowledged records", left)
             self._writer.release(client)
         self.closed = True
-        # Without a broker, Producer.close() waits forever to abort a transaction; dropping the last
-        # reference closes the connections at once.
+        # Without a broker, Producer.close() waits forever to abort a transaction. Dropping the last
+        # reference closes the connections immediately.
         self._smaller.clear()
         self.tracked = None
         del self.main
@@ -153,7 +153,7 @@ class ProducerClients:
         return self._writer.create(settings, tracked=tracked)
 
     def _on_client_error(self, error: KafkaError) -> None:
-        # librdkafka logs every error; this keeps only those that may explain a later error.
+        # librdkafka logs every error. Keep only errors that may explain a later error.
         if is_access_error(error):
             self.access_failure = self.access_failure or login_error(error, self._settings)
         elif error.code() != KafkaError._ALL_BROKERS_DOWN:
@@ -161,7 +161,7 @@ class ProducerClients:
 
 
 def _finish(client: Producer, timeout_ms: int) -> int:
-    """Wait for acknowledgements, and purge the rest. Returns the number of purged records."""
+    """Wait for acknowledgements, purge the other records, and return their number."""
     left = 0
     try:
         left = client.flush(timeout_ms / 1_000) if timeout_ms else len(client)
@@ -182,11 +182,12 @@ class TopicConfigs(Protocol):
 
 
 class BatchLimits:
-    """Reads the maximum batch size of topics, with retries for `timeout_ms` (`task.timeout.ms`).
+    """Reads the maximum batch size of topics.
 
-    Unlike Java's producer, librdkafka does not split a batch that is too large for the broker. Its
-    `batch.size` counts bytes before compression, so a batch within the topic's `max.message.bytes`
-    is never rejected, except for a single larger record.
+    Retries for `timeout_ms` (`task.timeout.ms`). Unlike Java's producer, librdkafka does not split
+    a batch that is too large for the broker. Its `batch.size` counts bytes before compression, so
+    with a `batch.size` of at most the topic's `max.message.bytes`, only a single larger record can
+    be rejected.
     """
 
     def __init__(self, configs: TopicConfigs, clock: Clock, timeout_ms: int) -> None:
@@ -195,13 +196,13 @@ class BatchLimits:
         self._timeout_ms = timeout_ms
 
     def of(self, topic: str, on_wait: Callable[[], None]) -> int | None:
-        """Return a topic's limit in bytes; None if it is not readable.
+        """Return a topic's limit in bytes; None if it cannot be read.
 
         Raises BrokerUnavailableError.
         """
         try:
             found = retry_until_available(
-                lambda: self._configs.topic_configs([topic], _ASK_TIMEOUT_MS),
+                lambda: self._configs.topic_configs([topic], _ATTEMPT_TIMEOUT_MS),
                 f"{topic} cannot be written to",
                 self._timeout_ms,
                 self._clock,

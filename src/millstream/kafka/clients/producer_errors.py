@@ -33,8 +33,8 @@ class Changelog(NamedTuple):
     subtopology: int
 
 
-#: The exceptions of confluent-kafka. It raises a fatal error between two callbacks, the second of
-#: which then fails with it, so that Python turns it into a SystemError, or loses it.
+#: The exceptions of confluent-kafka. If it raises a fatal error between two callbacks, the second
+#: callback fails, and Python turns the error into a SystemError or loses it.
 RAISED: Final = (KafkaException, SystemError)
 #: Python's message for a lost exception.
 _LOST_EXCEPTION: Final = "without setting an exception"
@@ -55,13 +55,13 @@ _FENCED: Final = frozenset(
     }
 )
 
-#: The broker lost track of this producer's records, or one of them is missing. A transaction must
-#: be aborted then; otherwise, as in Kafka Streams, the task restarts from its last commit.
+#: The broker lost track of this producer's records, or a record is missing. A transaction must then
+#: be aborted; otherwise, as in Kafka Streams, the task restarts from its last commit.
 _OUT_OF_SEQUENCE: Final = frozenset(
     {KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID}
 )
 
-#: Errors of all records, for which no handler is called: as in Kafka Streams.
+#: Errors that concern all records, for which no handler is called, as in Kafka Streams.
 NOT_HANDLED: Final = ACCESS | {
     KafkaError.TOPIC_EXCEPTION,
     KafkaError.UNKNOWN,
@@ -76,18 +76,18 @@ _RETRIABLE: Final = TRANSIENT | {
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
 
-#: librdkafka reports the same error for all of the broker's checks of a record.
+#: librdkafka reports the same error for each of the broker's checks of a record.
 _INVALID: Final = (
     "A record needs a key if its topic is compacted, and a timestamp within "
     "message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic. Correct the "
-    "record, leave it out, or change the settings of the topic."
+    "record, skip it, or change the settings of the topic."
 )
 
 _ADVICE: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: (
         "The record is larger than the producer's max.request.size or the topic's "
-        "max.message.bytes: raise those. If no record is, its batch was too large: lower the "
-        "producer's batch.size."
+        "max.message.bytes: raise both. If no record is larger, the batch was too large: lower "
+        "the producer's batch.size."
     ),
     KafkaError.INVALID_RECORD: _INVALID,
     KafkaError.INVALID_TIMESTAMP: _INVALID,
@@ -129,8 +129,8 @@ def delivery_error(
 ) -> StreamsError:
     """Return the error for a record that was not delivered.
 
-    With `reprocess_on_timeout` a timeout is a TaskMigratedError, so that the work since the last
-    commit is repeated.
+    With `reprocess_on_timeout`, a timeout is a TaskMigratedError, so the work since the last commit
+    is repeated.
     """
     reason = error.str().rstrip(".")
     if error.code() in _FENCED or error.code() in _OUT_OF_SEQUENCE:
@@ -141,7 +141,8 @@ def delivery_error(
             partition=partition,
         )
     if reprocess_on_timeout and error.code() in _RETRIABLE:
-        # As in Kafka Streams, a timeout costs the work since the last commit, not the thread.
+        # As in Kafka Streams, a timeout repeats the work since the last commit and does not end
+        # the thread.
         return TaskMigratedError(
             f"A record was not written in time: {reason}.", topic=topic, partition=partition
         )
@@ -168,8 +169,8 @@ def transaction_error(
 ) -> StreamsError:
     """Return the error for a failed step of a transaction.
 
-    `action` starts a sentence: "Committing the transaction". `hint` is the last connection error as
-    " (...)", or empty.
+    `action` starts a sentence: "Committing the transaction". `hint` is the latest connection error
+    as " (...)", or empty.
     """
     reason = error.str().rstrip(".")
     if is_access_error(error):
@@ -196,7 +197,7 @@ def transaction_error(
 
 
 def _rejected_topic(action: str, access: AccessContext, topics: list[str]) -> AccessDeniedError:
-    # librdkafka only logs which topic it is.
+    # librdkafka does not return the name of the topic, but only logs it.
     one_of = "" if len(topics) == 1 else "One or more of its topics were rejected. "
     missing = permission_advice(
         [Permission("Write", "topic", topic) for topic in topics], access.user
@@ -208,7 +209,7 @@ def _rejected_topic(action: str, access: AccessContext, topics: list[str]) -> Ac
 
 
 def migrated_error(error: KafkaError, action: str) -> TaskMigratedError:
-    """Return the error for a replaced producer; `action` as in `transaction_error`."""
+    """Return the error for a fenced producer; `action` is as in `transaction_error`."""
     return TaskMigratedError(
         f"{action} failed, because another producer or member has taken over, or the broker ended "
         f"the transaction after transaction.timeout.ms: {error.str().rstrip('.')}."

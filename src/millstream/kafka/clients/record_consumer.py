@@ -1,7 +1,7 @@
 """The consumer of records, with manual assignment outside of the group protocol.
 
 The group member (`membership`) determines the partitions and commits offsets; this client only
-fetches. Partitions are added and removed one by one, and the others keep their fetched records.
+fetches. Adding or removing partitions does not discard the fetched records of the others.
 """
 
 from __future__ import annotations
@@ -43,30 +43,31 @@ _log = logging.getLogger(__name__)
 _OUT_OF_RANGE: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
 )
-#: Longer than any pause between two polls: the member enforces `max.poll.interval.ms`, not
-#: librdkafka.
+#: Longer than any pause between two polls, because the member enforces `max.poll.interval.ms`
+#: instead of librdkafka.
 _POLL_INTERVAL_MS: Final = 86_400_000
 _REQUEST_TIMEOUT_MS: Final = 30_000
-#: The interval of statistics, which detect that a partition ends in an open transaction. Costs
-#: 0.6 % of a processor with 50 partitions.
+#: The interval of statistics, which show that a partition ends in an open transaction. Uses 0.6 %
+#: of a CPU with 50 partitions.
 _STATISTICS_MS: Final = 100
 #: The maximum slice of a wait for records, which Python cannot interrupt in librdkafka. A command
-#: reaches an idle thread in 4.9 ms (the median of 200; 14 ms at the 99th percentile, 32 at most), a
-#: restoring one in 6.5 (51 at most), and one that does not wait for records, because it is paused
-#: or has no task, in 0.2 to 0.3 (11 at most). An idle thread uses 1.4 % of a processor, a paused
-#: one 0.7 %, measured at a load of six times the processors; 2.2 % when idle on a quiet machine.
-#: Slices of 5 ms use 0.3 % more and halve the median.
+#: reaches an idle thread in 4.9 ms (median of 200; 14 ms at the 99th percentile, at most 32 ms), a
+#: restoring thread in 6.5 ms (at most 51), and a thread that does not wait for records, because it
+#: is paused or has no task, in 0.2 to 0.3 ms (at most 11). An idle thread uses 1.4 % of a CPU and a
+#: paused thread 0.7 %, measured at a load of six times the number of CPUs; on an idle machine, 2.2
+#: %. Slices of 5 ms use 0.3 % more and halve the median.
 _SLICE_MS: Final = 10
 _MAX_NAMED: Final = 12
 
 
 class RecordConsumer:
-    """Reads records of explicitly assigned partitions, each from a given offset. Not thread-safe.
+    """Reads records of explicitly assigned partitions, each from a given offset.
 
-    `queued.max.messages.kbytes` limits the prefetched records. Connection errors are logged and
-    retried; `poll_columns` raises permanent errors, after the records that were read before them. A
-    `waker` ends a wait for records, within `_SLICE_MS`. Raises ConfigError if librdkafka rejects a
-    setting, or `speedups` requires the extension and it is missing.
+    Not thread-safe. `queued.max.messages.kbytes` limits the prefetched records. Connection errors
+    are logged and retried; `poll_columns` raises permanent errors, after returning the records that
+    were read before them. A `waker` ends a wait for records within `_SLICE_MS`. The constructor
+    raises ConfigError if librdkafka rejects a setting, or if `speedups` requires the extension and
+    it is missing.
     """
 
     def __init__(
@@ -82,10 +83,10 @@ class RecordConsumer:
         self._settings = settings
         self._access = AccessContext(user_of(settings), "Read")
         self._access_failure: StreamsError | None = None
-        #: Errors of partitions. librdkafka reports each once and then stops reading the partition.
+        #: Errors of partitions. librdkafka reports each error once and stops reading the partition.
         self._failures: dict[TopicPartition | None, StreamsError] = {}
         self._out_of_range: dict[TopicPartition, int] = {}
-        #: The last connection error: the probable reason of a request timeout.
+        #: The latest connection error: the probable reason for a request timeout.
         self._connection_error = ""
         own: dict[str, Any] = {
             "max.poll.interval.ms": _POLL_INTERVAL_MS,
@@ -99,8 +100,8 @@ class RecordConsumer:
         self._ends = PartitionEnds(self._client, read_committed=read_committed)
         #: The partitions with their start offsets.
         self._assigned: dict[TopicPartition, int] = {}
-        #: Whether any partition was unassigned: afterwards the partition of each record is checked.
-        self._had_others = False
+        #: Whether a partition was unassigned. If so, the partition of each record is checked.
+        self._has_unassigned = False
         self._paused: set[TopicPartition] = set()
         self._partition_counts: dict[str, int] = {}
 
@@ -117,7 +118,7 @@ class RecordConsumer:
 
     @property
     def _sources(self) -> Collection[TopicPartition] | None:
-        return None if self._had_others else self._assigned
+        return None if self._has_unassigned else self._assigned
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
@@ -131,10 +132,11 @@ class RecordConsumer:
     ) -> None:
         """Assign additional partitions, each with the offset of the next record to read.
 
-        An offset may be `OFFSET_BEGINNING` or `OFFSET_END`. Looks up new topics first: librdkafka
-        would do so only within the next second, and never report a missing topic. `leader_epochs`
-        has the epoch of the record before an offset, if known. If the log was truncated below that
-        record since, the offset is reported as out of range (KIP-320).
+        An offset may be `OFFSET_BEGINNING` or `OFFSET_END`. New topics are looked up first:
+        librdkafka would do so only within the next second, and would never report a missing topic.
+        `leader_epochs` contains the epoch of the record before each offset, if known. If the log
+        has since been truncated below that record, the offset is reported as out of range
+        (KIP-320).
 
         Raises:
             UnknownTopicError: a topic or partition does not exist. Nothing was assigned.
@@ -146,8 +148,8 @@ class RecordConsumer:
         twice = self._assigned.keys() & offsets.keys()
         if twice:
             raise IllegalStateError(
-                f"Already assigned: {', '.join(map(str, sorted(twice)))}. Unassign first, to "
-                "change the offset."
+                f"Already assigned: {', '.join(map(str, sorted(twice)))}. Unassign them first "
+                "to change the offset."
             )
         deadline = Deadline(self._clock, timeout_ms)
         for partition in offsets:
@@ -164,15 +166,15 @@ class RecordConsumer:
         self._client.incremental_assign(positions)
         for position in positions:
             if position.leader_epoch is not None and position.leader_epoch >= 0:
-                self._have_checked(position)
+                self._check_leader_epoch(position)
         self._assigned.update(offsets)
         self._ends.add(offsets)
 
-    def _have_checked(self, position: ClientPartition) -> None:
+    def _check_leader_epoch(self, position: ClientPartition) -> None:
         """Make librdkafka compare an epoch with the log.
 
-        By itself it does so only when it learns the partition's leader, which the lookup already
-        did.
+        Otherwise, it does so only when it finds the partition's leader, which has already happened
+        in the lookup.
         """
         try:
             self._client.seek(position)
@@ -187,12 +189,12 @@ class RecordConsumer:
         leaving = [partition for partition in partitions if partition in self._assigned]
         if not leaving:
             return
-        # In librdkafka a pause outlives the assignment.
+        # In librdkafka, a pause outlives the assignment.
         self.resume(leaving)
         self._client.incremental_unassign([ClientPartition(*partition) for partition in leaving])
         self._reader.end(leaving)
         self._ends.remove(leaving)
-        self._had_others = True
+        self._has_unassigned = True
         for partition in leaving:
             del self._assigned[partition]
             self._failures.pop(partition, None)
@@ -203,16 +205,17 @@ class RecordConsumer:
     ) -> dict[TopicPartition, RecordColumns]:
         """Return the next records of each assigned partition, in order, as columns.
 
-        Waits for the first record, then returns the available records without waiting: a single
-        record has no extra latency. Returns early, perhaps without records, at the end of a
+        Waits for the first record, then returns the available records without waiting, so a single
+        record has no extra latency. Returns early, possibly without records, at the end of a
         partition.
 
         librdkafka returns no records that were fetched before a partition was unassigned, even if
-        the partition is assigned again. If one came nevertheless, it would be dropped, and never
+        the partition is assigned again. If it did, these records would be dropped and never
         attributed to another partition.
 
         Raises:
-            OffsetOutOfRangeError: partitions do not have the offset to read from; names them all.
+            OffsetOutOfRangeError: partitions do not contain the offset to read from. The error
+                contains all of them.
             UnknownTopicError: a topic was deleted.
             AccessDeniedError: the broker rejects this user.
             StreamsError: another permanent error.
@@ -227,7 +230,7 @@ class RecordConsumer:
             raise client_error(error.args[0], "Reading records", access=self._access) from error
         if not columns:
             self._raise_failure()
-        if self._had_others:
+        if self._has_unassigned:
             return {
                 topic_partition: columns[topic_partition]
                 for topic_partition in columns
@@ -264,8 +267,9 @@ class RecordConsumer:
     def position(self, partition: TopicPartition) -> int | None:
         """Return the offset of the next record that `poll_columns` has not returned.
 
-        Skips transaction markers and compacted records once the partition's end was reached. None
-        before the first record if reading began at the beginning or end.
+        Once the partition's end was reached, the position is after any transaction markers and
+        compacted records before that end. None before the first record if reading started at
+        `OFFSET_BEGINNING` or `OFFSET_END`.
         """
         current = self._client.position([ClientPartition(*partition)])[0].offset
         start = self._assigned.get(partition, OFFSET_BEGINNING)
@@ -273,45 +277,51 @@ class RecordConsumer:
         return position if position >= 0 else None
 
     def at_end(self, partition: TopicPartition) -> bool:
-        """Whether all readable records as of the last fetch were returned.
+        """Whether all records that were readable at the last fetch have been returned.
 
-        False until the end was reached since the assignment or a resume. Under read_committed,
-        records after the beginning of an open transaction are not readable. A False result becomes
+        False until the end has been reached after the assignment or a resume. Under read_committed,
+        records after the beginning of an open transaction are not readable. The result only becomes
         True through further polls.
         """
         return self._ends.reached(partition)
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """Return the end of an assigned partition as of the last fetch, without a request; None
-        before the first fetch."""
+        """Return the end of an assigned partition at the last fetch, without a request.
+
+        None before the first fetch.
+        """
         high = self._ends.high_watermark(partition)
         return high if high >= 0 else None
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int = _REQUEST_TIMEOUT_MS
     ) -> dict[TopicPartition, int]:
-        """Request the offset after the last readable record of partitions; raises as `assign`."""
+        """Request the end offsets of partitions, after the last readable records.
+
+        Raises like `assign`."""
         return self._list_offsets(dict.fromkeys(partitions, OFFSET_END), timeout_ms)
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int = _REQUEST_TIMEOUT_MS
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition; raises as `end_offsets`."""
+        """Return the first offset of each partition. Raises like `end_offsets`."""
         return self._list_offsets(dict.fromkeys(partitions, OFFSET_BEGINNING), timeout_ms)
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int = _REQUEST_TIMEOUT_MS
     ) -> dict[TopicPartition, int]:
-        """Return the first offset at or after a timestamp (in milliseconds since the epoch) of each
-        partition that has such a record; raises as `end_offsets`."""
-        # For partitions without such a record the broker returns the end.
+        """Return the first offset at or after a timestamp (in milliseconds since the epoch).
+
+        Omits partitions without a record at or after the timestamp. Raises like `end_offsets`.
+        """
+        # For these partitions, the broker returns the end.
         found = self._list_offsets(timestamps, timeout_ms, lowest=OFFSET_END)
         return {partition: offset for partition, offset in found.items() if offset != OFFSET_END}
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop fetching assigned partitions.
 
-        Drops fetched records that were not polled, so only use this for long pauses.
+        Drops fetched records that have not been polled, so only use this for long pauses.
         """
         stopping = [partition for partition in partitions if partition in self._assigned]
         self._client.pause([ClientPartition(*partition) for partition in stopping])
@@ -361,7 +371,7 @@ class RecordConsumer:
         )
 
     def _raise_failure(self) -> None:
-        """Raise pending errors, each once."""
+        """Raise a pending error, once."""
         if self._access_failure is not None:
             failure, self._access_failure = self._access_failure, None
             raise failure
@@ -378,7 +388,7 @@ class RecordConsumer:
         self._ends.update_stable_offsets(statistics)
 
     def _on_client_error(self, error: KafkaError) -> None:
-        # librdkafka logs every error; this keeps only those that may explain a later error.
+        # librdkafka logs every error. Keep only errors that may explain a later error.
         if is_access_error(error):
             self._access_failure = self._access_failure or login_error(error, self._settings)
         elif error.code() != KafkaError._ALL_BROKERS_DOWN:
@@ -395,8 +405,8 @@ class RecordConsumer:
             raise client_error(found.error, "Reading records", topic=topic, access=self._access)
         if partition.partition not in found.partitions:
             raise UnknownTopicError(
-                f"The topic has only {len(found.partitions)} partitions. Was it deleted and "
-                "created again with fewer partitions?",
+                f"The topic has only {len(found.partitions)} partitions. Check whether it "
+                "was deleted and created again with fewer partitions.",
                 topic=topic,
                 partition=partition.partition,
             )
@@ -405,9 +415,9 @@ class RecordConsumer:
     def _list_offsets(
         self, specs: Mapping[TopicPartition, int], timeout_ms: int, lowest: int = 0
     ) -> dict[TopicPartition, int]:
-        # In the protocol, the latest and earliest offsets are those at the timestamps -1 and -2, so
-        # one request per broker returns all of them: 0.8 ms for four partitions, 2.8 ms each with
-        # get_watermark_offsets.
+        # In the protocol, the timestamps -1 and -2 mean the latest and earliest offsets, so one
+        # request per broker returns all of them: 0.8 ms for four partitions, instead of 2.8 ms per
+        # partition with get_watermark_offsets.
         requested = [ClientPartition(*partition, value) for partition, value in specs.items()]
         if not requested:
             return {}
@@ -425,8 +435,7 @@ class RecordConsumer:
                     access=self._access,
                 )
             if found.offset < lowest:
-                # librdkafka's value for an unknown offset (-1001), which it does not report as an
-                # error.
+                # librdkafka does not report an unknown offset (-1001) as an error.
                 raise BrokerUnavailableError(
                     "Listing offsets failed: the offset is unknown to the brokers. Check that "
                     "the partition has a leader.",

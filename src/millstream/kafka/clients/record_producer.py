@@ -1,8 +1,8 @@
 """The producer of records for sinks, repartition topics and changelogs.
 
-A failed record is never ignored: the first failure is kept with its location, and every `send`,
-`flush` and commit raises it until `purge` drops the work that the record belongs to. So no offset
-past the record is committed in between.
+A failed record is never ignored: the first failure is stored with its location, and every `send`,
+`flush` and commit raises it until `purge` drops the work that the record belongs to. Therefore, no
+offset after the record is committed meanwhile.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _QUEUE_FULL_POLL_S: Final = 0.01
 _MAX_BLOCK_MS: Final = 60_000
 _CLOSE_TIMEOUT_MS: Final = 10_000
 _PURGE_TIMEOUT_MS: Final = 1_000
-#: How long to wait for other records before a suspect of a rejected batch is sent alone.
+#: How long to wait for other records before a record of a rejected batch is sent alone.
 _ISOLATION_TIMEOUT_MS: Final = 10_000
-_AT_ONCE_MS: Final = 1
+_SEND_NOW_TIMEOUT_MS: Final = 1
 #: The interval of warnings about a full queue if `max.block.ms` is 0.
 _WARNS_EVERY_MS: Final = 1_000
 
@@ -59,12 +59,12 @@ _WARNS_EVERY_MS: Final = 1_000
 class RecordProducer:
     """Writes records in order per partition. Not thread-safe.
 
-    `buffer.memory` limits the queue of unsent records. If the queue is full, a send waits for room,
-    with a warning every `max_block_ms` (`max.block.ms`), until `task_timeout_ms`
-    (`task.timeout.ms`, at least `max_block_ms`) have passed. With `reprocess_on_timeout` a record
-    without a handler that was not delivered in time raises a TaskMigratedError, so that the work
-    since the last commit is repeated. Raises ConfigError if librdkafka rejects a setting, or
-    `speedups` requires the extension and it is missing.
+    `buffer.memory` limits the queue of unsent records. If the queue is full, a send waits for
+    space, with a warning every `max_block_ms` (`max.block.ms`), until `task_timeout_ms`
+    (`task.timeout.ms`, at least `max_block_ms`) have passed. With `reprocess_on_timeout`, a record
+    without a handler that was not delivered in time raises a TaskMigratedError, so the work since
+    the last commit is repeated. The constructor raises ConfigError if librdkafka rejects a setting,
+    or if `speedups` requires the extension and it is missing.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class RecordProducer:
         self._max_bytes: dict[str, int | None] = {}
         self._warns_every_ms = max_block_ms or _WARNS_EVERY_MS
         self._task_timeout_ms = task_timeout_ms
-        #: Called repeatedly while a send waits for room, to report that the caller is alive.
+        #: Called repeatedly while a send waits for space, to report that the caller is alive.
         self.on_wait: Callable[[], None] = lambda: None
         self._deliveries = DeliveryTracker(
             transactional=transactional_id is not None,
@@ -97,8 +97,8 @@ class RecordProducer:
         self._writer = self._create_writer(speedups, transactional=transactional_id is not None)
         self._clients = ProducerClients(settings, transactional_id, self._writer, self._clock)
         self._tracked_topics: set[str] = set()
-        #: The number of records sent since `flush`, `send_lingering`, or an assignment to this:
-        #: they may be lingering.
+        #: The number of records sent since the last `flush`, `send_lingering`, or assignment to
+        #: this attribute. They may be lingering.
         self.unflushed_records = 0
 
     def _create_writer(self, speedups_setting: bool | None, *, transactional: bool) -> Writer:
@@ -121,8 +121,8 @@ class RecordProducer:
     def acked_offsets(self) -> dict[TopicPartition, int]:
         """Return the last acknowledged offset of each partition of the tracked topics.
 
-        Complete after `flush`. If a response of the broker was lost, this is an earlier offset,
-        which is safe: a restore reads more than necessary.
+        Complete after `flush`. If a response of the broker was lost, an earlier offset is returned,
+        which is safe: a restore then reads more than necessary.
         """
         self._writer.collect_offsets(self._tracked_topics)
         return self._deliveries.acked_offsets()
@@ -152,17 +152,18 @@ class RecordProducer:
         """Send records in order, without waiting for the broker.
 
         Args:
-            partitions: one for all, one for each, or None to hash each record's key as Kafka's
-                default partitioner does (in a list, None means the same for one record).
+            partitions: one for all records, a list with one for each, or None to hash each record's
+                key like Kafka's default partitioner (in a list, None does so for one record).
             timestamps: milliseconds since the epoch. librdkafka cannot write 0, so 1 is written
                 instead.
-            headers: for each record its headers or None; None if no record has any.
+            headers: the headers of each record, or None for a record without headers; None if no
+                record has headers.
 
         Raises:
             RecordRefusedError: the client rejected one record; the records before it were sent.
             ProductionError: an earlier record failed. Raised until `purge`.
-            BrokerUnavailableError: the queue was full for too long, after a part of the records was
-                sent. Or the maximum batch size of the topic could not be read.
+            BrokerUnavailableError: the queue was full for too long, after some of the records were
+                sent, or the maximum batch size of the topic could not be read.
             TaskMigratedError: another producer has taken over.
             IllegalStateError: the producer is closed, or a tracked topic has no explicit partition.
         """
@@ -189,11 +190,10 @@ class RecordProducer:
         headers: Sequence[Headers | None] | None,
         handler: RejectionHandler,
     ) -> None:
-        """Send records of an untracked topic, with a handler for failed records, whose error is
-        raised.
+        """Send records of an untracked topic, with a handler for failed records.
 
-        Otherwise as `send_many`. The handler is called now or in a later call; after a flush it was
-        called for all failed records.
+        Otherwise like `send_many`. The handler is called now or in a later call, and has been
+        called for all failed records after a flush. An error that it returns is raised.
         """
         if not values:
             return
@@ -244,21 +244,21 @@ class RecordProducer:
         self._serve(client)
 
     def send_lingering(self) -> None:
-        """Send lingering records (`linger.ms`) at once.
+        """Send lingering records (`linger.ms`) immediately.
 
-        Waits a millisecond at most for librdkafka's threads to notice; otherwise the records keep
-        lingering. A later call raises failures.
+        Waits at most 1 ms until librdkafka's threads send the records; otherwise they continue to
+        linger. Later calls raise failures.
         """
         self.unflushed_records = 0
-        self._flush_clients(_AT_ONCE_MS)
+        self._flush_clients(_SEND_NOW_TIMEOUT_MS)
         self._decide()
 
     def flush(self, timeout_ms: int) -> None:
         """Wait until every record is acknowledged or has failed.
 
         Raises:
-            ProductionError: a record failed; the message counts further failures. Raised until
-                `purge`.
+            ProductionError: a record failed; the message contains the number of other failures.
+                Raised until `purge`.
             TaskMigratedError: another producer has taken over.
             BrokerUnavailableError: not all records were acknowledged in time. They are still in
                 flight: flush again.
@@ -292,7 +292,7 @@ class RecordProducer:
         return left
 
     def _decide(self) -> bool:
-        """Call the handlers of failed records. Returns whether there were any."""
+        """Call the handlers of failed records. Returns whether there were failed records."""
         if self._is_deciding or not self._deliveries.undecided:
             return False
         self._is_deciding = True
@@ -303,17 +303,16 @@ class RecordProducer:
         return True
 
     def purge(self, timeout_ms: int = _PURGE_TIMEOUT_MS) -> None:
-        """Drop the records since the last commit: unsent records are purged, and failures and
-        acknowledged offsets are reset.
+        """Drop unsent records, and reset failures and acknowledged offsets.
 
         Only call this when all tasks of the thread are closed without a commit (they were lost,
         have migrated, or the thread failed): it drops the records of all tasks, and a later commit
-        would skip the lost ones. If called before the next owner gets the tasks, no late records
-        follow its own.
+        would skip the dropped records. If called before the next owner gets the tasks, no late
+        records follow the records of that owner.
 
         Waits up to `timeout_ms` for the responses to records in flight. Unacknowledged records are
-        not sent again, but a stalled broker may still find them in its socket. The producer is
-        usable again afterwards, even after a fatal error.
+        not sent again, but a stalled broker may still read them from its socket. Afterwards, the
+        producer can be used again, even after a fatal error.
         """
         self._clients.replace(timeout_ms)
         self._deliveries.reset()
@@ -324,10 +323,10 @@ class RecordProducer:
         return sum(map(len, self._clients.all()))
 
     def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
-        """Send the remaining records within the timeout, drop the rest with a warning, abort an
-        open transaction, and close.
+        """Send the remaining records within the timeout, and close.
 
-        Can be called several times. With 0, unsent records are dropped at once.
+        Drops the other records with a warning, and aborts an open transaction. Can be called
+        several times. With a timeout of 0, unsent records are dropped immediately.
         """
         if self._clients.closed:
             return
@@ -345,7 +344,7 @@ class RecordProducer:
         self._decide()
 
     def _record_fatal_error(self, raised: BaseException, action: str) -> StreamsError:
-        """Keep a fatal error, which the client reports only once; its records are lost."""
+        """Store a fatal error, which the client reports only once. Its records are lost."""
         failure = migrated_error(reported_error(raised), action)
         self._deliveries.fail(failure)
         return failure
@@ -368,7 +367,10 @@ class RecordProducer:
     def _before_records(self) -> None: ...
 
     def _largest_batch(self, topic: str) -> int | None:
-        """Return the topic's maximum batch size. Cached, because a change breaks the order."""
+        """Return the topic's maximum batch size.
+
+        Cached, because a change would break the order.
+        """
         try:
             return self._max_bytes[topic]
         except KeyError:
@@ -404,7 +406,7 @@ class RecordProducer:
                 "task.timeout.ms.",
                 topic=topic,
             )
-        _log.warning("%s A record for %s waits for room.", problem, topic)
+        _log.warning("%s A record for %s waits for space.", problem, topic)
 
     def _rejection(self, raised: KafkaException, batch: PendingSend) -> StreamsError:
         error: KafkaError = raised.args[0]
@@ -437,7 +439,7 @@ class RecordProducer:
 
 @dataclass(slots=True)
 class _FullQueue:
-    """The record that waits for room, since when, and the deadline of the next warning."""
+    """The record that waits for space, the start of the wait, and the next warning's deadline."""
 
     index: int
     began_ms: int
@@ -447,8 +449,8 @@ class _FullQueue:
 def _invalid_record(error: Exception, batch: PendingSend) -> RecordRefusedError:
     return RecordRefusedError(
         f"A record was not written, because the client rejects it: {type(error).__name__}: "
-        f"{error}. Headers must be pairs of a name as text and of bytes or None, and the "
-        "timestamp milliseconds since the epoch.",
+        f"{error}. Headers must be pairs of a str and bytes (or None), and the timestamp must "
+        "be in milliseconds since the epoch.",
         index=batch.last_attempted,
         topic=batch.records.topic,
     )

@@ -1,4 +1,4 @@
-"""The producer of transactions: records together with their input offsets."""
+"""The producer of transactions, which contain records and their input offsets."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _log = logging.getLogger(__name__)
 
 _MAX_BLOCK_MS: Final = 60_000
 _ABORT_TIMEOUT_MS: Final = 1_000
-#: How often a flush checks for failed records.
-_LOOK_MS: Final = 100
+#: The interval at which a flush checks for failed records.
+_CHECK_INTERVAL_MS: Final = 100
 #: How long to wait for the report of the record that failed a transaction. There is no report if
 #: the coordinator rejected the transaction.
 _REPORT_MS: Final = 1_000
 _REPORT_POLL_S: Final = 0.01
 
-#: The time after which another request is sent, which makes the client reconnect to its brokers.
+#: The time after which another request is sent, so that the client reconnects to its brokers.
 _NUDGE_AFTER_MS: Final = 300
 _NUDGE_TIMEOUT_MS: Final = 300
 
@@ -50,10 +50,10 @@ class CommittedOffset(Protocol):
 
 
 class TransactionalRecordProducer(RecordProducer):
-    """Writes records in transactions. The first record, or the first offsets, begin one.
+    """Writes records in transactions. The first record or offsets begin a transaction.
 
-    Requires `init_transactions` before anything is sent. Of two producers with the same
-    `transactional_id` the older one is fenced.
+    Requires `init_transactions` before records or offsets are sent. If two producers have the same
+    `transactional_id`, the older one is fenced.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class TransactionalRecordProducer(RecordProducer):
         #: Whether the producer is initialized, so that records can be sent.
         self.is_ready = False
         self._must_renew = False
-        self._apart: BackgroundCall | None = None
+        self._background_call: BackgroundCall | None = None
 
     def init_transactions(self, timeout_ms: int) -> None:
-        """Take over the transactional id: fences the previous owner and aborts its transaction.
+        """Take over the transactional id: fence the previous owner and abort its transaction.
 
         May be called again after BrokerUnavailableError.
         """
@@ -97,13 +97,14 @@ class TransactionalRecordProducer(RecordProducer):
         member: GroupMetadata,
         timeout_ms: int,
     ) -> None:
-        """Add the group's new offsets to the transaction, fenced by the member's generation
-        (KIP-447).
+        """Add the group's offsets to the transaction.
+
+        They are fenced by the member's generation (KIP-447).
 
         Raises:
             TaskMigratedError: this member is no longer in the group, or another producer took over.
             RebalanceInProgressError: the group is rebalancing; the transaction has to be aborted.
-            BrokerUnavailableError: no response in time; may be called again.
+            BrokerUnavailableError: no response in time. The call may be repeated.
         """
         self._raise_failure()
         self._before_records()
@@ -118,9 +119,9 @@ class TransactionalRecordProducer(RecordProducer):
         ]
 
         def send(client: Producer, timeout_s: float) -> None:
-            if self._apart is None:
-                self._apart = BackgroundCall(client, self._clock)
-            self._apart.run(
+            if self._background_call is None:
+                self._background_call = BackgroundCall(client, self._clock)
+            self._background_call.run(
                 (dict(offsets), member),
                 lambda: client.send_offsets_to_transaction(positions, member.encoded(), timeout_s),
                 timeout_ms,
@@ -129,15 +130,14 @@ class TransactionalRecordProducer(RecordProducer):
         self._transact("Sending offsets to the transaction", send, timeout_ms)
 
     def commit_transaction(self, timeout_ms: int) -> None:
-        """Commit, after every record of the transaction is acknowledged. Does nothing without a
-        transaction.
+        """Commit the open transaction, if any, after every record is acknowledged.
 
         Raises:
             ProductionError: a record was not written; the transaction has to be aborted.
             TaskMigratedError: another producer took over, or the broker aborted the transaction
                 (transaction.timeout.ms).
-            BrokerUnavailableError: no response in time. The outcome is unknown; calling again
-                continues.
+            BrokerUnavailableError: no response in time. The outcome is unknown; another call
+                continues the commit.
         """
         if not self.in_transaction:
             return
@@ -146,7 +146,7 @@ class TransactionalRecordProducer(RecordProducer):
         timeout_ms = deadline.remaining_ms(timeout_ms)
         self._transact("Committing the transaction", Producer.commit_transaction, timeout_ms)
         self.in_transaction = False
-        self._apart = None
+        self._background_call = None
 
     def _before_records(self) -> None:
         if self.in_transaction:
@@ -167,7 +167,7 @@ class TransactionalRecordProducer(RecordProducer):
             self._must_renew |= reported.fatal()
             failure = self._translated(reported, action)
             if not isinstance(failure, TaskMigratedError):
-                # The error of the failed record explains more than that of the step.
+                # The error of the failed record explains more than the error of this step.
                 failure = self._deliveries.first_failure() or failure
             raise failure from error
 
@@ -181,39 +181,40 @@ class TransactionalRecordProducer(RecordProducer):
         if not self.in_transaction:
             return None
         try:
-            # Fails in an open transaction, with the reason for which it must be aborted.
+            # In an open transaction, this fails with the reason why it must be aborted.
             self._clients.all()[0].begin_transaction()
         except RAISED as raised:
             error = reported_error(raised)
             return error if error.txn_requires_abort() or error.fatal() else None
-        raise IllegalStateError("A transaction was open, but librdkafka has none.")
+        raise IllegalStateError("A transaction was open, but is unknown to librdkafka.")
 
     def purge(self, timeout_ms: int = _ABORT_TIMEOUT_MS) -> None:
-        """Abort the transaction, and drop its records and failures as `RecordProducer.purge` does.
+        """Abort the transaction, and drop its records and failures like `RecordProducer.purge`.
 
         If the abort is not possible, the producer has to be initialized again, which also ends the
-        transaction. That is the case:
+        transaction. This is necessary:
 
         - after a rejected record: librdkafka continues with the next sequence number, and the
           broker rejects all further records of that partition because of the gap;
         - if another producer took over, the client had another fatal error, or no broker responds
           in time;
-        - shortly after records were sent: librdkafka may then end a partition's transaction that
-          the broker does not know yet, which it rejects (confluentinc/librdkafka issue 4849);
-        - while the coordinator has not responded to `send_offsets`.
+        - shortly after records were sent: librdkafka may then end the transaction of a partition
+          that the broker has not added to it yet, and the broker rejects that
+          (confluentinc/librdkafka issue 4849);
+        - if the coordinator has not responded to `send_offsets` yet.
 
         A late response to `send_offsets` belongs to this transaction and is dropped with it: the
-        offsets have to be sent again in the next one.
+        offsets have to be sent again in the next transaction.
         """
         self._writer.collect_failures()
-        if self._apart is not None and self._apart.is_pending:
+        if self._background_call is not None and self._background_call.is_pending:
             self._must_renew = True
         elif self.in_transaction:
             if self.why_lost() is not None or self._deliveries.failed:
                 self._must_renew = True
             else:
                 self._abort(timeout_ms)
-        self._apart = None
+        self._background_call = None
         if self._must_renew:
             self._clients.renew()
             self.in_transaction = self.is_ready = self._must_renew = False
@@ -226,7 +227,7 @@ class TransactionalRecordProducer(RecordProducer):
             client.abort_transaction(timeout_ms / 1_000)
         except RAISED as error:
             _log.info(
-                "A new producer replaces the old one, which cannot abort: %s",
+                "The producer is replaced, because it cannot abort the transaction: %s",
                 reported_error(error).str(),
             )
             self._must_renew = True
@@ -236,10 +237,11 @@ class TransactionalRecordProducer(RecordProducer):
     def _flush_clients(self, timeout_ms: int) -> int:
         deadline = Deadline(self._clock, timeout_ms)
         while True:
-            left = super()._flush_clients(deadline.remaining_ms(_LOOK_MS))
+            left = super()._flush_clients(deadline.remaining_ms(_CHECK_INTERVAL_MS))
             if not left:
                 return 0
-            # librdkafka may keep the rest until its timeout, although it sends none of it.
+            # librdkafka may keep the remaining records until its timeout, although it sends none of
+            # them.
             failure = self._earlier_failure()
             if failure is not None:
                 raise failure
@@ -247,9 +249,10 @@ class TransactionalRecordProducer(RecordProducer):
                 return left
 
     def _earlier_failure(self) -> StreamsError | None:
-        """Return the failure for which the transaction must be aborted: that of a record, if any.
+        """Return the failure because of which the transaction must be aborted.
 
-        librdkafka fails the transaction first and reports the record only after that.
+        This is the failure of a record, if any. librdkafka first fails the transaction and then
+        reports the record.
         """
         why = self.why_lost()
         if why is None:
@@ -266,8 +269,8 @@ class TransactionalRecordProducer(RecordProducer):
             self._clients.limit_batches(limit)
             self._must_renew = True
             failure = TaskMigratedError(
-                f"The topic accepts batches of at most {limit} bytes: the records of the "
-                "transaction are sent again in smaller batches.",
+                f"The topic accepts batches of at most {limit} bytes, so the records of "
+                "the transaction are sent again in smaller batches.",
                 topic=topic,
             )
             self._deliveries.fail(failure)
@@ -276,14 +279,14 @@ class TransactionalRecordProducer(RecordProducer):
 
 
 class BackgroundCall:
-    """Makes the calls of one transaction on a thread, one at a time, and waits for them in steps.
+    """Runs the calls of one transaction on a thread, one at a time.
 
-    `rd_kafka_send_offsets_to_transaction` ignores its timeout (librdkafka 5456, open with 2.16):
-    after the connection to the group coordinator broke, it waits until the state of any broker
-    changes.
+    `rd_kafka_send_offsets_to_transaction` ignores its timeout (librdkafka issue 5456, still open in
+    2.16): after losing the connection to the group coordinator, it waits until the state of any
+    broker changes.
 
-    A result belongs to its request and its transaction: it is never returned for another request,
-    nor after `forget`.
+    A result belongs to its request and its transaction: it is never returned for another request or
+    after `discard`.
     """
 
     def __init__(self, client: Producer, clock: Clock) -> None:
@@ -293,19 +296,18 @@ class BackgroundCall:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a call is pending; the client accepts no other call then, not even an abort."""
+        """Whether a call is pending. Until it returns, the client rejects all other calls."""
         return self._pending is not None and not self._pending.future.done()
 
-    def forget(self) -> None:
-        """Drop the result of a pending call, whose transaction has ended."""
+    def discard(self) -> None:
+        """Discard the result of a pending call whose transaction has ended."""
         self._pending = None
 
     def run(self, request: object, call: Callable[[], object], timeout_ms: int) -> None:
-        """Make a call, or resume waiting for an equal request. Takes 80 us more than the call
-        itself.
+        """Run a call, or resume waiting for an equal request. Adds 80 us to the call.
 
-        A call for another request waits until the pending one has returned. Raises the
-        KafkaException of the call or of the previous one, or `_TIMED_OUT`; the call continues after
+        A call for another request waits until the pending call has returned. Raises the
+        KafkaException of this call or the previous call, or `_TIMED_OUT`. The call continues after
         the timeout.
         """
         deadline = Deadline(self._clock, timeout_ms)
@@ -319,7 +321,7 @@ class BackgroundCall:
         while not _is_done(pending.future, deadline.remaining_ms(_NUDGE_AFTER_MS)):
             if deadline.passed:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no response yet"))
-            # If this request fails, no broker is available for the pending call either.
+            # If this request fails, no broker is available for the pending call, either.
             with contextlib.suppress(KafkaException):
                 self._client.list_topics(timeout=deadline.remaining_ms(_NUDGE_TIMEOUT_MS) / 1_000)
         self._pending = None
@@ -343,7 +345,7 @@ def _start(call: Callable[[], object]) -> Future[None]:
         else:
             future.set_result(None)
 
-    # A daemon thread, which does not block the end of the process.
+    # A daemon thread does not prevent the exit of the process.
     threading.Thread(target=run, name="send-offsets", daemon=True).start()
     return future
 

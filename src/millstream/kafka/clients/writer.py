@@ -1,4 +1,4 @@
-"""Sends of records to librdkafka, one call per record or as columns, and their delivery reports."""
+"""Sending records to librdkafka, one call per record or as columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIRST_MILLISECOND: Final = 1
 
 
 class SendColumns(NamedTuple):
-    """Records of one topic, as columns with the meanings of `RecordProducer.send_many`."""
+    """Records of one topic as columns, with the semantics of `RecordProducer.send_many`."""
 
     topic: str
     partitions: int | Sequence[int | None] | None
@@ -45,7 +45,7 @@ class SendColumns(NamedTuple):
         )
 
     def taken(self, indices: Sequence[int]) -> SendColumns:
-        """Return some of the records."""
+        """Return the records with these indices."""
         partitions = self.partitions
         return SendColumns(
             self.topic,
@@ -70,15 +70,15 @@ class PendingSend(Protocol):
 
     records: SendColumns
 
-    #: The index of the record that was sent last, or rejected.
+    #: The index of the record that was last sent or rejected.
     @property
     def last_attempted(self) -> int: ...
 
     def write(self) -> None:
-        """Send the remaining records, starting with the one for which there was no room.
+        """Send the remaining records, starting with the record for which there was no space.
 
         Raises:
-            BufferError: there is no room for a record.
+            BufferError: there is no space for a record.
             KafkaException: librdkafka rejects a record for another reason.
             TypeError, ValueError, OverflowError: a record has invalid contents.
         """
@@ -87,7 +87,7 @@ class PendingSend(Protocol):
 class Writer(Protocol):
     """Creates the clients of one producer, and sends records with them."""
 
-    #: Whether tracked topics need a client of their own.
+    #: Whether tracked topics need a separate client.
     @property
     def needs_tracking_client(self) -> bool: ...
 
@@ -98,24 +98,24 @@ class Writer(Protocol):
         self, client: Producer, records: SendColumns, *, tracked: bool
     ) -> PendingSend: ...
 
-    #: Collect the failures that the clients have reported.
+    #: Collects the failures that the clients have reported.
     def collect_failures(self) -> None: ...
 
-    #: Collect the acknowledged offsets of tracked topics.
+    #: Collects the acknowledged offsets of tracked topics.
     def collect_offsets(self, topics: Collection[str]) -> None: ...
 
-    #: Drop acknowledged offsets and failures.
+    #: Drops acknowledged offsets and failures.
     def reset(self) -> None: ...
 
-    #: Release a client that is not used any longer, after collecting its failures.
+    #: Releases a client that is no longer used, after collecting its failures.
     def release(self, client: Producer) -> None: ...
 
 
 class MessageSend:
-    """A send of records of one topic, as columns; see `PendingSend`.
+    """A `PendingSend` with one call per record.
 
-    `last_callback` is the delivery callback of the last record, `callback` that of the others;
-    `callbacks` has one for each record instead.
+    `last_callback` is the delivery callback of the last record, and `callback` is for the others.
+    Alternatively, `callbacks` has one for each record.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class MessageSend:
         self._callbacks = callbacks
         self._progress = iter(records.values)
         self._calls = self._begun()
-        self._is_refused = False
+        self._is_rejected = False
 
     @property
     def last_attempted(self) -> int:
@@ -149,19 +149,19 @@ class MessageSend:
 
     def write(self) -> None:
         try:
-            if self._is_refused:
+            if self._is_rejected:
                 self._produce(*self._arguments(self.last_attempted))
-                self._is_refused = False
+                self._is_rejected = False
             deque(self._calls, maxlen=0)
         except BufferError:
-            self._is_refused = True
+            self._is_rejected = True
             raise
 
     def _begun(self) -> Iterator[None]:
         """Return an iterator that calls `produce` for each record.
 
-        With `map` and positional arguments 460 ns a record; a loop takes 630, and keywords 985,
-        because parsing them is the most expensive part.
+        Takes 460 ns per record with `map` and positional arguments, 630 ns in a loop, and 985 ns
+        with keyword arguments, because parsing them is the most expensive part.
         """
         callbacks: Iterable[DeliveryCallback | None] = repeat(self._callback)
         if self._callbacks is not None:
@@ -198,13 +198,13 @@ class MessageSend:
 
 
 class MessageWriter:
-    """Writes record by record; see `Writer`.
+    """A `Writer` that makes one call per record.
 
-    The costs of delivery reports per record of 80 bytes, in addition to about 450 ns for the
-    record: confluent-kafka can report every record (220 ns), or only failures (free). Untracked
-    topics use the latter, with a client of their own, because it is a setting of the whole client.
-    In a transaction, where a single client writes everything, only the last record of each send is
-    reported (free): a commit fails by itself if any record of the transaction failed.
+    A record of 80 bytes takes about 450 ns. In addition, confluent-kafka can report the delivery of
+    every record (220 ns), or only failures (free). Untracked topics use the latter, with a separate
+    client, because this is a setting of the whole client. In a transaction, a single client writes
+    all records, and only the last record of each send is reported (free): a commit fails by itself
+    if any record of the transaction failed.
     """
 
     def __init__(self, deliveries: DeliveryTracker, *, transactional: bool) -> None:
@@ -226,7 +226,7 @@ class MessageWriter:
     def create_send(self, client: Producer, records: SendColumns, *, tracked: bool) -> MessageSend:
         each, last = None, None
         if tracked:
-            # Checked by the producer.
+            # The producer has checked that.
             assert isinstance(records.partitions, int)
             last = self._callback(TopicPartition(records.topic, records.partitions))
             if not self._transactional:
@@ -237,7 +237,7 @@ class MessageWriter:
             records = records._replace(timestamps=written_times(records.timestamps))
         return MessageSend(client.produce, records, each, last)
 
-    # Callbacks report failures and acknowledgements.
+    # Nothing to do, because callbacks report failures and acknowledgements.
     def collect_failures(self) -> None: ...
     def collect_offsets(self, topics: Collection[str]) -> None: ...
     def reset(self) -> None: ...
@@ -256,13 +256,14 @@ def written_times(timestamps: Sequence[int]) -> list[int]:
 
 
 class ColumnWriter:
-    """Writes a send in one call; see `Writer`.
+    """A `Writer` that makes one call per send.
 
-    240 ns a record of 78 bytes in sends of 2,000, 290 in a transaction, 220 to a tracked topic, 450
-    with a header each; on the same machine 510, 490, 590 and 760 with one call per record.
+    Takes 240 ns per record of 78 bytes in sends of 2,000, 290 ns in a transaction, 220 ns to a
+    tracked topic, and 450 ns with one header per record; on the same machine, 510, 490, 590 and
+    760 ns with one call per record.
 
     The extension collects the first failures, and the last acknowledged offset of each partition,
-    in librdkafka's callbacks, so that one client can do both. Records of confluent-kafka's own
+    in librdkafka's callbacks, so a single client is sufficient. Records sent by confluent-kafka's
     `produce` are reported to their callbacks.
     """
 
@@ -276,7 +277,7 @@ class ColumnWriter:
         return False
 
     def create(self, settings: Mapping[str, Any], *, tracked: bool) -> Producer:
-        # Only failures matter of records with delivery callbacks.
+        # For records with delivery callbacks, only failures matter.
         settings = {**settings, "delivery.report.only.error": True}
         client: Producer
         client, native = self._speedups.create(Producer, settings)
@@ -317,7 +318,7 @@ class ColumnWriter:
 
 
 class ColumnSend:
-    """A send of records of one topic, as columns; see `PendingSend`."""
+    """A `PendingSend` of columns in one call."""
 
     def __init__(self, produce: Callable[..., tuple[int, int]], records: SendColumns) -> None:
         self.records = records

@@ -1,6 +1,6 @@
-"""Queries of the cluster, and changes of its topics and groups, over librdkafka.
+"""Queries of the cluster and changes to its topics and groups, based on librdkafka.
 
-`admin` serves the stream threads, `group_admin` the tools. `committed_offsets` reads a group's
-offsets from outside. `retries` repeats requests while the cluster does not respond, and
+Stream threads use `admin`, tools use `group_admin`. `committed_offsets` reads a group's offsets
+from outside the group. `retries` repeats requests while the cluster does not respond, and
 `listener_probe` detects a wrong security protocol, which neither library reports.
 """

@@ -1,4 +1,4 @@
-"""The admin client for queries of the cluster and changes of its topics.
+"""The admin client for queries of the cluster and changes to its topics.
 
 Every call has a deadline for all of its requests.
 """
@@ -52,12 +52,12 @@ _TIMEOUT_MS: Final = 30_000
 _REACHABLE_TIMEOUT_MS: Final = 10_000
 _REACHABLE_STEP_MS: Final = 500
 _RETRY_MS: Final = 50
-#: How much longer than the request's own timeout, which has the better error, to wait.
+#: The additional wait after a request's timeout, because the timeout's error explains more.
 _GRACE_S: Final = 1.0
 
 #: The values for a missing topic id.
 _NO_TOPIC_IDS: Final = frozenset({"None", "A" * 22})
-#: As with `exclude.internal.topics`, a pattern never matches the broker's own topics.
+#: As with `exclude.internal.topics`, a pattern never matches Kafka's internal topics.
 _BROKER_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 )
@@ -70,14 +70,14 @@ _Result = TypeVar("_Result")
 
 
 class ClusterAdmin:
-    """Queries the cluster, and changes its topics.
+    """Queries the cluster and changes its topics.
 
     Requests raise BrokerUnavailableError if no broker responds in time, AccessDeniedError if the
     user lacks the permission, and UnknownTopicError for offsets of missing partitions.
 
     Thread-safe: librdkafka correlates requests and responses, and the only state of this object is
-    the last error, for which races do not matter. When one thread closes the client, pending calls
-    of other threads complete. A `replication_factor` of -1 is the broker's default.
+    the latest error, for which races do not matter. When one thread closes the client, pending
+    calls of other threads complete. A `replication_factor` of -1 means the broker's default.
     """
 
     def __init__(
@@ -104,9 +104,10 @@ class ClusterAdmin:
         timeout_ms: int = _REACHABLE_TIMEOUT_MS,
         on_wait: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """Wait until a broker responds; a rejected login or certificate ends the wait at once.
+        """Wait until a broker responds.
 
-        `on_wait` is called twice a second with the reason of the wait; its exceptions end the wait.
+        A rejected login or certificate ends the wait immediately. `on_wait` is called twice per
+        second with the reason for the wait. Its exceptions end the wait.
         """
         deadline = Deadline(self._clock, timeout_ms)
         client = self._client
@@ -138,7 +139,9 @@ class ClusterAdmin:
         return self._partition_counts(topics, Deadline(self._clock, timeout_ms))
 
     def topic_ids(self, topics: Iterable[str], timeout_ms: int = _TIMEOUT_MS) -> dict[str, str]:
-        """Return the ids (KIP-516, Kafka 2.8) of existing topics, which change if recreated."""
+        """Return the ids of existing topics (KIP-516, Kafka 2.8).
+
+        A recreated topic has a new id."""
         found = self._descriptions(topics, Deadline(self._clock, timeout_ms))
         ids = {topic: str(description.topic_id) for topic, description in found.items()}
         return {topic: each for topic, each in ids.items() if each not in _NO_TOPIC_IDS}
@@ -148,8 +151,8 @@ class ClusterAdmin:
     ) -> dict[TopicPartition, frozenset[str]]:
         """Return the racks (`broker.rack`) of each partition's replicas.
 
-        Leaves out topics that do not exist, and partitions with a broker that has no rack or is
-        unavailable.
+        Omits topics that do not exist, and partitions with a replica on a broker that has no rack
+        or is unavailable.
         """
         deadline = Deadline(self._clock, timeout_ms)
         found: dict[TopicPartition, frozenset[str]] = {}
@@ -176,9 +179,9 @@ class ClusterAdmin:
     ) -> None:
         """Create topics (name, partition count, config) and wait until they exist.
 
-        An existing topic is accepted if it has the requested partition count, else raises
-        TopologyError, as for a config that the broker rejects. A topic that is still being deleted
-        is created again after the deletion. The timeout is for all topics together.
+        An existing topic is accepted if it has the requested partition count. Otherwise, or if the
+        broker rejects a config, raises TopologyError. A topic that is still being deleted is
+        created again after the deletion. The timeout is for all topics together.
         """
         deadline = Deadline(self._clock, timeout_ms)
         missing = {name: (partitions, config) for name, partitions, config in topics}
@@ -227,15 +230,15 @@ class ClusterAdmin:
     def committed_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: int = _TIMEOUT_MS
     ) -> dict[TopicPartition, int | None]:
-        """Return a group's committed offset of each partition; None without a commit."""
+        """Return a group's committed offset for each partition; None without a commit."""
         return committed_offsets(self._settings, group_id, partitions, timeout_ms, self._clock)
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], timeout_ms: int = _TIMEOUT_MS
     ) -> dict[TopicPartition, Future[Any]]:
-        """Delete the records before an offset of each partition, without waiting.
+        """Start to delete the records before an offset of each partition.
 
-        Of the futures only the exceptions matter. `close` aborts pending deletions.
+        Only the exceptions of the futures are relevant. `close` aborts pending deletions.
         """
         if not before:
             return {}
@@ -270,7 +273,7 @@ class ClusterAdmin:
 
     def close(self) -> None:
         """Close the connections. Can be called several times."""
-        # The client has no close method: it closes with its last reference.
+        # The client has no close method: dropping its last reference closes it.
         self._admin = None
 
     @property
@@ -307,7 +310,7 @@ class ClusterAdmin:
         if not requested:
             return {}
         deadline = Deadline(self._clock, timeout_ms)
-        # For missing partitions librdkafka only reports that they have no leader.
+        # For missing partitions, librdkafka only reports that they have no leader.
         counts = self._partition_counts((partition.topic for partition in requested), deadline)
         for partition in requested:
             if partition.partition >= counts.get(partition.topic, 0):
@@ -331,10 +334,10 @@ class ClusterAdmin:
     def _offsets(
         self, requested: Mapping[ClientPartition, OffsetSpec], deadline: Deadline, lowest: int = 0
     ) -> dict[ClientPartition, int]:
-        """Return the offset for the spec of each partition; missing partitions are left out.
+        """Return the offset for the spec of each partition. Omits missing partitions.
 
-        librdkafka may return an unknown offset (-1001, less than `lowest`) without an error. Such a
-        partition is requested again, until the deadline.
+        librdkafka may return an unknown offset (-1001, less than `lowest`) without an error. Such
+        partitions are requested again, until the deadline.
         """
         found: dict[ClientPartition, int] = {}
         left = dict(requested)
@@ -359,8 +362,8 @@ class ClusterAdmin:
             if deadline.passed:
                 first = min(f"{partition.topic}-{partition.partition}" for partition in left)
                 raise BrokerUnavailableError(
-                    f"Listing offsets failed: those of {len(left)} partitions are unknown to the "
-                    f"brokers, among them {first}. Check that the partitions have leaders."
+                    f"Listing offsets failed: the brokers do not know the offsets of {len(left)} "
+                    f"partitions, including {first}. Check that the partitions have leaders."
                 )
             self._clock.sleep_ms(deadline.remaining_ms(_RETRY_MS))
 
@@ -371,8 +374,8 @@ class ClusterAdmin:
         action: str,
         ignoring: Collection[int] = UNKNOWN_TOPIC,
     ) -> dict[_Key, _Result]:
-        """Send a request and return its results by key; retries transient errors."""
-        # Referenced for the whole call: the client closes with its last reference.
+        """Send a request, retry after transient errors, and return the results by key."""
+        # Keep a reference for the whole call: dropping the last reference closes the client.
         client = self._client
         while True:
             results, errors = self._request_once(client, request, deadline, action)
@@ -465,5 +468,5 @@ class ClusterAdmin:
         if is_access_error(error):
             self._access_error = login_error(error, self._settings)
         elif error.code() != KafkaError._ALL_BROKERS_DOWN:
-            # Reported for each broker before, so "all brokers down" adds nothing.
+            # Each broker's error was reported before, so "all brokers down" adds no information.
             self._connection_error = error.str().rstrip(".")

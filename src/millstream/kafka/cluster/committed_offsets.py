@@ -1,9 +1,8 @@
 """Committed offsets of a group, read from outside of the group.
 
-The admin client has such a request as well, but it would abort the process: if a broker responds
-that it is not the group's coordinator, for example while a cluster starts or recovers, librdkafka
-looks for the group of the client, and an admin client has none (librdkafka issue 5040). A consumer
-has one.
+The admin client also has this request, but it could abort the process: if a broker responds that it
+is not the group's coordinator, for example while a cluster starts or recovers, librdkafka uses the
+group of the client, and an admin client has no group (librdkafka issue 5040). A consumer has one.
 """
 
 from __future__ import annotations
@@ -38,10 +37,11 @@ def committed_offsets(
     timeout_ms: int,
     clock: Clock,
 ) -> dict[TopicPartition, int | None]:
-    """Return the committed offset of each partition; None for partitions without a commit.
+    """Return the committed offset of each partition.
 
-    Raises BrokerUnavailableError if no coordinator of the group responds in time, and
-    AccessDeniedError if the user may not read the group.
+    The value is None for partitions without a commit. Raises BrokerUnavailableError if no
+    coordinator of the group responds in time, and AccessDeniedError if the user is not allowed to
+    read the group.
     """
     return {
         partition: None if position is None else position.offset
@@ -58,11 +58,10 @@ def committed_positions(
     timeout_ms: int,
     clock: Clock,
 ) -> dict[TopicPartition, tuple[int, str] | None]:
-    """Return committed offsets with metadata; arguments and errors are those of
-    `committed_offsets`.
+    """Return committed offsets with metadata, like `committed_offsets`.
 
-    Only for groups with commits of librdkafka alone: the metadata must end with a zero byte, which
-    other clients do not write, and without which librdkafka reads the memory behind it.
+    Only for groups in which librdkafka makes all commits: the metadata must end with a zero byte,
+    which other clients do not write, and without which librdkafka reads the memory after it.
     """
     return {
         partition: None if position is None else (position.offset, position.metadata or "")

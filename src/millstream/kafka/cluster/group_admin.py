@@ -1,4 +1,4 @@
-"""Admin clients for tools: an application's group and topics from outside, and permissions."""
+"""Admin clients for tools: groups and topics of applications, and permissions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ _NAME: Final = "command-line"
 
 
 class GroupMemberInfo(NamedTuple):
-    """A member of a consumer group, as described by the broker; static ones have an instance id."""
+    """A member of a consumer group, as described by the broker.
+
+    Only static members have an instance id."""
 
     member_id: str
     instance_id: str | None
@@ -46,7 +48,7 @@ class GroupAdmin(ClusterAdmin):
     """An admin client for groups, which also deletes topics."""
 
     def groups(self, timeout_ms: int = _TIMEOUT_MS) -> list[str]:
-        """Return the ids of the cluster's consumer groups, as far as its brokers respond."""
+        """Return the ids of the consumer groups on all brokers that respond."""
         client = self._client
         try:
             future = client.list_consumer_groups(request_timeout=timeout_ms / 1_000)
@@ -56,7 +58,7 @@ class GroupAdmin(ClusterAdmin):
         return sorted(group.group_id for group in listed.valid)
 
     def members(self, group: str, timeout_ms: int = _TIMEOUT_MS) -> list[GroupMemberInfo]:
-        """Return the members of a group; none if the group does not exist."""
+        """Return the members of a group; an empty list if the group does not exist."""
         described = self._request(
             lambda client, timeout_s: client.describe_consumer_groups(
                 [group], request_timeout=timeout_s
@@ -70,7 +72,7 @@ class GroupAdmin(ClusterAdmin):
     def commit(
         self, group: str, offsets: Mapping[TopicPartition, int], timeout_ms: int = _TIMEOUT_MS
     ) -> None:
-        """Set the offsets of a group. Raises StreamsError if it has members."""
+        """Set the offsets of a group. Raises StreamsError if the group has members."""
         if not offsets:
             return
         requested = [ClientPartition(*partition, offset) for partition, offset in offsets.items()]
@@ -99,7 +101,7 @@ class GroupAdmin(ClusterAdmin):
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int, timeout_ms: int = _TIMEOUT_MS
     ) -> dict[TopicPartition, int | None]:
-        """Return each partition's first offset with at least the given timestamp, or None."""
+        """Return the first offset of each partition at or after a timestamp, or None."""
         spec = OffsetSpec.for_timestamp(timestamp_ms)
         requested = {ClientPartition(*partition): spec for partition in partitions}
         if not requested:
@@ -151,9 +153,11 @@ class PermissionsAdmin(ClusterAdmin):
     def allowed_on_topics(
         self, topics: Iterable[str], timeout_ms: int = _TIMEOUT_MS
     ) -> dict[str, frozenset[str]]:
-        """Return the permitted operations on each topic, such as READ. Leaves out topics that do
-        not exist, as far as the user may see that, and topics whose operations the broker does not
-        return."""
+        """Return the permitted operations on each topic, such as READ.
+
+        Omits topics that do not exist (if the user is allowed to describe them) and topics whose
+        operations the broker does not return.
+        """
         requested = list(topics)
         if not requested:
             return {}
@@ -168,7 +172,7 @@ class PermissionsAdmin(ClusterAdmin):
             "Looking up topics",
         )
         found = {topic: _names(description) for topic, description in described.items()}
-        # Empty sets mean "unknown": a user with access to a topic may at least describe it.
+        # Empty sets mean "unknown": a user with access to a topic can at least describe it.
         found = {topic: names for topic, names in found.items() if names}
         for topic, error in errors.items():
             if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -176,7 +180,10 @@ class PermissionsAdmin(ClusterAdmin):
         return found
 
     def allowed_on_group(self, group: str, timeout_ms: int = _TIMEOUT_MS) -> frozenset[str] | None:
-        """Return the permitted operations on a group, which need not exist; None if unknown."""
+        """Return the permitted operations on a group, which need not exist.
+
+        Returns None if they are unknown.
+        """
         described, errors = self._request_once(
             self._client,
             lambda client, timeout_s: client.describe_consumer_groups(
@@ -186,10 +193,10 @@ class PermissionsAdmin(ClusterAdmin):
             "Looking up the group",
         )
         for error in errors.values():
-            # Other errors may be temporary: the first group of a cluster waits for the creation of
-            # the offsets topic.
-            is_refused = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-            return frozenset() if is_refused else None
+            # Other errors may be temporary, for example while the first group of a cluster waits
+            # for the creation of the offsets topic.
+            is_denied = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+            return frozenset() if is_denied else None
         return _names(described[group]) or None
 
 
@@ -198,16 +205,16 @@ def _names(description: Any) -> frozenset[str]:
 
 
 def remove_members(config: StreamsConfig, members: Iterable[GroupMemberInfo]) -> None:
-    """Remove members from an application's group, which only kafka-python's admin client supports.
+    """Remove members from an application's group.
 
-    A running member will rejoin. Raises StreamsError if the broker rejects that or does not
-    respond.
+    A running member will rejoin. Raises StreamsError if the broker rejects the request or does not
+    respond. Only kafka-python's admin client supports this.
     """
     given = kafka_python_settings(config, client_id=f"{config.application_id}-{_NAME}")
     settings = {
         name: value for name, value in given.items() if name in KafkaAdminClient.DEFAULT_CONFIG
     }
-    # A static member is identified by its instance id, others by their member id.
+    # A static member is identified by its instance id, other members by their member id.
     leaving = [
         MemberToRemove(group_instance_id=each.instance_id)
         if each.instance_id
@@ -224,7 +231,7 @@ def remove_members(config: StreamsConfig, members: Iterable[GroupMemberInfo]) ->
             results = client.remove_group_members(config.application_id, leaving)
         finally:
             client.close()
-        # A member that has left meanwhile counts as removed.
+        # A member that has already left counts as removed.
         removed = (client_errors.NoError, client_errors.UnknownMemberIdError)
         failed = [error for error in results.values() if error not in removed]
         if failed:

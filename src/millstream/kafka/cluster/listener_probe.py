@@ -1,8 +1,8 @@
-"""Detection of a wrong security protocol: a broker accepts connections but does not respond.
+"""Detection of a wrong security protocol.
 
-A TLS listener closes a connection without TLS, and neither of the client libraries reports the
-reason. A TLS handshake detects the mismatch, and a request that every broker answers before a login
-distinguishes a broker from other servers, such as a load balancer without a backend.
+A TLS listener closes connections without TLS, and neither of the client libraries reports the
+reason. A TLS handshake detects the mismatch. A request that every broker answers even before a
+login distinguishes brokers from other servers, such as a load balancer without a backend.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Final
 from millstream.clock import Clock
 
 _TIMEOUT_S: Final = 2.0
-#: Only a few of many bootstrap servers are probed, because they hardly differ.
+#: The maximum number of bootstrap servers to probe, because they hardly differ.
 _SERVERS_PROBED: Final = 3
 
-#: The number of consecutive probes with the same result.
+#: The number of consecutive mismatches that confirm a mismatch.
 _REQUIRED_PROBES: Final = 2
 _CORRELATION_ID: Final = 7
 #: ApiVersions, version 0, without a client id: length, key, version, correlation id, client id.
@@ -31,8 +31,8 @@ _RESPONSE_START: Final = struct.Struct(">ii")
 def protocol_hint(servers: Iterable[str], protocol: str) -> str:
     """Describe a mismatch of `security.protocol` at the first reachable server (host:port).
 
-    Returns a sentence with a leading space; empty if no server is reachable, or nothing indicates a
-    mismatch.
+    Returns a sentence with a leading space; empty if no server is reachable or there is no sign of
+    a mismatch.
     """
     for server in list(servers)[:_SERVERS_PROBED]:
         try:
@@ -50,8 +50,8 @@ def protocol_hint(servers: Iterable[str], protocol: str) -> str:
             )
         if not protocol.startswith("SASL"):
             return (
-                f" {server} accepts connections, but does not respond: is it a broker, and does it "
-                f"require a login (security.protocol=SASL_{protocol})?"
+                f" {server} accepts connections, but does not respond: check that it is a "
+                f"broker, and whether it requires a login (security.protocol=SASL_{protocol})."
             )
         return ""
     return ""
@@ -62,9 +62,10 @@ def is_protocol_mismatch(
 ) -> bool:
     """Whether a broker certainly rejects clients with this `security.protocol`.
 
-    For clients that got no response. The first reachable server decides. Returns False in case of
-    doubt: a server that accepts connections and is silent, or closes them, may stand in for an
-    unavailable broker. `stopped` is polled before each server; True ends the probe.
+    For clients that received no response. The first reachable server determines the result.
+    Returns False in case of doubt: a server that accepts connections but does not respond, or
+    closes them, may be a proxy for an unavailable broker. `stopped` is polled before each server,
+    and ends the probe by returning True.
     """
     for server in list(servers)[:_SERVERS_PROBED]:
         if stopped():
@@ -73,7 +74,7 @@ def is_protocol_mismatch(
             tls = _speaks_tls(server.strip())
             if tls != protocol.endswith("SSL"):
                 return tls or _is_broker(server.strip(), tls=False)
-            # The right transport, but no response to the client: the broker requires a login.
+            # The transport matches, but the client got no response: the broker requires a login.
             return not protocol.startswith("SASL") and _is_broker(server.strip(), tls=tls)
         except (OSError, ValueError):
             continue
@@ -81,7 +82,7 @@ def is_protocol_mismatch(
 
 
 class ProtocolProbe:
-    """Calls `is_protocol_mismatch` periodically, while a client waits for unavailable brokers.
+    """Calls `is_protocol_mismatch` periodically while a client waits for brokers.
 
     Requires two consecutive positive results: a broker that is starting may respond to the probe
     before it responds to the client. The first probe is after `every_ms`.
@@ -104,10 +105,10 @@ class ProtocolProbe:
         self._mismatches = 0
 
     def is_mismatch_confirmed(self, has_response: Callable[[], bool] = lambda: False) -> bool:
-        """Whether the brokers require another protocol; probes them if a probe is due.
+        """Whether the brokers require another protocol. Probes them if a probe is due.
 
-        `has_response` is called after the probe: whether the brokers have responded to the client
-        meanwhile.
+        `has_response` is called after the probe and returns whether a broker has responded to the
+        client meanwhile.
         """
         if self._clock.monotonic_ms() - self._probed_ms < self._every_ms:
             return False
@@ -121,7 +122,7 @@ class ProtocolProbe:
 
 
 def _is_broker(server: str, *, tls: bool) -> bool:
-    """Whether a server responds like a broker. Raises as `_speaks_tls`."""
+    """Whether a server responds like a broker. Raises like `_speaks_tls`."""
     with _connected(server) as connection:
         stream = _encrypted(connection, server) if tls else connection
         with stream:
@@ -139,14 +140,14 @@ def _is_broker(server: str, *, tls: bool) -> bool:
 def _speaks_tls(server: str) -> bool:
     """Whether a TLS handshake succeeds, with any certificate.
 
-    Raises OSError if the server is unreachable or sends nothing, and ValueError if `server` is not
-    an address.
+    Raises OSError if the server is unreachable or does not respond, and ValueError if `server` is
+    not an address.
     """
     with _connected(server) as connection:
         try:
             _encrypted(connection, server).close()
         except ssl.SSLError as error:
-            # A server that requires a client certificate uses TLS, too.
+            # A server that requires a client certificate also uses TLS.
             return "ALERT" in str(error).upper()
         except TimeoutError:
             raise

@@ -1,4 +1,4 @@
-"""Blocking retries of requests to the cluster, and rate limiting of their log lines."""
+"""Blocking retries of requests to the cluster, with rate-limited log lines."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ T = TypeVar("T")
 class LogInterval:
     """Schedules a repeated log line with intervals that double, up to 30 s.
 
-    An outage of 5 minutes causes 13 lines that way, instead of 300 with one line per second.
-    `first_ms` is the time to the first line, and from there to the second; 0 logs at once.
+    An outage of 5 minutes causes 13 lines, instead of 300 with one line per second. `first_ms` is
+    the time before the first line, and the interval between the first two lines unless it is below
+    `min_ms`; 0 logs immediately.
     """
 
     def __init__(self, clock: Clock, *, first_ms: int, min_ms: int = 1_000) -> None:
@@ -55,15 +56,15 @@ def retry_until_available(
 ) -> T:
     """Retry a request while the cluster does not respond, and return the response.
 
-    For callers that cannot continue without it. Callers that do other work meanwhile use a `Retry`
-    of the runtime.
+    For callers that cannot continue without the response. Callers that do other work meanwhile use
+    a `Retry` of the runtime.
 
     Args:
-        operation: the operation that waits, for the log: "in cannot be written to".
-        timeout_ms: how long to retry after the end of the first failed attempt
+        operation: describes the waiting operation in the log: "in cannot be written to".
+        timeout_ms: how long to retry after the first attempt has failed
             (`task.timeout.ms`); 0 for no retries.
         pause_ms: the pause before each retry; 0 if an attempt itself waits for long.
-        overall: the deadline of all attempts; None for none.
+        overall: the deadline for all attempts, if any.
 
     Raises:
         BrokerUnavailableError: no response within the timeout.
@@ -87,9 +88,10 @@ def retry_until_available(
 def wait_in_steps(
     attempt: Callable[[int], object], deadline: Deadline, on_wait: Callable[[], None]
 ) -> None:
-    """Wait in steps (of so many milliseconds) for an operation that continues by itself.
+    """Wait in steps for an operation that continues by itself.
 
-    `on_wait` is called after each step except the last. Raises BrokerUnavailableError at the
+    `attempt` waits for up to the given number of milliseconds. `on_wait` is called after each step
+    except the last. Raises BrokerUnavailableError at the
     deadline.
     """
     while True:

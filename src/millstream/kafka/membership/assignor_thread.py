@@ -1,5 +1,7 @@
-"""Calls of the assignor: on another thread, with heartbeats meanwhile, and with retries if the
-cluster does not respond."""
+"""Calls of the assignor, on another thread.
+
+The member sends heartbeats meanwhile, and retries if the cluster does not respond.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,12 @@ _PAUSE_MS: Final = 1_000
 _STEP_S: Final = 0.1
 
 
-class AssignmentDelayedError(client_errors.RetriableError):  # type: ignore[misc]  # no types there
+class AssignmentDelayedError(client_errors.RetriableError):  # type: ignore[misc]  # untyped
     """No assignment could be computed; the group rebalances again."""
 
 
 class AssignorRunner:
-    """Calls the assignor for the membership coroutine, on the member's own thread.
+    """Calls the assignor on the member's thread, for the membership coroutine.
 
     An exception that is not a StreamsError becomes a TaskAssignmentError.
     """
@@ -60,7 +62,7 @@ class AssignorRunner:
         self._warnings = LogInterval(clock, first_ms=0)
 
     async def user_data(self) -> bytes:
-        """Return this member's user data for its subscription."""
+        """Return the user data for this member's subscription."""
         data: bytes = await self._call(self._assignor.user_data, "user data", heartbeats=False)
         return data
 
@@ -69,8 +71,8 @@ class AssignorRunner:
     ) -> Mapping[str, MemberAssignment]:
         """Compute an assignment for each member, on the leader.
 
-        Raises AssignmentDelayedError, after a pause, while the cluster has not responded to the
-        assignor for less than the bootstrap timeout.
+        If the cluster does not respond to the assignor, raises AssignmentDelayedError after a
+        pause, until the bootstrap timeout is reached.
         """
         try:
             assignments: Mapping[str, MemberAssignment] = await self._call(
@@ -88,7 +90,7 @@ class AssignorRunner:
         return assignments
 
     async def _pause_or_raise(self, error: BrokerUnavailableError) -> None:
-        """Pause, or raise the error if the cluster has not responded for too long."""
+        """Pause, or raise `error` if the cluster has not responded for too long."""
         now_ms = self._clock.monotonic_ms()
         if self._failing_since_ms is None:
             self._failing_since_ms = now_ms

@@ -1,6 +1,6 @@
 """The member's connections to the brokers, with timeouts for opening and closing.
 
-kafka-python's consumer is not used: a member fetches no records, and a consumer would fetch
+kafka-python's consumer is not used: a member fetches no records, but a consumer would fetch
 committed offsets and list offsets for each assigned partition.
 """
 
@@ -37,19 +37,19 @@ _PROBE_INTERVAL_MS: Final = 5_000
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
-    # kafka-python's default of 30 s is longer than a session timeout: a member would not be back in
-    # time after an outage. Java's default is 1 s.
+    # kafka-python's default of 30 s may be longer than the session timeout: a member would not
+    # reconnect in time after an outage. Java's default is 1 s.
     "reconnect_backoff_max_ms": 1_000,
 }
 
 
 class MemberConnections(ClientConnections):
     def value_of(self, future: ClientFuture, timeout_ms: int) -> Any:
-        """Return the result of a call on the event loop. A KafkaTimeoutError does not cancel it."""
+        """Wait for a call on the event loop. A KafkaTimeoutError does not cancel the call."""
         done = threading.Event()
         future.add_both(lambda _: done.set())
         deadline = Deadline(SystemClock(), timeout_ms)
-        # In slices, because a dead event loop resolves no futures.
+        # Wait in slices, because a dead event loop resolves no futures.
         while not done.wait(deadline.remaining_ms(_SLICE_MS) / 1000):
             if deadline.passed or not self.alive:
                 raise client_errors.KafkaTimeoutError(f"No response within {timeout_ms} ms")
@@ -69,13 +69,13 @@ def open_connections(
     """Connect to the cluster.
 
     Waits for unavailable brokers up to `bootstrap_timeout_ms`, with warnings after 1, 2, 4, …
-    seconds. Permanent errors are raised within a few seconds. `stopped` is polled periodically;
-    True aborts the attempt.
+    seconds. Permanent errors are raised within a few seconds. `stopped` is polled periodically
+    and aborts the attempt by returning True.
 
     Raises:
         BrokerUnavailableError: no bootstrap server responded in time, or the servers use another
             security protocol.
-        AccessDeniedError: the login failed, there is no token for it, or the certificate is not
+        AccessDeniedError: the login failed, no token is available, or the certificate is not
             trusted.
         ConfigError: a setting is unknown or invalid, or the installed kafka-python is not
             supported.
@@ -114,7 +114,7 @@ class _Bootstrap:
         self._timeout_ms: int = connections.config["bootstrap_timeout_ms"]
         servers = connections.config["bootstrap_servers"]
         self._servers = servers.split(",") if isinstance(servers, str) else list(servers)
-        #: The last error of an attempt, which kafka-python only logs.
+        #: The error of the latest attempt, which kafka-python only logs.
         self._last_error: BaseException | None = None
         #: An error for which retries do not help.
         self._permanent_error: BaseException | None = None
@@ -140,7 +140,7 @@ class _Bootstrap:
                 or self._permanent_error
                 or self._stopped()
                 or not self._connections.alive
-                # A broker that has sent metadata uses the right protocol, even if it is not ready.
+                # A broker that has sent metadata uses this protocol, even if it is not ready.
                 or self._probe.is_mismatch_confirmed(lambda: self._connections.has_metadata)
             ):
                 break
@@ -184,7 +184,7 @@ class _Bootstrap:
         return BrokerUnavailableError(
             f"No Kafka broker responded at {', '.join(self._servers)} within "
             f"{waited_ms / 1000:.1f} s."
-            + (f" The last error was: {last}." if last else "")
+            + (f" The latest error was: {last}." if last else "")
             + " Check bootstrap.servers, that the brokers are running and reachable from this "
             "host, and that security.protocol matches theirs." + hint
         )
@@ -214,7 +214,7 @@ def _quiet_client_loggers() -> None:
     """Silence kafka-python's log, unless the user configured its level.
 
     kafka-python logs each request at INFO, and each failed connection attempt several times at
-    ERROR, which fills pages in an outage. The member reports outages itself, at intervals.
+    ERROR, which floods the log in an outage. The member itself reports outages, at intervals.
     """
     if logging.getLogger("kafka").level != logging.NOTSET:
         return

@@ -1,13 +1,13 @@
-"""The group coordinator client of a member: join, sync, heartbeat, leave.
+"""A member's client of the group coordinator: join, sync, heartbeat, leave.
 
-Everything here runs on the client's event loop. Three things differ from kafka-python's own
-consumer:
+Everything here runs on the client's event loop. It differs from kafka-python's consumer in three
+respects:
 
 - The leader's assignor runs on another thread while the leader sends heartbeats, so an assignment
-  (which creates topics and lists end offsets) may take longer than the session timeout.
-- A fenced static member fails; kafka-python only stops its heartbeats.
+  (which creates topics and fetches end offsets) may take longer than the session timeout.
+- A fenced static member fails; in kafka-python, only its heartbeats stop.
 - Requests that must not wait behind a pending join use a second connection, because a broker
-  processes the requests of a connection in order and may hold a join for minutes.
+  processes the requests of a connection in order and may hold a join request for minutes.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ _MAX_REASON_LENGTH = 255
 
 log = logging.getLogger("millstream.kafka.membership.group_member")
 
-#: How long the coordinator may be unreachable at the start, while bootstrap servers respond; longer
-#: if `bootstrap_timeout_ms` is longer.
+#: The minimum time for which the coordinator may be unreachable at the start, while bootstrap
+#: servers respond. If `bootstrap_timeout_ms` is longer, it applies instead.
 FIRST_CONTACT_TIMEOUT_MS: Final = 60_000
 _LOG_INTERVAL_MS: Final = 30_000
 _FIRST_LOG_INTERVAL_MS: Final = 10_000
 
 
-class JoinAbortedError(client_errors.KafkaError):  # type: ignore[misc]  # the client has no types
-    """The join attempt was aborted, because partitions have to be given up first."""
+class JoinAbortedError(client_errors.KafkaError):  # type: ignore[misc]  # untyped
+    """The join attempt was aborted, because something else must be done first."""
 
 
 class JoinCallbacks(Protocol):
-    """The callbacks of a join: `Membership`, which imports this module."""
+    """The callbacks of a join, implemented by `Membership`."""
 
     #: Called before the first attempt of a rebalance, while heartbeats continue.
     async def prepare(self) -> None: ...
 
-    #: Returns topics and user data for one attempt. Raises JoinAbortedError to abort it.
+    #: Returns the topics and user data for one attempt. Raises JoinAbortedError to abort it.
     async def subscription(self) -> tuple[Sequence[str], bytes]: ...
     def owned(self) -> frozenset[TopicPartition]: ...
 
@@ -73,7 +73,7 @@ class JoinCallbacks(Protocol):
         self, members: Mapping[str, MemberSubscription]
     ) -> Mapping[str, MemberAssignment]: ...
 
-    #: Called if this member makes no assignment. It may still be the leader (KIP-814).
+    #: Called if this member computes no assignment. It may still be the leader (KIP-814).
     async def follow(
         self, *, is_leader: bool, members: Mapping[str, MemberSubscription]
     ) -> None: ...
@@ -94,7 +94,7 @@ class MemberCoordinator(ClientCoordinator):
         self._callbacks = callbacks
         self._rack_id: str | None = connections.config["client_rack"] or None
         self.is_leader = False
-        #: The reason for the next join, for the broker's log and ours.
+        #: The reason for the next join, for the logs of the broker and of this process.
         self.reason = "a new member"
 
     def protocol_type(self) -> str:
@@ -133,7 +133,8 @@ class MemberCoordinator(ClientCoordinator):
         joined = await self.connections.send(
             self._join_request(topics, user_data),
             node_id=self.coordinator_id,
-            # The broker responds when all members have joined, which may take this long.
+            # The broker responds when all members have joined, which may take up to
+            # `max_poll_interval_ms`.
             request_timeout_ms=max(
                 self.config["request_timeout_ms"], self.config["max_poll_interval_ms"] + 5_000
             ),
@@ -154,8 +155,8 @@ class MemberCoordinator(ClientCoordinator):
             owned_partitions=tuple(self._callbacks.owned()),
             instance_id=self.group_instance_id,
             rack_id=self._rack_id,
-            # Also makes this subscription differ from that of the previous join: to an unchanged
-            # follower the broker returns its current assignment, without a rebalance.
+            # Also makes this subscription differ from the previous one: the broker returns the
+            # current assignment to an unchanged follower, without a rebalance.
             generation=self.generation_id,
         )
         return JoinGroupRequest(
@@ -199,8 +200,10 @@ class MemberCoordinator(ClientCoordinator):
     # Heartbeats.
 
     def heartbeat_while_assigning(self) -> None:
-        """Send a heartbeat for the leader. Its response is ignored, because the sync that follows
-        returns the same errors."""
+        """Send a heartbeat while the leader's assignor runs.
+
+        The response is ignored, because the sync that follows returns the same errors.
+        """
         self.connections.send(
             HeartbeatRequest(
                 group_id=self.group_id,
@@ -218,14 +221,17 @@ class MemberCoordinator(ClientCoordinator):
         return self.group_instance_id is not None
 
     def abandon_membership(self) -> None:
-        """Abandon the membership without a leave request, until the session times out."""
+        """Reset the generation without a leave request.
+
+        The session timeout ends the membership.
+        """
         self.is_leader = False
         self.reset_generation()
 
     async def leave(self, reason: str, timeout_ms: int) -> None:
-        """Leave the group, also as a static member, and reset the generation.
+        """Leave the group, even as a static member, and reset the generation.
 
-        Makes one attempt: if it fails, the session timeout ends the membership.
+        Makes one attempt. If it fails, the session timeout ends the membership.
         """
         member_id = self.member_id
         try:
@@ -257,9 +263,9 @@ class MemberCoordinator(ClientCoordinator):
 class CoordinatorMonitor:
     """Checks the connection to the coordinator.
 
-    A wrong configuration shows at the start and cannot be distinguished from an outage, so it ends
-    the member after a timeout. After the first connection, outages of any length are tolerated,
-    with a warning every 30 s.
+    A wrong configuration becomes apparent at the start and cannot be distinguished from an outage,
+    so the member fails if the first connection takes longer than a timeout. After the first
+    connection, outages of any length are tolerated, with a warning every 30 s.
     """
 
     def __init__(
@@ -274,11 +280,14 @@ class CoordinatorMonitor:
         self._warned_at_ms: int | None = None
 
     def check(self) -> None:
-        """Check the connection. Raises BrokerUnavailableError if the first one takes too long."""
+        """Raise BrokerUnavailableError if the first connection takes too long.
+
+        Logs outages.
+        """
         now_ms = self._clock.monotonic_ms()
         if self._connections.connected(self._coordinator.coordinator_id):
             if self._warned_at_ms is not None:
-                log.info("%s: the coordinator of the group is back", self._name)
+                log.info("%s: the coordinator of the group is reachable again", self._name)
             self._first = None
             self._seen_at_ms, self._warned_at_ms = now_ms, None
             return
@@ -302,9 +311,9 @@ class CoordinatorMonitor:
 
     def _advice(self) -> str:
         return (
-            f"The brokers advertise {', '.join(self._connections.advertised_brokers)}: can this "
-            "host connect to all of them (advertised.listeners), and can the brokers create "
-            "__consumer_offsets?"
+            f"The brokers advertise {', '.join(self._connections.advertised_brokers)}: check that "
+            "this host can connect to all of them (advertised.listeners), and that the brokers can "
+            "create __consumer_offsets."
         )
 
     def _unreachable(self) -> BrokerUnavailableError:

@@ -1,4 +1,4 @@
-"""A stream thread's membership in its consumer group, which the thread observes as events."""
+"""A stream thread's membership in its consumer group, reported as events."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ log = logging.getLogger("millstream.kafka.membership.group_member")
 #: How often the idle member thread checks that the event loop is running.
 _CHECK_INTERVAL_S: Final = 1.0
 _CLOSE_CONNECTIONS_TIMEOUT_MS: Final = 5_000
-#: How long a call may exceed its timeout before the event loop counts as stuck.
+#: How long a call may exceed its timeout before the event loop is considered stuck.
 _GRACE_MS: Final = 1_000
 
 
@@ -50,11 +50,12 @@ class GroupMember:
 
     Args:
         settings: kafka-python's consumer settings.
-        topics: the topics to subscribe to; they need not exist yet.
-        pattern: subscribes to all fully matching topics, instead of `topics`.
+        topics: the topics to subscribe to. They need not exist yet.
+        pattern: the pattern of the topics to subscribe to, instead of `topics`. It must match the
+            whole name.
         client_id: the name in broker logs, thread names and log lines.
-        waker: woken by each event; a wakeup by others also ends a wait for events.
-        announces_joins: whether to report `Joining` before each join of a member that has
+        waker: woken by each event. Its other wakeups also end a wait for events.
+        announces_joins: whether to report `Joining` before each join while the member has
             partitions.
     """
 
@@ -90,16 +91,16 @@ class GroupMember:
         self._membership: Membership | None = None
         self._offsets: GroupOffsets | None = None
         self._closed = False
-        #: The number of `progress` calls; if it stays the same, the loop hangs.
+        #: The number of `progress` calls; if it does not change, the loop hangs.
         self.rounds = 0
 
     # Regular calls of the stream thread.
 
     def start(self) -> None:
-        """Start to connect and join. Returns at once; events report the outcome.
+        """Start to connect and join. Returns immediately; events report the outcome.
 
-        The member waits for an unreachable cluster up to `bootstrap_timeout_ms` (15 s by default),
-        then reports `Failed`; a rejected login or a wrong security protocol is reported within
+        The member waits for an unreachable cluster up to `bootstrap_timeout_ms` (15 s by default)
+        and then reports `Failed`; a rejected login or a wrong security protocol is reported within
         seconds. After the first join, outages have no timeout.
         """
         if self._thread is not None or self._closed:
@@ -114,31 +115,32 @@ class GroupMember:
         return self._events.take(timeout_ms)
 
     def acknowledge(self, event: MemberEvent) -> None:
-        """Confirm that a `Joining`, `Revoked` or `Lost` was processed; the member then continues.
+        """Confirm that a `Joining`, `Revoked` or `Lost` event was processed.
 
-        Late or unnecessary acknowledgements are ignored.
+        The member then continues. Late or unnecessary acknowledgements are ignored.
         """
         self._events.acknowledge(event)
 
     def progress(self) -> None:
         """Report an iteration of the processing loop. Cheap: call this in each iteration.
 
-        Without progress for `max_poll_interval_ms` the member leaves the group and reports `Lost`.
+        Without progress for `max_poll_interval_ms`, the member leaves the group and reports `Lost`.
         It rejoins when progress is reported again and the event is acknowledged. A static member
-        does not leave but stops its heartbeats, so that others get its partitions when its session
-        times out.
+        does not leave but stops its heartbeats, so other members get its partitions when its
+        session times out.
         """
         self.rounds += 1
         if self._membership is not None:
             self._membership.progress()
 
     def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None:
-        """Commit the offsets of the next records to process under the current generation, and wait
-        for the response. Retriable errors are retried for `timeout_ms`.
+        """Commit the offsets of the next records to process under the current generation.
+
+        Waits for the response. Retriable errors are retried for `timeout_ms`.
 
         Raises:
             TaskMigratedError: the member is no longer in the group; nothing was committed.
-            RebalanceInProgressError: a join is in progress; commit again after it.
+            RebalanceInProgressError: a join is in progress; commit again after the rebalance.
             BrokerUnavailableError: no response in time; the outcome is unknown.
             StreamsError: the broker rejected the commit.
         """
@@ -148,11 +150,10 @@ class GroupMember:
     def begin_commit(
         self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int
     ) -> PendingResponse:
-        """Start a commit of at least one offset; the response wakes the thread that waits for
-        events.
+        """Start a commit of at least one offset.
 
-        Commits reach the broker in the order of the calls. The response's `result` raises the
-        errors of `commit`.
+        The response wakes the thread that waits for events. Commits reach the broker in the order
+        of the calls. The response's `result` raises the errors of `commit`.
         """
         response = self._call_coordinator(self._started_offsets().commit, offsets, timeout_ms)
         if self._waker is not None:
@@ -162,10 +163,10 @@ class GroupMember:
     def committed(
         self, partitions: Collection[TopicPartition], timeout_ms: int
     ) -> dict[TopicPartition, CommitOffset | None]:
-        """Return the committed offsets of the group; None for a partition without a commit.
+        """Return the committed offsets of the group.
 
-        Raises as `commit`. With `isolation_level="read_committed"` this waits for the offsets of
-        open transactions.
+        The value is None for a partition without a commit. Raises like `commit`. With
+        `isolation_level="read_committed"`, this waits for the offsets of open transactions.
         """
         fetched: dict[TopicPartition, CommitOffset | None] = self._call_coordinator(
             self._started_offsets().fetch, partitions, timeout_ms
@@ -175,11 +176,11 @@ class GroupMember:
     # Occasional calls of the stream thread.
 
     def request_rejoin(self, reason: str, *, generation: int | None = None) -> None:
-        """Request another rebalance of the whole group; the reason is logged, here and on the
-        broker.
+        """Request another rebalance of the whole group.
 
-        With a `generation` nothing happens if the group has already moved on from it, or is about
-        to. Without one, a join is always sent, with new user data.
+        This process and the broker log the reason. If `generation` is given, nothing happens if it
+        is no longer current or a join has begun. Otherwise, a join is always sent, with new user
+        data.
         """
         if self._membership is not None:
             self._membership.request_rejoin(reason, generation)
@@ -188,9 +189,9 @@ class GroupMember:
     def without_rejoin(self) -> Iterator[GroupMetadata]:
         """Block joins while a transaction is committed with the yielded group metadata.
 
-        Otherwise the rebalance may complete between the read of the group metadata and its check by
-        the broker, and a healthy transaction is aborted. Keep the block short, because the whole
-        group waits. Raises RebalanceInProgressError if a join is in progress: commit after it.
+        Otherwise, a rebalance may complete between the read of the group metadata and the broker's
+        check, which aborts a valid transaction. Keep the block short, because the whole group
+        waits. Raises RebalanceInProgressError if a join is in progress: commit after the rebalance.
         """
         membership = self._membership
         if membership is None:
@@ -202,8 +203,11 @@ class GroupMember:
             membership.unblock_joins()
 
     def _group_metadata(self, membership: Membership) -> GroupMetadata:
-        """Return the group metadata, or raise if another thread has lost the membership: the broker
-        would accept a transaction without a member, whoever owns the partitions by then."""
+        """Return the group metadata, or raise if the membership was lost on the event loop.
+
+        The broker would accept a transaction without a member, even if another member owns the
+        partitions by then.
+        """
         coordinator = membership.coordinator
         generation, member_id = coordinator.generation_id, coordinator.member_id
         if generation < 0 or not member_id:
@@ -214,7 +218,7 @@ class GroupMember:
 
     @property
     def generation(self) -> int:
-        """The current generation of the member; -1 if it is in none."""
+        """The current generation of the member; -1 if it is not in the group."""
         return -1 if self._membership is None else self._membership.coordinator.generation_id
 
     @property
@@ -230,10 +234,10 @@ class GroupMember:
     def close(self, *, leave_group: bool, timeout_ms: int) -> None:
         """End the membership. Later commits are not possible.
 
-        With `leave_group` sends a leave request, also as a static member, so that the group
-        rebalances at once. Without it the partitions stay with this member until its session times
-        out, or until a static member with the same instance id replaces it. After the timeout the
-        rest is done in the background.
+        With `leave_group`, a leave request is sent, even for a static member, so the group
+        rebalances immediately. Otherwise, the partitions stay with this member until its session
+        times out, or until a static member with the same instance id replaces it. After the
+        timeout, closing continues in the background.
         """
         deadline = Deadline(self._clock, timeout_ms)
         with self._lock:
@@ -246,7 +250,7 @@ class GroupMember:
             if self._thread.is_alive():
                 log.warning("%s: the member did not end within %d ms", self._client_id, timeout_ms)
 
-    # The member's own thread.
+    # The member's thread.
 
     def _main(self) -> None:
         try:
@@ -296,8 +300,8 @@ class GroupMember:
                 if connections.alive:
                     continue
                 raise GroupMembershipError(
-                    f"The event loop of the member of group {self._group_id!r} died; see the log "
-                    "of kafka.net.selector for the reason."
+                    f"The event loop of the member of group {self._group_id!r} stopped "
+                    "unexpectedly; see the log of kafka.net.selector for the reason."
                 ) from connections.crash
             if job is None:
                 if ended.exception is not None:
@@ -306,8 +310,8 @@ class GroupMember:
             job()
 
     def _on_this_thread(self, call: Callable[[], Any]) -> ClientFuture:
-        """Run a call on this thread; its result is resolved on the event loop."""
-        answer = new_future()
+        """Run a call on the member's thread and resolve its result on the event loop."""
+        future = new_future()
         connections = self._connections
 
         def job() -> None:
@@ -315,18 +319,18 @@ class GroupMember:
                 value = call()
             except BaseException as error:
                 caught = error
-                resolve = lambda: answer.failure(caught)  # noqa: E731
+                resolve = lambda: future.failure(caught)  # noqa: E731
             else:
-                resolve = lambda: answer.success(value)  # noqa: E731
+                resolve = lambda: future.success(value)  # noqa: E731
             assert connections is not None
             try:
                 connections.run_soon(resolve)
             except Exception:
-                # The event loop ended while the assignor ran: the result is not needed.
+                # The event loop ended while the assignor ran, so the result is not needed.
                 log.debug("%s: dropped a late result of the assignor", self._client_id)
 
         self._jobs.put(job)
-        return answer
+        return future
 
     def _fail(self, error: Exception) -> None:
         if self._closed:

@@ -1,4 +1,4 @@
-"""Commits and fetches of a consumer group's offsets."""
+"""Committing and fetching a consumer group's offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ log = logging.getLogger("millstream.kafka.membership.group_member")
 #: Version 9 is for the new group protocol (KIP-848), which checks member epochs.
 _COMMIT_VERSION = 8
 _FETCH_VERSION = 8
-#: How long commits for an unknown topic are retried: the coordinator may not know a new topic yet.
+#: How long commits for an unknown topic are retried: the coordinator may not have the metadata of a
+#: new topic yet.
 _UNKNOWN_TOPIC_MS = 2_000
 
 #: Errors after which the group coordinator must be looked up again.
@@ -33,11 +34,11 @@ _COORDINATOR_MOVED = (
 class GroupOffsets:
     """Commits and fetches offsets, on the client's event loop.
 
-    A commit contains the member's generation. It is sent on the same connection as joins, so that
-    the broker receives it before a later join, which could make the generation stale. A fetch needs
-    no generation and is sent on another connection, where a pending join cannot block it. With
+    A commit contains the member's generation. It is sent on the same connection as joins, so the
+    broker receives it before a later join, which could make the generation stale. A fetch needs no
+    generation and is sent on another connection, where a pending join cannot block it. With
     `stable_only` (isolation level read_committed), a fetch waits until pending transactional offset
-    commits are completed.
+    commits are complete.
     """
 
     def __init__(self, coordinator: MemberCoordinator, *, stable_only: bool, clock: Clock) -> None:
@@ -47,12 +48,12 @@ class GroupOffsets:
         self._stable_only = stable_only
 
     async def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None:
-        """Commit offsets, and retry after retriable errors.
+        """Commit offsets, with retries after retriable errors.
 
         Offsets of topics that no longer exist are skipped with a warning, because they are not
         needed. The Java client retries them for a minute, and processes no other topics meanwhile.
 
-        The errors are those of kafka-python.
+        Raises kafka-python's errors.
 
         Raises:
             KafkaTimeoutError: the timeout expired; the cause is the last error.
@@ -77,7 +78,7 @@ class GroupOffsets:
     async def fetch(
         self, partitions: Collection[TopicPartition], timeout_ms: int
     ) -> dict[TopicPartition, CommitOffset | None]:
-        """Fetch committed offsets; None for partitions without any. Raises as `commit` does."""
+        """Fetch committed offsets; None for partitions without one. Raises like `commit`."""
         found: dict[TopicPartition, CommitOffset | None] = dict.fromkeys(partitions)
         if found:
             found.update(await self._retry(lambda: self._fetch_once(partitions), timeout_ms))
@@ -114,7 +115,7 @@ class GroupOffsets:
             if coordinator.joining:
                 raise client_errors.RebalanceInProgressError()
             raise client_errors.CommitFailedError()
-        # Partitions of an earlier generation may have a new owner, which has committed more.
+        # Partitions of an earlier generation may have a new owner with newer commits.
         attempted_generations.add(generation.generation_id)
         if len(attempted_generations) > 1:
             raise client_errors.RebalanceInProgressError()
@@ -189,7 +190,7 @@ class GroupOffsets:
         for topic, partition in partitions:
             by_topic.setdefault(topic, []).append(partition)
         group_of = OffsetFetchRequest.OffsetFetchRequestGroup
-        # The fields of both layouts are set: versions up to 7 have one group, later ones a list.
+        # Set the fields of both layouts: versions up to 7 have one group, later ones a list.
         return OffsetFetchRequest(
             max_version=_FETCH_VERSION,
             group_id=group_id,

@@ -1,8 +1,9 @@
 """The assignor protocol of a group member, and its wire format.
 
-The group protocol is Kafka's classic one (protocol type "consumer") with the assignment strategy
-"stream", so that Java's Kafka Streams members and these can be in one group. Each member sends a
-subscription, and the leader returns an assignment for each; both carry user data, opaque here.
+The group protocol is Kafka's classic protocol (protocol type "consumer") with the assignment
+strategy "stream", so a group can also have members of Java's Kafka Streams. Each member sends a
+subscription, and the leader returns an assignment for each member. Both contain user data, which is
+opaque here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PROTOCOL_NAME: Final = "stream"
 PROTOCOL_TYPE: Final = "consumer"
 
 #: The version of subscriptions and assignments: 1 added owned partitions (KIP-429), 2 the
-#: generation, 3 the rack (KIP-881). Decoders of any version ignore the fields of newer ones.
+#: generation, 3 the rack (KIP-881). Decoders of any version ignore the fields of newer versions.
 _VERSION: Final = 3
 
 
@@ -45,19 +46,23 @@ class MemberAssignment:
 
 
 class MemberAssignor(Protocol):
-    """Assigns partitions with their tasks. Called on the member's own thread, never
-    concurrently."""
+    """Assigns partitions with their tasks.
+
+    Called on the member's thread, never concurrently.
+    """
 
     def user_data(self) -> bytes:
-        """Return this member's bytes for the subscription. Called before each join; must be
-        quick, because the member sends no heartbeats meanwhile."""
+        """Return this member's user data for its subscription.
+
+        Called before each join. Must be quick, because the member sends no heartbeats meanwhile.
+        """
         ...
 
     def assign(self, members: Mapping[str, MemberSubscription]) -> Mapping[str, MemberAssignment]:
         """Return an assignment for each member, by member id. Called on the leader only.
 
         Must return well within `max.poll.interval.ms`, after which the broker removes the leader.
-        If it raises, this member fails and leaves; the others elect another leader.
+        If it raises, this member fails and leaves, and the broker selects another leader.
         """
         ...
 
@@ -102,7 +107,9 @@ def encode_assignment(assignment: MemberAssignment) -> bytes:
 
 
 def decode_assignment(data: bytes) -> MemberAssignment:
-    """Decode an assignment of any version, or raise ValueError. Empty bytes are an empty one."""
+    """Decode an assignment of any version; empty bytes are an empty assignment.
+
+    Raises ValueError for invalid data."""
     if not data:
         return MemberAssignment((), b"")
     reader = _Reader(data)
@@ -131,7 +138,7 @@ def _partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 class _Reader:
-    """Decodes fields in order; fields of newer versions at the end are ignored."""
+    """Decodes fields in order and ignores fields of newer versions at the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -141,9 +148,9 @@ class _Reader:
         end = self._at + length
         if length < 0 or end > len(self._data):
             raise ValueError(
-                f"The data of a group member is truncated: {length} bytes are expected at position "
-                f"{self._at}, but there are {len(self._data)} in total. "
-                "Does another kind of application use this group id?"
+                f"The data of a group member is truncated: expected {length} bytes at position "
+                f"{self._at}, but there are only {len(self._data)} bytes in total. "
+                "Check whether another kind of application uses this group id."
             )
         taken = self._data[self._at : end]
         self._at = end

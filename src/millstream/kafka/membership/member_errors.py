@@ -1,4 +1,4 @@
-"""Translation of kafka-python's errors to Millstream's: what failed, why, what to do."""
+"""Translation of kafka-python's errors to Millstream's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millstream.errors import (
 )
 from millstream.kafka.user_permissions import Permission, permission_advice
 
-#: Python's names of the TLS alerts by which the peer rejects our certificate.
+#: Python's names for the TLS alerts by which the peer rejects our certificate.
 _CERTIFICATE_ALERT: Final = re.compile(
     "ALERT_(BAD_CERTIFICATE|CERTIFICATE_|UNKNOWN_CA|UNSUPPORTED_CERTIFICATE)"
 )
@@ -99,7 +99,7 @@ def _connection_error(error: BaseException, group_id: str) -> StreamsError:
         )
     if isinstance(error, client_errors.IncompatibleBrokerVersion):
         return ConfigError(
-            f"The broker is too old or of another kind: {_detail(error)}. Kafka 2.3 or later is "
+            f"The server is too old or is not a broker: {_detail(error)}. Kafka 2.3 or later is "
             "required, and bootstrap.servers must name brokers, not controllers."
         )
     if isinstance(error, client_errors.KafkaConfigurationError | ValueError):
@@ -110,7 +110,7 @@ def _connection_error(error: BaseException, group_id: str) -> StreamsError:
 
 
 def is_login_error(error: BaseException) -> bool:
-    """Whether the client or the broker rejected the connection; retries do not help."""
+    """Whether the client or the broker rejected the connection, so retries do not help."""
     if _is_untrusted(error) or _is_certificate_rejected(error):
         return True
     return isinstance(
@@ -122,7 +122,7 @@ def is_login_error(error: BaseException) -> bool:
 
 
 def _is_untrusted(error: BaseException) -> bool:
-    # kafka-python keeps only the text of an ssl error.
+    # kafka-python only keeps the text of an SSL error.
     return isinstance(
         error, client_errors.KafkaConnectionError
     ) and "CERTIFICATE_VERIFY_FAILED" in str(error)
@@ -138,13 +138,14 @@ def _is_certificate_rejected(error: BaseException) -> bool:
 def commit_error(
     error: BaseException, *, group_id: str, generation: int, user: str = ""
 ) -> StreamsError:
-    """Convert the error of a commit to the one that the stream thread handles."""
+    """Convert the error of a commit to an error that the stream thread handles."""
     failure: StreamsError
     if isinstance(error, StreamsError):
         return error
     if isinstance(error, client_errors.RebalanceInProgressError):
         failure = RebalanceInProgressError(
-            f"Group {group_id!r} is rebalancing, so nothing was committed. Commit again after it."
+            f"Group {group_id!r} is rebalancing, so nothing was committed. Commit again after the "
+            "rebalance."
         )
     elif isinstance(
         error,

@@ -6,8 +6,8 @@ A member reports each rebalance as events, in this order:
     Lost      →  Assigned                  the group had removed the member; it rejoined
     Failed                                 the member has ended and reports nothing else
 
-`Joining`, `Revoked` and `Lost` block the member until they are acknowledged, so that no other
-member gets a partition while this thread still processes it.
+`Joining`, `Revoked` and `Lost` block the member until they are acknowledged, so no other member
+gets a partition while this thread still processes it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from millstream.record import TopicPartition
 class CommitOffset(NamedTuple):
     """A committed position in a partition."""
 
-    #: Of the next record to process, not of the last one processed.
+    #: The offset of the next record to process, not of the last record processed.
     offset: int
-    #: A text stored with the offset; Kafka Streams stores partition times in it.
+    #: Text that is stored with the offset. Kafka Streams stores partition times in it.
     metadata: str = ""
-    #: Of the last record processed; None if unknown.
+    #: The leader epoch of the last record processed; None if unknown.
     leader_epoch: int | None = None
 
 
@@ -45,7 +45,7 @@ class Joining:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """These partitions move to other members: commit, give them up, then acknowledge.
+    """These partitions move to other members: commit, release them, then acknowledge.
 
     The member is still in the group, so commits work. It joins the follow-up rebalance, which
     assigns the partitions, only after the acknowledgement.
@@ -56,10 +56,10 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A rebalance is complete, and these are all partitions that this member owns now.
+    """A rebalance is complete, and this member now owns exactly these partitions.
 
     Also reported if nothing changed. Several rebalances may complete before the stream thread
-    polls. If none of them needed an acknowledgement, only the newest is reported, which replaces
+    polls. If none of them needed an acknowledgement, only the latest is reported, and replaces
     the others.
     """
 
@@ -82,7 +82,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The member has failed with `error`. Every later poll returns this event again."""
+    """The member has failed with `error`. Every later poll returns this event."""
 
     error: StreamsError
 
@@ -95,12 +95,12 @@ BlockingEvent: TypeAlias = Joining | Revoked | Lost
 class MemberEventQueue:
     """A queue of events with acknowledgements.
 
-    The queue is bounded by its protocol: a new `Assigned` replaces one that was not taken yet, and
-    after a `Joining`, a `Revoked` or a `Lost` the member adds at most one `Lost` until they are
-    acknowledged. So there are never more than a handful of events.
+    The protocol bounds the queue to a handful of events: a new `Assigned` replaces one that was not
+    taken yet, and after a `Joining`, `Revoked` or `Lost` event the member adds at most one `Lost`
+    until all are acknowledged.
 
-    `on_acknowledge` is called in the acknowledging thread. Each event wakes the `waker`, and a
-    wakeup by others also ends a `take`; without a waker there are no others.
+    `on_acknowledge` is called in the acknowledging thread. Each event wakes the `waker`, and other
+    wakeups of the `waker` also end a `take`. By default, the queue has its own waker.
     """
 
     def __init__(self, on_acknowledge: Callable[[], None], waker: Waker | None = None) -> None:
@@ -142,7 +142,7 @@ class MemberEventQueue:
 
     def _wait(self, timeout_ms: int) -> None:
         if self._is_woken_by_others:
-            # The owner of the waker clears it, before looking for other work.
+            # The owner of the waker clears it before checking for other work.
             self._waker.wait(timeout_ms)
             return
         deadline = Deadline(self._clock, timeout_ms)
@@ -159,7 +159,7 @@ class MemberEventQueue:
         self._on_acknowledge()
 
     def is_unacknowledged(self, event: BlockingEvent | None = None) -> bool:
-        """Whether `event`, or without one any event, is not acknowledged yet."""
+        """Whether `event` (by default, any event) is not acknowledged yet."""
         with self._lock:
             if event is None:
                 return bool(self._unacknowledged)

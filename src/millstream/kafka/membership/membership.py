@@ -1,7 +1,8 @@
-"""The state machine of a group member: join, give partitions up, rejoin, leave.
+"""The state machine of a group member: join, release partitions, rejoin, leave.
 
-One coroutine on the client's event loop. It waits for the stream thread only for acknowledgements,
-and then no longer than `max.poll.interval.ms` without progress; heartbeats continue meanwhile.
+It is one coroutine on the client's event loop. It waits for the stream thread only for
+acknowledgements, at most for `max.poll.interval.ms` without progress. Heartbeats continue
+meanwhile.
 
         ┌───────────── a rebalance is needed ◄────────────────┐
         ▼                                                     │
@@ -64,8 +65,8 @@ _LEAVE_TIMEOUT_MS: Final = 5_000
 class Membership:
     """The membership of one member, from its first join to its end.
 
-    `topics` are replaced by the matches of `pattern`, if given. With `announces_joins` the stream
-    thread commits before each join.
+    If `pattern` is given, the topics that match it replace `topics`. With `announces_joins`, the
+    stream thread commits before each join.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Membership:
         self._joined_topics: tuple[str, ...] = ()
         self._rejection: Exception | None = None
 
-        # Shared with the stream thread; under the lock where several change together.
+        # Shared with the stream thread. The lock guards fields that change together.
         self._lock = threading.Lock()
         self._topics = tuple(topics)
         self._rejoins_requested = 0
@@ -113,7 +114,7 @@ class Membership:
         self._leave_on_close = False
         self._leave_timeout_ms = _LEAVE_TIMEOUT_MS
         self._progress_at_ms = clock.monotonic_ms()
-        #: The last progress before a stall after which the member left.
+        #: The time of the last progress before the stall because of which the member left.
         self._stalled_since_ms: int | None = None
 
     # Calls of the stream thread.
@@ -127,7 +128,7 @@ class Membership:
         try:
             self._wakeup.notify()
         except Exception:
-            # The event loop has ended, and with it the coroutine.
+            # The event loop has ended, and the coroutine with it.
             log.debug("%s: the event loop has already ended", self._name)
 
     def progress(self) -> None:
@@ -150,7 +151,8 @@ class Membership:
         with self._lock:
             if self._join_begun or not self.coordinator.stable():
                 raise RebalanceInProgressError(
-                    f"Group {self.coordinator.group_id!r} is rebalancing. Try again after it."
+                    f"Group {self.coordinator.group_id!r} is rebalancing. Try again after the "
+                    "rebalance."
                 )
             self._join_blocks += 1
 
@@ -199,7 +201,7 @@ class Membership:
         if coordinator.membership_lost and self._owned:
             await self._lose("the group has removed this member")
         elif self._events.is_unacknowledged():
-            # The commit of partitions to give up must not reach the broker in the next generation.
+            # The commit for revoked partitions must not reach the broker in the next generation.
             await self._sleep()
         elif self._must_join():
             await self._join()
@@ -208,17 +210,17 @@ class Membership:
             await self._sleep()
 
     async def _join(self) -> None:
-        # Without a timeout: the client drops a join that completes after one, and sends another.
+        # No timeout: the client drops a join that completes after its timeout, and sends another.
         joining = self._connections.call_soon(self.coordinator.ensure_active_group_async)
         while not joining.is_done and not self._closing:
-            # The result is read from the future below; this only waits for it.
+            # This only waits; the result is read from the future below.
             with contextlib.suppress(Exception):
                 await self._connections.wait_for(joining, _TICK_MS)
             if joining.is_done:
                 break
             self._monitor.check()
             self.coordinator.ensure_heartbeats()
-            # A static member does not abandon this join: the group would wait for its part of the
+            # A static member does not abandon this join, because the group would wait for it to
             # join.
             if (
                 self._without_progress()
@@ -266,7 +268,7 @@ class Membership:
 
     async def subscription(self) -> tuple[Sequence[str], bytes]:
         if self._interrupted(membership_lost=bool(self._owned)) or self._events.is_unacknowledged():
-            # The previous join failed, and something else comes first now.
+            # The previous join failed, and something else must be done first.
             raise JoinAbortedError()
         with self._lock:
             self._rejoins_sent = self._rejoins_requested
@@ -289,8 +291,8 @@ class Membership:
         if not is_leader:
             self._topic_monitor.stop()
         elif not self._topic_monitor.topics:
-            # A static leader that restarted takes over an assignment that it has not made. The
-            # state of the topics at that time is unknown, so it watches from the current state on.
+            # A restarted static leader takes over an assignment that it has not computed. The
+            # partition counts at that time are unknown, so it starts from the current counts.
             topics = {topic for member in members.values() for topic in member.topics}
             self._topic_monitor.watch_counts(
                 await partition_counts(self._connections, topics), topics
@@ -301,10 +303,10 @@ class Membership:
             self._join_begun = False
         coordinator = self.coordinator
         if coordinator.membership_lost:
-            # The member left the group while the response arrived, which the client overlooks.
+            # The member left the group while the response arrived. The client does not check that.
             coordinator.abandon_membership()
             return
-        # Read before any await, so that they belong to this assignment.
+        # Read these before any await, so that they belong to this assignment.
         generation, member_id = coordinator.generation_id, coordinator.member_id
         partitions = frozenset(assignment.partitions)
         coordinator.reason = "a rebalance of the group"
@@ -318,41 +320,46 @@ class Membership:
         )
         revoked = self._owned - partitions
         if revoked and not await self._revoke(revoked):
-            # This member never learns its partitions of this generation and cannot process them.
-            # If the loop has recovered and the member stays, it needs a complete new assignment.
+            # The stream thread never receives the assignment of this generation. If the loop
+            # recovers and the member stays, it needs a complete new assignment.
             coordinator.reason = "an assignment that was not delivered"
             coordinator.request_rejoin()
             return
         self._owned = partitions
         self._events.put(Assigned(partitions, assignment.user_data, generation, member_id))
         if revoked:
-            # The next rebalance assigns the partitions that are free now (KIP-429).
-            coordinator.reason = f"{len(revoked)} partitions given up"
+            # The next rebalance assigns the released partitions (KIP-429).
+            coordinator.reason = f"{len(revoked)} partitions released"
             coordinator.request_rejoin()
 
     def rejected(self, error: Exception) -> None:
         self._rejection = error
         self.wake()
 
-    # Giving up.
+    # Releasing partitions and leaving.
 
     async def _revoke(self, partitions: frozenset[TopicPartition]) -> bool:
-        """Make the stream thread commit and give up partitions; False if this was interrupted."""
-        log.info("%s: giving up %s", self._name, _format_partitions(partitions))
+        """Make the stream thread commit and release partitions.
+
+        Returns False if interrupted.
+        """
+        log.info("%s: releasing %s", self._name, _format_partitions(partitions))
         if not await self._wait_acknowledged(Revoked(partitions)):
             return False
         self._owned -= partitions
         return not self._interrupted()
 
     async def _commit_before_join(self) -> bool:
-        """Make the stream thread commit before a join; False if this was interrupted."""
+        """Make the stream thread commit before a join; return False if interrupted."""
         if not self._announces_joins or not self._owned or self.coordinator.membership_lost:
             return True
         return await self._wait_acknowledged(Joining()) and not self._interrupted()
 
     async def _wait_acknowledged(self, event: Joining | Revoked) -> bool:
-        """Wait for the acknowledgement of an event; False if the event was withdrawn, because
-        something else comes first."""
+        """Wait for the acknowledgement of an event.
+
+        Returns False if the event was withdrawn, because something else must be done first.
+        """
         self._pending_event = event
         self._events.put(event)
         try:
@@ -361,8 +368,9 @@ class Membership:
                     if self._events.withdraw(event):
                         return False
                     if self._closing or self._without_progress():
-                        # The stream thread hangs while processing the event. The member does not
-                        # join before the acknowledgement, but others need not wait for that.
+                        # The member is closing, or the stream thread hangs while processing the
+                        # event. The member does not join before the acknowledgement, but other
+                        # members need not wait for it.
                         break
                 self.coordinator.ensure_heartbeats()
                 await self._sleep()
@@ -399,7 +407,7 @@ class Membership:
         self._stalled_since_ms = since_ms
         log.warning(
             "%s: %s group %s, because the processing loop made no progress for "
-            "max.poll.interval.ms (%d ms): process less at a time, or raise it. "
+            "max.poll.interval.ms (%d ms): process less at a time, or increase it. "
             "The member rejoins when the loop makes progress.",
             self._name,
             "stopped heartbeats in" if self.coordinator.is_static else "left",
@@ -410,8 +418,11 @@ class Membership:
         await self._lose("max.poll.interval.ms without progress")
 
     async def _leave_unless_static(self, reason: str) -> None:
-        """Leave because of a problem. As in Kafka, a static member does not: it may be back before
-        its session times out, and then continues without a rebalance."""
+        """Leave because of a problem, unless this is a static member, as in Kafka.
+
+        A static member may be back before its session times out, and then continues without a
+        rebalance.
+        """
         if self.coordinator.is_static:
             self._topic_monitor.stop()
             self.coordinator.abandon_membership()
@@ -438,10 +449,10 @@ class Membership:
             instance_id=self.coordinator.group_instance_id,
             user=user_of(self._connections.config),
         )
-        # For our own errors the traceback of the cause is more useful.
+        # For our own errors, the traceback of the cause is more useful.
         traced = error.__cause__ if failure is error else error
         log.error("%s: failed: %s", self._name, failure, exc_info=traced)
-        # The others must not wait for this member, especially not for its assignment.
+        # Other members must not wait for this member, especially not for its assignment.
         try:
             await self._leave_unless_static("the member failed")
         except Exception as second:

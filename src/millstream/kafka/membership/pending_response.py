@@ -20,7 +20,7 @@ class PendingResponse:
     """The pending response to one request.
 
     Args:
-        connections: the connection of the request.
+        connections: waits for the response.
         future: the future of the response.
         timeout_ms: the maximum wait of `result`.
         convert: converts the client's errors to Millstream's.

@@ -1,9 +1,8 @@
 """Detection of topic changes that require a rebalance.
 
-The leader watches the topics of the whole group: a partition or topic that was added later has no
-owner until the group rebalances. The state of the topics at the time of the current assignment is
-derived from that assignment, because the assignor may have created topics during its work, which
-must not look like a change afterwards.
+The leader watches the topics of the whole group, because an added partition or topic has no owner
+until the group rebalances. The partition counts to compare with are derived from the current
+assignment, because the assignor itself may have created topics, which must not count as a change.
 """
 
 from __future__ import annotations
@@ -20,19 +19,22 @@ from millstream.kafka.kafka_python import MetadataRequest
 from millstream.kafka.membership.connections import MemberConnections
 from millstream.kafka.membership.member_assignor import MemberAssignment, MemberSubscription
 
-#: The interval of checks while a topic is missing, short because its creation is awaited.
+#: The interval between checks while a topic is missing. Short, because it may be created soon.
 _MISSING_INTERVAL_MS: Final = 1_000
-#: A lagging broker may not know a new topic yet, so a topic is gone after this many checks.
+#: A topic counts as deleted after this many checks, because a broker with old metadata may report a
+#: new topic as missing.
 _CHECKS_UNTIL_GONE: Final = 3
 
-#: Short, because a member waits for it; callers retry.
+#: Short, because the member waits for the response; callers retry.
 _TIMEOUT_MS: Final = 4_000
 
 
 @dataclass
 class _RequestedCount:
-    """A partition count for which a rebalance was requested, to avoid repeated requests while the
-    assignor ignores it."""
+    """A partition count for which a rebalance was requested.
+
+    Avoids repeated requests while the assignor ignores the change.
+    """
 
     count: int
     times: int
@@ -40,10 +42,11 @@ class _RequestedCount:
 
 
 class TopicMonitor:
-    """Compares partition counts with those of the current assignment, every `metadata.max.age.ms`.
+    """Compares partition counts with those of the current assignment.
 
-    A count that still differs after a rebalance, because the assignor skips partitions or uses
-    older metadata, is reported again after `interval_ms`, then after twice that, and so on.
+    It does so every `metadata.max.age.ms`. A count that still differs after a rebalance, because
+    the assignor skips partitions or uses older metadata, is reported again after `interval_ms`, and
+    from then on at doubling intervals.
     """
 
     def __init__(self, clock: Clock, interval_ms: int) -> None:
@@ -56,7 +59,7 @@ class TopicMonitor:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The watched topics; none if this member is not the leader."""
+        """The watched topics; empty if this member is not the leader."""
         return frozenset(self._counts)
 
     @property
@@ -76,9 +79,9 @@ class TopicMonitor:
     ) -> None:
         """Watch all topics of the group, starting from an assignment.
 
-        Owned partitions count as well: a moving partition has no owner until its old owner has
-        given it up. `counts_before`, from before the assignor ran, are for topics without assigned
-        partitions; topics that did not exist are left out.
+        Owned partitions count as well: a moving partition has no new owner until its previous owner
+        has released it. `counts_before`, fetched before the assignor ran, is for topics without
+        assigned partitions; topics that did not exist are absent.
         """
         assigned_counts: dict[str, int] = {}
         for partitions in (
@@ -93,7 +96,10 @@ class TopicMonitor:
         self.watch_counts({**counts_before, **assigned_counts}, topics)
 
     def watch_counts(self, counts: Mapping[str, int], topics: Iterable[str]) -> None:
-        """Watch topics, starting from partition counts; missing topics do not exist."""
+        """Watch topics, starting from partition counts.
+
+        Topics missing in `counts` do not exist.
+        """
         self._counts = {topic: counts.get(topic, 0) for topic in sorted(topics)}
         self._missing_checks = {}
         self._schedule(missing=0 in self._counts.values())
@@ -103,9 +109,10 @@ class TopicMonitor:
         self._schedule(missing=True)
 
     def compare(self, counts: Mapping[str, int]) -> list[str]:
-        """Compare with the current partition counts; missing topics do not exist.
+        """Compare with the current partition counts.
 
-        Returns the changes as sentences; empty if no rebalance is needed.
+        Topics missing in `counts` do not exist. Returns descriptions of the changes; empty if no
+        rebalance is needed.
         """
         changes = [
             change
@@ -128,7 +135,7 @@ class TopicMonitor:
         if not expected:
             return f"topic {topic} appeared with {count} partitions"
         if not count:
-            return f"topic {topic} is gone"
+            return f"topic {topic} was deleted"
         return f"topic {topic} has {count} partitions instead of {expected}"
 
     def _may_report(self, topic: str, count: int) -> bool:
@@ -137,7 +144,7 @@ class TopicMonitor:
         times = earlier.times if earlier is not None and earlier.count == count else 0
         if times and earlier is not None and now_ms < earlier.not_before_ms:
             return False
-        # 2^10 intervals already are days.
+        # 2^10 intervals are already days.
         pause_ms = self._interval_ms * 2 ** min(times, 10)
         self._reported[topic] = _RequestedCount(count, times + 1, now_ms + pause_ms)
         return True
@@ -152,7 +159,7 @@ class TopicMonitor:
 async def partition_counts(
     connections: MemberConnections, topics: Collection[str]
 ) -> dict[str, int]:
-    """Return the partition counts of the topics that exist; never creates topics.
+    """Return the partition counts of the topics that exist. Never creates topics.
 
     Raises kafka-python's TopicAuthorizationFailedError with the names of the topics, or a
     RetriableError.
@@ -176,9 +183,9 @@ async def partition_counts(
 async def topics_matching(
     connections: MemberConnections, pattern: re.Pattern[str]
 ) -> tuple[str, ...]:
-    """Return the matching topics, except Kafka's internal ones. Raises as `partition_counts`.
+    """Return the matching topics, except Kafka's internal ones.
 
-    As in Java's consumer, the pattern must match the whole name.
+    As in Java's consumer, the pattern must match the whole name. Raises like `partition_counts`.
     """
     return tuple(
         sorted(
@@ -192,7 +199,7 @@ async def topics_matching(
 async def _metadata(connections: MemberConnections, topics: Any) -> Any:
     request = MetadataRequest(
         topics=topics,
-        # Set here, because kafka-python 3.0 does not pass its setting of that name on.
+        # Set here, because kafka-python 3.0 does not pass on its setting of that name.
         allow_auto_topic_creation=False,
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,

@@ -1,7 +1,6 @@
-"""The settings of the two Kafka libraries, from the user's settings under Kafka's names.
+"""The settings of the two Kafka libraries, converted from the user's settings.
 
-`librdkafka_settings` makes those of all clients; `client_security`, `client_credentials` and
-`tokens` their logins. `java_options` are for Spark's Kafka connector. Settings that a client does
-not support are rejected, because a setting that works for only half of the clients fails later and
-less clearly.
+`librdkafka_settings` converts the settings of all clients; `client_security`, `client_credentials`
+and `tokens` handle logins. `java_options` is for Spark's Kafka connector. Settings that one of the
+clients does not support are rejected, because they would fail later and with a less clear error.
 """

@@ -1,7 +1,7 @@
-"""Tokens of an OpenID provider by client credentials (RFC 6749, section 4.4).
+"""Tokens from an OpenID provider by client credentials (RFC 6749, section 4.4).
 
-librdkafka could request them itself, but kafka-python could not. So both clients use the tokens of
-one function, which behaves like Java's `OAuthBearerLoginCallbackHandler`.
+librdkafka can request them itself, but kafka-python cannot. Therefore, both clients get their
+tokens from one function, which behaves like Java's `OAuthBearerLoginCallbackHandler`.
 """
 
 from __future__ import annotations
@@ -52,13 +52,15 @@ class ClientCredentials:
     client_id: str
     client_secret: str = field(repr=False)
     scope: str = ""
-    #: A PEM file with the authority of the provider's certificate; empty for the system's.
+    #: A PEM file with the CA of the provider's certificate; empty for the system's CAs.
     ca_file: str = ""
     #: Names and values that are sent to brokers with the token.
     extensions: tuple[tuple[str, str], ...] = ()
 
     def __call__(self) -> tuple[str, float, str, dict[str, str]]:
-        """Return token, lifetime in seconds, principal, extensions, or raise AccessDeniedError."""
+        """Return the token, lifetime in seconds, principal and extensions.
+
+        Raises AccessDeniedError."""
         request = urllib.request.Request(self.endpoint, self._form(), self._headers())
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self._tls()) as reply:
@@ -104,11 +106,13 @@ class ClientCredentials:
 def client_credentials(
     values: Mapping[str, Any], *, java_handler: Any = None
 ) -> ClientCredentials | None:
-    """Create the credentials, or raise ConfigError; None if the settings configure no provider."""
+    """Create the credentials; None if the settings configure no provider.
+
+    Raises ConfigError for invalid settings."""
     if java_handler is not None and not str(java_handler).endswith(f".{_JAVA_HANDLER}"):
         raise ConfigError(
             f"sasl.login.callback.handler.class is {java_handler!r}, which names a Java class. "
-            "Give a Python function without arguments that returns (token, lifetime in seconds)."
+            "Pass a Python function without arguments that returns (token, lifetime in seconds)."
         )
     endpoint = str(values.get(ENDPOINT) or "")
     if not endpoint:
@@ -134,7 +138,7 @@ def client_credentials(
 
 
 def _extensions(listed: str, options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Merge librdkafka's list of extensions and Java's option per extension."""
+    """Merge librdkafka's list of extensions with Java's options, one per extension."""
     pairs = [each.partition("=") for each in listed.split(",") if each.strip()]
     found = {name.strip(): value.strip() for name, _, value in pairs}
     for name, value in options.items():

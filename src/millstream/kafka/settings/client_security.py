@@ -1,6 +1,6 @@
-"""SSL and SASL: translation of the Java clients' settings for librdkafka and kafka-python.
+"""Translation of Java's SSL and SASL settings for librdkafka and kafka-python.
 
-Java uses key stores and a JAAS line; the two libraries use PEM files, user names and passwords.
+Java uses key stores and a JAAS line. The two libraries use PEM files, user names and passwords.
 Settings that one of the libraries does not support are rejected.
 """
 
@@ -34,7 +34,10 @@ def security_for_librdkafka(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def security_for_kafka_python(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return kafka-python's keywords, or raise ConfigError. Reads the certificate files."""
+    """Return kafka-python's keyword arguments, or raise ConfigError.
+
+    Reads certificate files.
+    """
     protocol = str(values.get("security.protocol", "PLAINTEXT")).upper()
     settings: dict[str, Any] = {"security_protocol": protocol}
     if protocol.endswith("SSL"):
@@ -67,7 +70,7 @@ def _store(values: Mapping[str, Any], which: str) -> _Store | None:
 
 
 def _kind_by_name(location: str) -> str:
-    """Derive the format from the file name; unlike Java, which always assumes JKS."""
+    """Derive the format from the file name, unlike Java, which always assumes JKS."""
     lowered = location.lower()
     if lowered.endswith(_JAVA_STORE_ENDINGS):
         return "JKS"
@@ -88,7 +91,7 @@ def _ca_file(values: Mapping[str, Any], client: str) -> str | None:
 
 
 def _key_files(values: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the files of the certificate chain and of the key, which may be the same."""
+    """Return the files of the certificate chain and the key, which may be the same."""
     store = _store(values, "keystore")
     if store is not None and store.kind == "PEM":
         return store.location, store.location
@@ -147,7 +150,8 @@ def _ssl_context(values: Mapping[str, Any]) -> ssl.SSLContext:
     if values.get("ssl.keystore.key"):
         raise ConfigError(
             "ssl.keystore.key is not supported by kafka-python, which only reads keys from files. "
-            "Write key and certificate chain to a PEM file and set ssl.keystore.location to it."
+            "Write the key and the certificate chain to a PEM file and set "
+            "ssl.keystore.location to it."
         )
     try:
         context = ssl.create_default_context(
@@ -170,7 +174,10 @@ def _ssl_context(values: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def unreadable_file(settings: Mapping[str, Any]) -> str:
-    """Describe the first setting whose file cannot be read on this machine; empty if all can."""
+    """Describe the first setting whose file cannot be read on this machine.
+
+    Returns an empty string if all files can be read.
+    """
     for name in sorted(name for name in settings if name.endswith(".location")):
         try:
             Path(settings[name]).read_bytes()
@@ -190,7 +197,7 @@ def _mechanism(values: Mapping[str, Any]) -> str:
 
 
 def _login(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return user name, password, Kerberos principal and keytab, from any of their settings."""
+    """Return the user name, password and Kerberos options, from JAAS or other settings."""
     options = jaas_options(str(values.get("sasl.jaas.config") or ""))
     names = {
         "username": "sasl.username",

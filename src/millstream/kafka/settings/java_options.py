@@ -1,7 +1,7 @@
-"""The settings of a client for Java's own clients: for Spark's Kafka connector.
+"""Conversion of client settings for Java's clients, used by Spark's Kafka connector.
 
-Users write Java's names, so most settings are passed unchanged. Settings that librdkafka and
-kafka-python have but Java does not are converted: a user name and a password without a JAAS line,
+Users write Java's names, so most settings are passed unchanged. Settings that only librdkafka and
+kafka-python have are converted: a user name and a password without a JAAS line,
 certificates in separate files, PEM files without a declared type.
 """
 

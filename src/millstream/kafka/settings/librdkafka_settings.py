@@ -1,7 +1,7 @@
-"""The settings of the two Kafka libraries: the user's client settings, and Kafka Streams' own.
+"""The settings of the two Kafka libraries: the user's and Millstream's settings.
 
-`librdkafka_settings` is for consumers, producers and the admin client, `kafka_python_settings` for
-the member of the consumer group. Both apply the table in `config/client_settings.py`.
+`librdkafka_settings` is for consumers, producers and the admin client; `kafka_python_settings` is
+for the member of the consumer group. Both apply the table in `config/client_settings.py`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ _Client = TypeVar("_Client")
 
 _CONSUMERS: Final = ("main_consumer", "restore_consumer", "global_consumer")
 
-#: The limit on fetched but unread records of all consumers of one kind, split over the threads.
-#: Small records use about six times as much memory as they have bytes (a 75-byte record about
-#: 450).
+#: The limit on fetched but unread records of all consumers of one kind, divided among the threads.
+#: Small records use about six times their size in memory (a 75-byte record about 450 bytes).
 _PREFETCH_KBYTES: Final = 32 * 1024
 _PREFETCH_KBYTES_MIN: Final = 4 * 1024
 
-#: The limit on unsent records of all producers, split over the threads.
+#: The limit on unsent records of all producers, divided among the threads.
 _UNSENT_KBYTES: Final = 64 * 1024
 _UNSENT_KBYTES_MIN: Final = 16 * 1024
 
@@ -46,8 +45,8 @@ _ANY_CLIENT: Final[Mapping[str, Any]] = {
 }
 
 _CONSUMER: Final[Mapping[str, Any]] = {
-    # Imposed: the member owns the group and its offsets; the start offset is always explicit, and
-    # an offset that is gone must be an error instead of a silent reset.
+    # Imposed: the member handles the group and its offsets, the start offset is always explicit,
+    # and an offset that no longer exists must be an error instead of a silent reset.
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "allow.auto.create.topics": False,
@@ -55,13 +54,13 @@ _CONSUMER: Final[Mapping[str, Any]] = {
     "enable.partition.eof": True,
     # Java's default. Its cost was not measurable (2 M records of 75 bytes, lz4).
     "check.crcs": True,
-    # Refetch soon after the local queue was full. With librdkafka's 1000 ms the queue runs empty
-    # meanwhile: 163k records/s instead of 1.2 M/s with 100,000 queued records; the same throughput
-    # takes 1,000,000 of them (92 MB of memory instead of 430).
+    # Fetch again soon after the local queue was full. With librdkafka's default of 1,000 ms, the
+    # queue runs empty meanwhile: with 100,000 queued records, 163k records/s instead of 1.2 M/s.
+    # Otherwise, that throughput needs 1,000,000 queued records (430 MB of memory instead of 92).
     "fetch.queue.backoff.ms": 5,
     "queued.min.messages": 100_000,
-    # One fetch per broker is in flight at a time and waits this long if there is nothing new. Added
-    # partitions and reports of partition ends wait for it: 0.8-1.0 s with the usual 500 ms.
+    # One fetch per broker is in flight at a time, and waits this long if there are no new records.
+    # Added partitions and reports of partition ends wait for it: 0.8-1.0 s with the usual 500 ms.
     "fetch.wait.max.ms": 50,
     "fetch.error.backoff.ms": 100,
 }
@@ -71,25 +70,25 @@ _PRODUCER: Final[Mapping[str, Any]] = {
     "acks": "all",
     "partitioner": "murmur2_random",
     "compression.type": "lz4",
-    # Short enough for a pipeline of several topics, long enough to fill batches under load.
+    # Short enough for a pipeline of several topics, but long enough to fill batches under load.
     "linger.ms": 5,
     "delivery.timeout.ms": 120_000,
     "message.max.bytes": 1_048_576,
     "batch.num.messages": 100_000,
     "batch.size": 1_000_000,
     "queue.buffering.max.messages": 300_000,
-    # How long to wait for a missing topic, in case it was created just now: 30 s by default, before
-    # any error is reported.
+    # How long to wait for a missing topic, in case it was just created, before an error is
+    # reported. The default is 30 s.
     "topic.metadata.propagation.max.ms": 10_000,
 }
 
-#: Conversions of values that librdkafka writes differently.
+#: Conversions of values that librdkafka represents differently.
 _CONVERTED: Final[Mapping[str, Callable[[Any], Any]]] = {
-    # Java: -1 is never, or the system's default; librdkafka: 0.
+    # Java: -1 means never, or the system's default; librdkafka: 0.
     "connections.max.idle.ms": lambda value: max(0, value),
     "receive.buffer.bytes": lambda value: max(0, value),
     "send.buffer.bytes": lambda value: max(0, value),
-    # Java: 0 is "as soon as possible" or "no batches"; librdkafka: 1.
+    # Java: 0 means "as soon as possible" or "no batches"; librdkafka: 1.
     "fetch.min.bytes": lambda value: max(1, value),
     "max.partition.fetch.bytes": lambda value: max(1, value),
     "batch.size": lambda value: max(1, value),
@@ -107,7 +106,9 @@ _FIRST_CONTACT_MS: Final = 15_000
 
 
 def librdkafka_settings(config: StreamsConfig, role: Role, client_id: str) -> dict[str, Any]:
-    """Return the settings of a confluent-kafka client (not "member"), or raise ConfigError."""
+    """Return the settings of a confluent-kafka client, or raise ConfigError.
+
+    Not for the role "member"."""
     values = config.client_settings(role)
     settings: dict[str, Any] = {
         "bootstrap.servers": config.bootstrap_servers,
@@ -117,7 +118,7 @@ def librdkafka_settings(config: StreamsConfig, role: Role, client_id: str) -> di
     if role in _CONSUMERS:
         settings.update(_CONSUMER)
         # librdkafka requires a group, although partitions are assigned manually and the member
-        # commits.
+        # commits the offsets.
         settings["group.id"] = config.application_id
         settings["queued.max.messages.kbytes"] = max(
             _PREFETCH_KBYTES_MIN, _PREFETCH_KBYTES // config.most_stream_threads
@@ -138,11 +139,12 @@ def librdkafka_settings(config: StreamsConfig, role: Role, client_id: str) -> di
 def kafka_python_settings(
     config: StreamsConfig, role: Role = "member", *, client_id: str, thread_index: int | None = None
 ) -> dict[str, Any]:
-    """Return the keywords of kafka-python's consumer for a member of the application's group.
+    """Return kafka-python's consumer settings for a member of the application's group.
 
-    Only group, network and security settings: the member never fetches. Reads certificate files, so
-    it must be called where the member runs. `thread_index` is appended to `group.instance.id`, so
-    that each thread is a static member of its own. Raises ConfigError for unsupported settings.
+    They only include group, network and security settings, because the member never fetches
+    records. Reads certificate files, so it must be called where the member runs. `thread_index` is
+    appended to `group.instance.id`, so each thread is a separate static member. Raises ConfigError
+    for unsupported settings.
     """
     values = config.client_settings(role)
     servers = str(values.pop("bootstrap.servers", config.bootstrap_servers))
@@ -176,12 +178,12 @@ def kafka_python_settings(
 
 
 def client_setting(config: StreamsConfig, role: Role, name: str) -> Any:
-    """Return a client setting that Millstream applies itself, such as `max.poll.records`."""
+    """Return a client setting that Millstream itself applies, such as `max.poll.records`."""
     return config.client_settings(role).get(name, CLIENT_SETTINGS[name].default)
 
 
 def isolation_level(config: StreamsConfig, role: Role) -> str:
-    """Return the isolation level: imposed under exactly-once, else the user's or the default."""
+    """Return the isolation level: imposed under exactly-once, otherwise configurable."""
     if config.exactly_once:
         return "read_committed"
     return str(client_setting(config, role, "isolation.level"))
@@ -190,12 +192,12 @@ def isolation_level(config: StreamsConfig, role: Role) -> str:
 def create_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
     """Create a confluent-kafka client that logs through `logging`.
 
-    Raises ConfigError if librdkafka rejects a setting, and AccessDeniedError if there is no token
-    to log in with.
+    Raises ConfigError if librdkafka rejects a setting, and AccessDeniedError if no token is
+    available for the login.
     """
     tokens = settings.get("oauth_cb")
     if isinstance(tokens, LibrdkafkaTokens):
-        # librdkafka would wait for ten seconds, and not report the reason.
+        # librdkafka would wait for 10 s and not report the reason.
         tokens.supply.token()
     try:
         return kind(dict(settings), logger=LIBRDKAFKA_LOGGER)
@@ -214,8 +216,8 @@ def _remedy(error: BaseException, settings: Mapping[str, Any]) -> str:
     if "No provider for SASL mechanism" in _reason(error):
         return (
             f"sasl.mechanism is {settings['sasl.mechanism']} (the default is GSSAPI, which is "
-            "Kerberos), which needs a librdkafka built with Cyrus SASL: build confluent-kafka with "
-            "such a librdkafka, or set another mechanism."
+            "Kerberos). It needs a librdkafka with Cyrus SASL: build confluent-kafka with such a "
+            "librdkafka, or set another mechanism."
         )
     unreadable = unreadable_file(settings)
     if unreadable:
@@ -234,7 +236,7 @@ def _translated(values: Mapping[str, Any]) -> dict[str, Any]:
             or not row.librdkafka
             or row.librdkafka == SECURITY
         ):
-            # Rejected settings only get here with their default.
+            # Unsupported settings only get here with their default values.
             continue
         if row.librdkafka == "compression.level" and not _is_level_of(values, name):
             continue
@@ -245,7 +247,10 @@ def _translated(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_level_of(values: Mapping[str, Any], name: str) -> bool:
-    """Whether a compression level belongs to the codec in use; as in Java, others are ignored."""
+    """Whether a compression level is for the codec in use.
+
+    As in Java, other levels are ignored.
+    """
     codec = str(values.get("compression.type", _PRODUCER["compression.type"]))
     return name == f"compression.{codec}.level"
 
@@ -254,12 +259,12 @@ def _complete_producer(
     config: StreamsConfig, values: Mapping[str, Any], settings: dict[str, Any]
 ) -> None:
     if "delivery.timeout.ms" not in values:
-        # An outage that tasks tolerate must not end the thread because of a record.
+        # An outage that tasks tolerate must not end the thread because a record times out.
         settings["delivery.timeout.ms"] = max(
             settings["delivery.timeout.ms"], config.task_timeout_ms
         )
     if "request.timeout.ms" in values:
-        # librdkafka separates the acknowledgement timeout from the request timeout.
+        # This is librdkafka's acknowledgement timeout, which is separate from its request timeout.
         settings["request.timeout.ms"] = values["request.timeout.ms"]
     if config.exactly_once:
         settings["transaction.timeout.ms"] = transaction_timeout_ms(config)
@@ -268,7 +273,7 @@ def _complete_producer(
             settings["socket.timeout.ms"], settings["transaction.timeout.ms"]
         )
         if "delivery.timeout.ms" not in values:
-            # librdkafka then uses the timeout of the transaction; even without a timeout, as in
+            # librdkafka then uses the timeout of the transaction. Even without a timeout, as in
             # Java, delivery would end with the transaction.
             del settings["delivery.timeout.ms"]
     weaker = [
@@ -289,5 +294,5 @@ def _complete_producer(
             f"exactly_once_v2 needs an idempotent producer, which {', '.join(weaker)} is not."
         )
     if weaker:
-        # As in Kafka's producer, such settings disable idempotence unless it was set explicitly.
+        # As in Kafka's producer, these settings disable idempotence unless it was set explicitly.
         settings["enable.idempotence"] = False

@@ -1,8 +1,8 @@
 """OAUTHBEARER tokens from a user's function, shared by all clients of a process.
 
 A `TokenSupply` calls the function for a new token well before the old one expires, on a temporary
-thread. As long as the old token is valid, clients do not wait for the new one, and a failed call is
-only logged. Without a valid token, a function that fails or hangs is an error in every client.
+thread. While the old token is valid, clients hardly wait for the new one, and a failed call is only
+logged. Without a valid token, every client fails if the function fails or hangs.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from millstream.kafka.settings.client_credentials import (
 
 _log = logging.getLogger(__name__)
 
-#: The setting with the function.
+#: The setting that contains the function.
 SETTING: Final = "sasl.login.callback.handler.class"
 
-#: Returns a token and its lifetime, optionally a principal and extensions.
+#: Returns a token and its lifetime, and optionally a principal and extensions.
 TokenFunction = Callable[[], tuple[Any, ...]]
 
-#: Timeout of the function without a valid token.
+#: Timeout of the function while there is no valid token.
 FUNCTION_TIMEOUT_S: Final = 20.0
 #: How long a client waits for a new token while the old one is valid.
 _REFRESH_WAIT_S: Final = 1.0
-#: The fraction of a token's lifetime after which a new one is requested: before librdkafka requests
-#: one (0.8), and before both libraries log in again (0.85 to 0.95).
+#: The fraction of a token's lifetime after which a new token is requested: before librdkafka
+#: requests one (0.8), and before both libraries log in again (0.85 to 0.95).
 _REFRESH_AFTER: Final = 0.75
 #: The minimum time between a failed call and the next one.
 _PAUSE_MS: Final = 1_000
@@ -85,15 +85,15 @@ class TokenSupply:
 
     @property
     def failure(self) -> StreamsError | None:
-        """Why there is no valid token; None if there is one, or none was requested."""
+        """Why there is no valid token; None if a token is valid or none was requested."""
         with self._changed:
             return None if self._is_valid() else self._failure
 
     def token(self) -> Token:
         """Return a valid token.
 
-        Raises AccessDeniedError if the function failed or did not return in time, and no token of
-        an earlier call is valid; ConfigError if its result is not a token.
+        Raises AccessDeniedError if the function failed or did not return in time and no earlier
+        token is valid, and ConfigError if the function's result is not a token.
         """
         with self._changed:
             if self._token is not None and self._clock.now_ms() < self._token.refresh_at_ms:
@@ -109,7 +109,7 @@ class TokenSupply:
             if self._calling:
                 self._failure = self._hangs()
             assert self._failure is not None
-            # A copy, so that each call raises an error with its own traceback.
+            # A copy, so each call raises an error with its own traceback.
             failure = copy.copy(self._failure)
             failure.__cause__ = self._failure.__cause__
             raise failure
@@ -128,7 +128,7 @@ class TokenSupply:
         except StreamsError as error:
             failure = error
         except BaseException as error:
-            # Also SystemExit and the like, which would otherwise be lost on this thread.
+            # Also SystemExit and similar exceptions, which would otherwise be lost on this thread.
             failure = AccessDeniedError(
                 f"There is no token to log in with: {function_name(self._function)}, given as "
                 f"{SETTING}, raised {summary_of(error)}. Check the function and its token service."
@@ -147,8 +147,8 @@ class TokenSupply:
         waited_s = (self._clock.monotonic_ms() - self._called_at_ms) / 1_000
         return AccessDeniedError(
             f"There is no token to log in with: {function_name(self._function)}, given as "
-            f"{SETTING}, has not returned for {waited_s:.0f} s. Make it fail by itself, for "
-            "example with a timeout of its requests."
+            f"{SETTING}, has not returned for {waited_s:.0f} s. Make sure that it fails "
+            "by itself, for example with a timeout for its requests."
         )
 
 
@@ -158,7 +158,7 @@ def _shared_supply(function: TokenFunction) -> TokenSupply:
 
 
 def token_supply(values: Mapping[str, Any]) -> TokenSupply:
-    """Return the function's supply, which all clients of a process share, or raise ConfigError."""
+    """Return the supply that all clients of a process share, or raise ConfigError."""
     function = values.get(SETTING)
     if not callable(function):
         function = client_credentials(values, java_handler=function)
@@ -188,7 +188,7 @@ class LibrdkafkaTokens:
         return token.text, token.expires_at_ms / 1_000, token.principal, dict(token.extensions)
 
 
-class KafkaPythonTokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is not typed
+class KafkaPythonTokens(AbstractTokenProvider):  # type: ignore[misc]  # untyped
     def __init__(self, supply: TokenSupply) -> None:
         super().__init__()
         self.supply = supply
@@ -199,13 +199,16 @@ class KafkaPythonTokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-p
         self._extensions = token.extensions
         return token.text
 
-    #: Of the token that was returned last.
+    #: The extensions of the token that was returned last.
     def extensions(self) -> dict[str, str]:
         return dict(self._extensions)
 
 
 def function_name(function: object) -> str:
-    """Return the name of a function or of an object's class; a repr may contain a secret."""
+    """Return the name of a function or of an object's class.
+
+    A repr may contain a secret.
+    """
     while isinstance(function, partial):
         function = function.func
     return str(getattr(function, "__qualname__", type(function).__qualname__))

@@ -1,9 +1,9 @@
 """Stream aggregations by key: count, reduce, aggregate (Kafka Streams' `KStreamAggregate`).
 
 Each operator looks up the aggregate of a record's key, computes the next one, and forwards the
-change. With a record cache, the last change of each key is emitted when the cache is flushed.
-Without one, every change is emitted and logged. The timestamp of an aggregate is the highest of its
-records.
+change. With a record cache, the latest change of each key is emitted when the cache is flushed.
+Without one, every change is emitted and logged. The timestamp of an aggregate is the highest
+timestamp of its records.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from millstream.state.versioned.versioned_table import VersionedTable
 
 
 class StreamAggregateOperator(Operator):
-    """Folds the values of each key into one."""
+    """Folds the values of each key into one aggregate."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class StreamAggregateOperator(Operator):
         if not folded.positions:
             return
         done = batch if len(folded.positions) == len(batch) else batch.take(folded.positions)
-        order = None if done.order is None else [(*place, 0) for place in done.order]
+        order = None if done.order is None else [(*position, 0) for position in done.order]
         output.emit(
             Batch(
                 done.keys,
@@ -147,8 +147,10 @@ class StreamCountOperator(StreamAggregateOperator):
 
 
 class StreamReduceOperator(StreamAggregateOperator):
-    """Combines the values of each key with a function of two values. The reducer may return None to
-    delete the result."""
+    """Combines the values of each key with a function of two values.
+
+    The reducer may return None to delete the result.
+    """
 
     def __init__(
         self, store: str, reducer: Callable[[Any, Any], Any], *, send_old_values: bool = False
@@ -159,7 +161,7 @@ class StreamReduceOperator(StreamAggregateOperator):
 
 
 class TableToStreamOperator(Operator):
-    """Emits the changes of a table as a stream of new values, null for deletions."""
+    """Emits the changes of a table as a stream of new values, with null for deletions."""
 
     def process(self, batch: Batch, output: Output) -> None:
         output.emit(batch if batch.old_values is None else batch.with_values(batch.values))

@@ -1,8 +1,8 @@
 """The inner loops of aggregations with a record cache, which modify cache entries directly.
 
 They follow the rules of `RecordCache`. `millstream-speedups` implements them in C, for caches that
-it also implements. Both versions fetch the entries of a block of changes before making the changes.
-So they load the same entries in the same order, and a cache evicts the same entries with either
+it also implements. Both versions fetch the entries of a block of changes before making the changes,
+so they load the same entries in the same order, and a cache evicts the same entries with either
 version.
 """
 
@@ -24,29 +24,29 @@ Initializer = Callable[[], Any]
 #: (key, value, aggregate) → the next aggregate; None deletes it.
 Aggregator = Callable[[Any, Any, Any], Any]
 
-#: Called with the index of a record on which user code failed, and the error. Raises, or returns if
-#: the record is dropped.
+#: Called with the index of a record for which user code failed, and the error. Returns if the
+#: record is to be dropped; otherwise raises an error.
 FailureCallback = Callable[[int, Exception], None]
 
 _NO_HEADERS: Headers = ()
 
-#: The number of entries that are fetched at once, as in C.
+#: The number of entries that are fetched at a time, as in C.
 _BLOCK_SIZE: Final = 256
 
 
 class AggregateUpdates(NamedTuple):
     """The aggregates to change, and the records that change them.
 
-    All fields but the first two are columns of records.
+    The fields from `keys` to `headers` are columns of the records.
 
     Args:
-        stored_keys: the keys of the aggregates, one for each change.
+        stored_keys: the key of the aggregate of each change.
         indices: the record index of each change, ascending; None if each record makes one change.
         timestamps: the timestamps of the records, in milliseconds.
-        places: the topic partitions of the records; an iterator returns the same one forever.
-        headers: the headers of the records; None if there are none.
-        at: a single number: the index of the record for which user code is being called. Read by
-            stack inspection.
+        places: the topic partitions of the records; an infinite iterator if all are equal.
+        headers: the headers of the records; None if no record has headers.
+        at: an array with one number, the index of the record for which user code is being called.
+            Stack inspection reads it.
     """
 
     stored_keys: list[bytes]
@@ -68,10 +68,11 @@ def pure_fold_entries(
     own: Callable[[Any], Any] | None,
     failed: FailureCallback,
 ) -> None:
-    """Fold the values of records into cached aggregates: 0.5 us a change, in C 0.2 us.
+    """Fold the values of records into cached aggregates.
 
-    The timestamp of an aggregate is the highest of its records. A record that fails in one of its
-    windows is dropped from the later ones, too. `own` copies a value; None if values are immutable.
+    The timestamp of an aggregate is the highest timestamp of its records. A record that fails in
+    one of its windows is dropped from the later ones, too. `own` copies a value; it is None if
+    values are immutable. Takes 0.5 us per change, 0.2 us in C.
     """
     dirty, seq = cache.dirty, cache.seq
     left_out, at = -1, updates.at
@@ -83,7 +84,7 @@ def pure_fold_entries(
                 entries = _loaded_entries(cache, block)
             finally:
                 seq = cache.seq
-            # Columns last, so that zip does not consume a record of the next block.
+            # `columns` comes last, so that zip does not consume a record of the next block.
             for entry, columns_of_record in zip(entries, columns, strict=False):
                 index, key, record, timestamp, place, offset, headers = columns_of_record
                 if index == left_out:
@@ -93,7 +94,7 @@ def pure_fold_entries(
                     before = entry.value
                     value = aggregator(key, record, initializer() if before is None else before)
                     if value is record and own is not None:
-                        # The record's own value may also be used elsewhere: store a copy.
+                        # The value of the record may also be used elsewhere: store a copy.
                         value = own(value)
                 except Exception as error:
                     cache.seq = seq
@@ -112,15 +113,15 @@ def pure_fold_entries(
                 entry.offset = offset
                 entry.headers = headers
     finally:
-        # Also after an error: the changes so far are made.
+        # Also after an error, because the changes so far have been made.
         cache.seq = seq
 
 
 def pure_count_entries(cache: RecordCache, updates: AggregateUpdates) -> None:
-    """Count records in cached aggregates: 0.25 us a change.
+    """Count records in cached aggregates.
 
-    No user code can fail here and counts are immutable, so this loop omits the respective parts of
-    the general loop: it takes half the time.
+    Takes 0.25 us per change, half the time of the general loop: no user code can fail here and
+    counts are immutable, so failures are not handled and values are not copied.
     """
     dirty, seq = cache.dirty, cache.seq
     columns = iter(_change_columns(updates))
@@ -161,7 +162,7 @@ def _blocks(stored_keys: list[bytes]) -> Iterable[list[bytes]]:
 
 
 def _loaded_entries(cache: RecordCache, block: list[bytes]) -> list[CachedEntry]:
-    """Return the entries of some changes. The cache loads the missing ones."""
+    """Return the entries of a block of changes. The cache loads missing entries."""
     entries = cache.entries
     found = list(map(entries.get, block))
     if None in found:
@@ -172,8 +173,10 @@ def _loaded_entries(cache: RecordCache, block: list[bytes]) -> list[CachedEntry]
 
 
 def _change_columns(updates: AggregateUpdates, *more: list[Any]) -> Iterable[tuple[Any, ...]]:
-    """Return the record index and the column elements of each change. `more` are columns in front
-    of the common ones."""
+    """Return the record index and the column values of each change.
+
+    The columns in `more` precede the columns that all loops need.
+    """
     indices = updates.indices
     headers = repeat(_NO_HEADERS) if updates.headers is None else updates.headers
     columns = (*more, updates.timestamps, updates.places, updates.offsets, headers)

@@ -1,8 +1,8 @@
-"""The loops of all aggregations by key or by window.
+"""The loops of aggregations by key and by time-aligned window.
 
-Each record of a batch comes with the *stored key* of its aggregate: its serialized key, followed by
-the window if there are windows. With a record cache, aggregates change in the cache, and are
-emitted when the cache is flushed. Without one, each change is written and logged.
+Each change comes with the *stored key* of its aggregate: the serialized key of the record, followed
+by the window in a windowed aggregation. With a record cache, aggregates are changed in the cache
+and emitted when the cache is flushed. Without one, each change is written and logged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millstream.state.windows.window_table import WindowTable
 class FoldedChanges(NamedTuple):
     """The changes of a batch without a record cache, as parallel lists."""
 
-    #: The positions of the changes in the stored keys.
+    #: The index of each change in the list of stored keys.
     positions: list[int]
     values: list[Any]
     timestamps: list[int]
@@ -36,14 +36,14 @@ class FoldedChanges(NamedTuple):
 
 
 class Fold:
-    """Folds the values under each stored key into one.
+    """Folds the values under each stored key into one aggregate.
 
-    The timestamp of an aggregate is the highest of its records.
+    The timestamp of an aggregate is the highest timestamp of its records.
 
     Args:
-        isolate_failures: whether a failing record may be dropped. It must leave no traces then:
-            neither changes that the aggregator made before it failed, nor a value that a flush
-            cannot serialize.
+        isolate_failures: whether failing records may be dropped. Dropped records must leave no
+            traces: neither changes that the aggregator made before it failed, nor a value that a
+            flush cannot serialize.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Fold:
         indices: list[int] | None,
         failed: FailureCallback,
     ) -> None:
-        """Change aggregates in the cache; `indices` as in `AggregateUpdates`."""
+        """Change aggregates in the cache. `indices` is as in `AggregateUpdates`."""
         # `runtime/stack_inspection.py` reads the local variable `updates`.
         updates = updates_of(batch, stored_keys, indices)
         initializer, aggregator = self._cached_initializer, self._cached_aggregator
@@ -89,11 +89,11 @@ class Fold:
         indices: list[int] | None,
         failed: FailureCallback,
     ) -> FoldedChanges:
-        """Write and log every change. All reads are one call, and so are all writes."""
+        """Write and log every change, with one read call and one write call."""
         table, initial, step = self._table, self._initializer, self._aggregator
         distinct = list(dict.fromkeys(stored_keys))
         current = dict(zip(distinct, table.read_encoded_many(distinct), strict=True))
-        # Follows Kafka Streams: each change of such a window starts anew.
+        # Follows Kafka Streams: in an expired window, each change starts with a new aggregate.
         unreadable = table.expired_keys(distinct)
         folded = FoldedChanges([], [], [], [] if self._send_old_values else None)
         positions, values, timestamps, old_values = folded
@@ -108,8 +108,8 @@ class Fold:
                 continue
             found = current[stored_key]
             try:
-                # Decode for each update: the aggregator may modify the aggregate in place, but not
-                # one that was emitted before.
+                # Decode for each update: the aggregator may modify the aggregate in place, and must
+                # not modify an aggregate that was already emitted.
                 before = initial() if found is None else table.decode(found[0])
                 # Follows Kafka Streams: the first aggregate replaces the initial one.
                 old = None if old_values is None else table.private_copy(before)
@@ -138,7 +138,7 @@ class Fold:
 
 
 class _IsolatedFunctions:
-    """The user's functions with copies, so that failing records leave no traces."""
+    """The user's functions, called with copies so that failing records leave no traces."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class _IsolatedFunctions:
         return made
 
     def step(self, key: Any, value: Any, aggregate: Any) -> Any:
-        """Return the next aggregate, which is verified to be serializable."""
+        """Return the next aggregate, after checking that it can be serialized."""
         before = aggregate if self._is_new else self._table.private_copy(aggregate)
         self._is_new = False
         after = self._aggregator(key, value, before)
@@ -167,7 +167,7 @@ class _IsolatedFunctions:
 
 
 class ReducerAggregator:
-    """A reducer as an aggregator. The first value is the first aggregate."""
+    """An aggregator that calls a reducer. The first value of a key is its first aggregate."""
 
     def __init__(self, reducer: Callable[[Any, Any], Any]) -> None:
         self._reducer = reducer

@@ -1,10 +1,10 @@
 """Session aggregations (Kafka Streams' `KStreamSessionWindowAggregate`).
 
-A record starts a session of its own that starts and ends at its timestamp. Existing sessions of
-its key within the inactivity gap are merged into this session: their aggregates are merged, in the
-order of their ends, into an initial aggregate, and the sessions are removed, each with a deletion
-downstream. Then the record itself is aggregated. Sessions are stored without timestamps: the end of
-a session is its timestamp.
+Each record creates a new session, which starts and ends at the timestamp of the record. Existing
+sessions of the key within the inactivity gap are merged into the new session: their aggregates are
+merged into an initial aggregate, in the order of their ends, and the old sessions are removed, each
+with a deletion downstream. Then the record itself is aggregated. Sessions are stored without
+timestamps, because the timestamp of a session is its end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from millstream.native import compiled
 from millstream.operators.aggregates.cached_loops import (
@@ -45,7 +45,7 @@ AddRecord = Callable[[int, int, TopicPartition | None, int, Headers, int], bool]
 
 
 def add_each(updates: AggregateUpdates, stream_time: int, add_one: AddRecord) -> tuple[int, int]:
-    """Process every record individually. Returns stream time, and the number of late records."""
+    """Process each record individually. Returns stream time and the number of late records."""
     late = 0
     headers = repeat(_NO_HEADERS) if updates.headers is None else updates.headers
     columns = zip(updates.timestamps, updates.places, updates.offsets, headers, strict=False)
@@ -57,13 +57,26 @@ def add_each(updates: AggregateUpdates, stream_time: int, add_one: AddRecord) ->
     return stream_time, late
 
 
+class SessionLimits(NamedTuple):
+    """The times, durations and sizes for the loop over the records of a batch."""
+
+    inactivity_gap_ms: int
+    #: The time between the end of a session and its closing.
+    closed_after_ms: int
+    stream_time_ms: int
+    #: Sessions that ended no later than this time may be in the store below the cache.
+    observed_time_ms: int
+    #: The size of a new cache entry without its key.
+    entry_bytes: int
+
+
 def pure_fold_sessions(
     cache: WindowCache,
     index: KeyIndex,
     order: EvictionOrder,
     serialized: dict[bytes, CachedEntry],
     updates: AggregateUpdates,
-    times: tuple[int, int, int, int, int],
+    limits: SessionLimits,
     initializer: Initializer,
     aggregator: Aggregator,
     merger: SessionMerger,
@@ -73,26 +86,29 @@ def pure_fold_sessions(
     """Fold the values of records into cached sessions.
 
     Follows the rules of `RecordCache`. The cache must forward changes, and its values must be
-    immutable. `millstream-speedups` implements this loop in C, for caches that it also implements;
-    there most records need no Python calls except the user's functions.
+    immutable. `millstream-speedups` implements this loop in C, for caches that it also implements.
+    In C, most records need no Python calls except the user's functions.
 
-    Takes 7.4 us a record including all work before a commit, 4.4 us in C. The Python version has no
-    fast path.
+    Takes 7.4 us per record, including all work up to the commit, or 4.4 us in C. The Python version
+    has no fast path: it calls `fallback` for each record.
 
     Args:
-        times: in milliseconds, the inactivity gap; the time from the end of a session until it is
-            closed; stream time; and the time up to which ended sessions may be found below the
-            cache. The last element is the size of a new entry without its key, in bytes.
-        fallback: processes a record that neither starts a session nor falls into the only session
+        fallback: processes a record that neither starts a session nor belongs to the only session
             of its key.
     """
-    return add_each(updates, times[2], fallback)
+    return add_each(updates, limits.stream_time_ms, fallback)
 
 
 compiled_fold_sessions = compiled(pure_fold_sessions, "fold_sessions")
 
-#: The cause of a change: timestamp, topic partition, offset and headers of a record.
-_Cause = tuple[int, TopicPartition | None, int, Headers]
+
+class _Cause(NamedTuple):
+    """The record that causes a change."""
+
+    timestamp: int
+    partition: TopicPartition | None
+    offset: int
+    headers: Headers
 
 
 class SessionGapWindows(Protocol):
@@ -104,7 +120,7 @@ class SessionGapWindows(Protocol):
 
 
 class SessionAggregateOperator(WindowedOperator[SessionGapWindows]):
-    """Folds the values of each key in each session into one."""
+    """Folds the values of each key in each session into one aggregate."""
 
     def __init__(
         self,
@@ -138,11 +154,19 @@ class SessionAggregateOperator(WindowedOperator[SessionGapWindows]):
         # `runtime/stack_inspection.py` reads the local variable `updates`.
         updates = updates_of(batch, list(key_bytes))
 
-        def add_one(index: int, *cause: Any) -> bool:
+        def add_one(
+            index: int,
+            timestamp: int,
+            partition: TopicPartition | None,
+            offset: int,
+            headers: Headers,
+            stream_time: int,
+        ) -> bool:
             """Return whether the record is late."""
-            self._stream_time = cause[-1]
+            self._stream_time = stream_time
+            cause = _Cause(timestamp, partition, offset, headers)
             try:
-                return not self._add(batch, index, key_bytes[index], cause[:-1], changes)
+                return not self._add(batch, index, key_bytes[index], cause, changes)
             except Exception as error:
                 self.failed(batch, index, error)
                 return False
@@ -151,14 +175,20 @@ class SessionAggregateOperator(WindowedOperator[SessionGapWindows]):
         if cache is None or not (cache.forwards_changes and self._table.immutable):
             self._stream_time, late = add_each(updates, self._stream_time, add_one)
         else:
-            below = cache.observed_time, cache.new_entry_bytes
+            limits = SessionLimits(
+                self._gap,
+                self._closed_after_ms,
+                self._stream_time,
+                cache.observed_time,
+                cache.new_entry_bytes,
+            )
             is_compiled = cache.implementation.is_compiled
             fold_sessions = compiled_fold_sessions if is_compiled else pure_fold_sessions
             self._stream_time, late = fold_sessions(
                 cache,
                 *cache.native_parts(),
                 updates,
-                (self._gap, self._closed_after_ms, self._stream_time, *below),
+                limits,
                 self._initializer,
                 self._aggregator,
                 self._merger,
@@ -180,14 +210,14 @@ class SessionAggregateOperator(WindowedOperator[SessionGapWindows]):
         ]
 
     def flushed(self, changes: FlushedChanges) -> FlushedChanges:
-        """The timestamp of a session is its end."""
+        """Return the changes with the end of each session as its timestamp."""
         return replace(changes, timestamps=[key[1][1] for key in changes.keys])
 
     def _add(
         self, batch: Batch, index: int, key_bytes: bytes, cause: _Cause, changes: ResultRecords
     ) -> bool:
-        """Returns False if the session is closed."""
-        table, key, time = self._table, batch.keys[index], cause[0]
+        """Add a record to its session. Returns False if the session is closed."""
+        table, key, time = self._table, batch.keys[index], cause.timestamp
         aggregate = self._initializer()
         found = table.find(key_bytes, time - self._gap, time + self._gap)
         start = end = time

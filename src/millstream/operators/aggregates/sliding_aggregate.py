@@ -1,19 +1,20 @@
 """Aggregations over sliding windows (Kafka Streams' `KStreamSlidingWindowAggregate`, KIP-450).
 
 A window spans `[start, start + difference]`, both ends included. Of the infinitely many windows,
-those with distinct sets of records are stored. They follow from the timestamps of a key's records
-alone. Each timestamp has
-- a *left window*, which ends with it: `[time - difference, time]`; the times before `difference`
-  share `[0, difference]`, because no window starts before 0,
-- a *right window*, which starts 1 ms after it, as soon as it contains a later record.
+only those with distinct sets of records are stored. They are determined by the timestamps of a
+key's records. Each timestamp has
+- a *left window*, which ends at the timestamp: `[time - difference, time]`; the timestamps before
+  `difference` share `[0, difference]`, because no window starts before 0,
+- a *right window*, which starts 1 ms after the timestamp and exists once it contains a record.
 
-A new timestamp adds its own two windows, and the right window of the previous timestamp if it is
-the first record in that window. All other windows that contain it already exist. The initial
-aggregate of a new window is known without reading records. A left window starts from the aggregate
-of the last window before it. A right window starts from that of the newest window around it, which
-starts right after the previous timestamp and so contains later records only. The right window of
-the previous timestamp starts empty. The timestamps themselves follow from the windows: each is
-stored with the timestamp of its latest record.
+A new timestamp adds its own two windows. It also adds the right window of the previous timestamp,
+if the new record is the first in that window. All other windows that contain the new timestamp
+already exist. The initial aggregate of a new window is determined without reading records. A left
+window starts with the aggregate of the last window before it. A right window starts with the
+aggregate of the newest window that contains the new timestamp: that window starts right after the
+previous timestamp, so all of its records are later than the new one. The right window of the
+previous timestamp starts empty. The timestamps are not stored separately: each window is stored
+with the timestamp of its latest record.
 
 `changed_windows` computes the effects of a record on the windows as plain data, and the operator
 applies them.
@@ -48,7 +49,7 @@ class RecordAlignedWindows(Protocol):
 
 
 class SlidingAggregateOperator(WindowedOperator[RecordAlignedWindows]):
-    """Folds the values of each key in each sliding window into one."""
+    """Folds the values of each key in each sliding window into one aggregate."""
 
     needs_value = True
 
@@ -66,10 +67,11 @@ class SlidingAggregateOperator(WindowedOperator[RecordAlignedWindows]):
             if time > self._stream_time:
                 self._stream_time = time
             close_time = self.close_time()
-            # The right window of the record is the last one to close.
+            # The right window of a record is its last window to close.
             is_late = time + 1 + difference <= close_time
             if is_late or time < difference:
-                # Follows Kafka Streams: early and late records do not count as a search.
+                # Follows Kafka Streams: after early and late records, it does not search for closed
+                # windows.
                 self._checks_closed_windows = False
             if is_late:
                 self._late_windows += 1
@@ -103,7 +105,7 @@ class SlidingAggregateOperator(WindowedOperator[RecordAlignedWindows]):
         close_time: int,
         changes: ResultRecords | None,
     ) -> None:
-        """Add a record to its open windows, one after the other."""
+        """Add a record to each of its open windows."""
         table, difference = self._table, self._windows.time_difference_ms
         key, value, time = batch.keys[index], batch.values[index], batch.timestamps[index]
         row, origin = batch.rows[index], batch.origin
@@ -140,13 +142,14 @@ def changed_windows(
 ) -> list[WindowValue]:
     """Return the windows that a record changes or adds, in the order in which they change.
 
-    Windows that start after the record are complete; the record must be folded into the others.
-    `found` are the windows of the record's key by start, from twice the difference before the
-    record to 1 ms after it. `own` copies an aggregate that may be modified in place.
+    Windows that start after the record are complete; the record must still be folded into the
+    others. `found` contains the windows of the record's key that start between twice the difference
+    before the record and 1 ms after it, ordered by start. `own` copies an aggregate, because
+    aggregates may be modified in place.
 
     Returns:
-        The current aggregate of each window, and the timestamp of its latest record. An empty
-            window has the aggregate `EMPTY` and the timestamp of this record.
+        The start of each window, its current aggregate, and the timestamp of its latest record. An
+            empty window has the aggregate `EMPTY` and the timestamp of this record.
     """
     starts = [window[0] for window in found]
     left_start = max(0, time - difference)
@@ -176,7 +179,7 @@ def changed_windows(
     else:
         new_left = (left_start, EMPTY, time)
 
-    # The order follows Kafka Streams, because nodes downstream observe it.
+    # The order is that of Kafka Streams, because downstream nodes can observe it.
     if is_early:
         others = around if left is None else around[1:]
         return [*others, *right, *right_of_previous, new_left]

@@ -1,10 +1,11 @@
 """The base class of windowed aggregations: stream time, stores, and final results.
 
 A record is added to the open windows that contain its timestamp. *Stream time* is the highest
-timestamp that the operator has seen since it started. A window is closed once stream time exceeds
-its end by the grace period. Changes are emitted as in aggregations without windows: with a record
-cache when it is flushed, otherwise immediately. With `emit_final`, changes are not emitted; instead
-the result of a window is emitted once, when the window is closed (KIP-825).
+timestamp that the operator has processed since it started. A window is closed once stream time
+exceeds the last millisecond of the window by more than the grace period; for sessions, the
+inactivity gap is added. As in aggregations without windows, changes are emitted when the record
+cache is flushed, or immediately without a cache. With `emit_final`, changes are not emitted;
+instead, the result of a window is emitted once, when the window is closed (KIP-825).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class FinalResult(NamedTuple):
 class WindowedOperator(Operator, Generic[W]):
     """A windowed aggregation."""
 
-    #: Whether records without a value are dropped.
+    #: Whether to drop records without a value.
     needs_value = False
 
     def __init__(
@@ -66,7 +67,7 @@ class WindowedOperator(Operator, Generic[W]):
         self._emit_final = emit_final
         self._send_old_values = send_old_values
         self._stream_time = UNKNOWN
-        #: Whether to look for closed windows after the current record.
+        #: Whether to search for closed windows after the current record.
         self._checks_closed_windows = True
         self._table: Any
         self._cache: Any
@@ -106,7 +107,9 @@ class WindowedOperator(Operator, Generic[W]):
 
     def final_results(self, close_time: int) -> Sequence[FinalResult] | None:
         """Return the results of windows closed since the last call; None before the first window.
-        Windows that end at or before `close_time` are closed."""
+
+        A window is closed if all of its times are before `close_time`.
+        """
         raise NotImplementedError
 
     def close_time(self) -> int:
@@ -142,14 +145,14 @@ class WindowedOperator(Operator, Generic[W]):
     def dropped(self, records: int, windows: int) -> None:
         """Count records that were late for some of their windows.
 
-        Follows Kafka Streams: the metric counts each of these windows.
+        Follows Kafka Streams: the metric counts each late window.
         """
         if records:
-            why = "they come after the grace period of the window"
+            why = "they arrived after the grace period of the window"
             self.context.dropped(records, why, windows)
 
     def _update_and_close(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
-        """Aggregate records, and look for closed windows after each one, at the emit interval."""
+        """Aggregate records one by one, and search for closed windows once per emit interval."""
         for index in range(len(batch)):
             now_ms = self.context.clock.now_ms()
             if now_ms < self._next_emit_ms:
@@ -187,7 +190,7 @@ class WindowedOperator(Operator, Generic[W]):
                 [result.timestamp for result in results],
                 [record.rows[0]] * size,
                 record.origin,
-                None if order is None else [(*order[0], place) for place in range(size)],
+                None if order is None else [(*order[0], number) for number in range(size)],
                 None if headers is None else headers * size,
                 [None] * size if self._send_old_values else None,
             )

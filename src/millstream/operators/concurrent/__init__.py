@@ -4,15 +4,17 @@
 record passes these steps:
 
 1. The task takes as many records as the operator has capacity for. `in_flight` tracks their
-   offsets: none is completed before all results that it has caused.
+   offsets: a record is not completed before all of its results are.
 2. Each `Call` (`concurrent_calls`) goes to a runner: coroutines on the event loop of the process
    (`coroutine_runner`, `event_loop`) or threads (`thread_runner`). Calls of one unit, such as a
-   key, run one after the other. Runners get lists, because a queue operation per record is slow.
-3. A completed call wakes the loop, from any thread.
-4. The task calls `release`, which emits the results that are due, on the thread of the loop; there
-   failures also go to the processing exception handler. Nodes downstream see a batch that arrives
-   now, with a stream time of its own (`runner_context`).
+   key, run one after the other. Calls are passed to runners as lists, because a queue operation per
+   record is slow.
+3. When a call completes, on any thread, it wakes the loop.
+4. The task calls `release` on the thread of the loop, which emits the results that are due and
+   passes failures to the processing exception handler. Downstream nodes process the results as a
+   batch that arrives now, with a separate stream time (`runner_context`).
 
-If a task is given up, calls in flight are drained for a limited time and then cancelled; the next
-owner repeats them. `shared_resource` opens the clients that calls of a process share.
+When a task is closed, its calls in flight are drained for a limited time and then canceled; the
+next owner of the task repeats them. `shared_resource` opens the clients that the calls of a process
+share.
 """

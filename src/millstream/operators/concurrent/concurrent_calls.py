@@ -13,15 +13,15 @@ from millstream.operators.record_batch import Batch
 
 @dataclass(slots=True, eq=False, repr=False)
 class Call:
-    """One call of user code for one record. About 150 bytes in addition to the record."""
+    """One call of user code for one record. Takes about 150 bytes in addition to the record."""
 
     batch: Batch
     #: The index of the record in the batch.
     index: int
-    #: Calls of one unit run one after the other, in the order in which they were started; None for
-    #: a call that waits for no other.
+    #: Calls of one unit run one after the other, in the order in which they were started. A call
+    #: without a unit (None) does not wait for others.
     unit: Any
-    #: Data of the operator.
+    #: Data that the operator needs when the call has completed.
     context: Any = None
     result: Any = field(default=None, init=False)
     error: BaseException | None = field(default=None, init=False)
@@ -32,24 +32,27 @@ class CallRunner(Protocol):
     """Runs calls outside of the loop."""
 
     def start(self, calls: Sequence[Call]) -> None:
-        """Run calls as soon as there is capacity, those of a unit in this order."""
+        """Run calls as soon as there is capacity. Calls of one unit run in this order."""
 
     def take_completed(self) -> list[Call]:
         """Remove and return the completed calls, in order of completion."""
 
     @property
     def has_completed(self) -> bool:
-        """Whether there are completed calls to take."""
+        """Whether `take_completed` would return any calls."""
 
     def halt(self) -> None:
         """Start no more calls. Running calls still complete; queued calls are dropped."""
 
     @property
     def is_running(self) -> bool:
-        """Whether calls were started that `take_completed` has not returned yet."""
+        """Whether any call is running. It counts as running until `has_completed` includes it."""
 
     def close(self, *, cancel: bool = True) -> None:
-        """Start no more calls. Does not wait; later completions are not reported."""
+        """Start no more calls, and cancel running coroutines if `cancel` is True.
+
+        Does not wait; later completions are not reported.
+        """
 
 
 class CallRunners(Protocol):
@@ -62,8 +65,10 @@ class CallRunners(Protocol):
         max_concurrent: int,
         timeout_ms: int | None,
     ) -> CallRunner:
-        """Create a runner that awaits an `async def` function on the event loop of the process. It
-        cancels calls after `timeout_ms`."""
+        """Create a runner that awaits an `async def` function on the process's event loop.
+
+        The runner cancels each call after `timeout_ms`.
+        """
 
     def make_thread_runner(
         self,
@@ -74,18 +79,21 @@ class CallRunners(Protocol):
         """Create a runner that calls a plain function on threads."""
 
     def notify(self) -> None:
-        """Wake the loop to look for completions. Callable from any thread."""
+        """Wake the loop so that it checks for completions. Can be called from any thread."""
 
     def clear(self) -> None:
-        """Clear the signal. Called before the loop looks for completions."""
+        """Clear the signal. Called before the loop checks for completions."""
 
     def wait(self, timeout_ms: int) -> bool:
-        """Wait for a call of this task. Returns whether one completed since the last `clear`."""
+        """Wait until a call completes. Returns whether one has completed since the last `clear`."""
 
 
 class CompletionSignal:
-    """An event that any thread sets when a call has completed, and that wakes the loop. `wake` ends
-    a wait of the loop."""
+    """An event that any thread sets when a call completes, and that wakes the loop.
+
+    Args:
+        wake: interrupts a wait of the loop.
+    """
 
     def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
         self._wake = wake
@@ -94,7 +102,7 @@ class CompletionSignal:
         self._waker = Waker()
 
     def notify(self) -> None:
-        """Report a completed call. 0.1 us if the signal is already set."""
+        """Report a completed call. Takes 0.1 us if the signal is already set."""
         if not self._waker.is_set:
             self._waker.wake()
             self._wake()
@@ -103,7 +111,7 @@ class CompletionSignal:
         self._waker.clear()
 
     def wait(self, timeout_ms: int) -> bool:
-        """Wait for a call. Returns whether one has completed since the last `clear`."""
+        """Wait until a call completes. Returns whether one has completed since the last `clear`."""
         return self._waker.wait(timeout_ms)
 
 

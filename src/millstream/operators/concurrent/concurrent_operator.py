@@ -12,21 +12,21 @@ from millstream.operators.operator import Operator, Output
 from millstream.operators.record_batch import Batch, Order, Origin
 from millstream.record import Headers
 
-#: About 100 bytes per record, plus its serialized form.
+#: Each pending record takes about 100 bytes, plus its serialized form.
 _MAX_PENDING: Final = 100_000
 
 
 class ConcurrentOperator(Operator):
     """An operator that emits its results later, when the loop calls `release`.
 
-    The records it has taken are in flight until `release` returns them. An input record is not
-    finished before that, independent of its offset.
+    The records that it has taken are in flight until `release` returns them. Until then, their
+    input records are not completed.
     """
 
     runner_context: RunnerContext
 
     def set_runner_context(self, runner_context: RunnerContext) -> None:
-        """Called before `init`."""
+        """Set the context that the operators of the task share. Called before `init`."""
         self.runner_context = runner_context
 
     @property
@@ -39,13 +39,13 @@ class ConcurrentOperator(Operator):
 
     @property
     def max_pending(self) -> int:
-        """The maximum number of records of a partition from the committable to the last offset."""
+        """The maximum number of records from a partition's committable to its last taken offset."""
         return _MAX_PENDING
 
     @property
     @abstractmethod
     def has_completions(self) -> bool:
-        """Whether `release` may have something to do."""
+        """Whether `release` may have work to do."""
 
     @property
     def awaits_delivery(self) -> bool:
@@ -53,7 +53,7 @@ class ConcurrentOperator(Operator):
         return False
 
     def on_delivered(self) -> None:
-        """Report that all sent records were delivered or rejected."""
+        """Called when all sent records have been delivered or rejected."""
 
     @abstractmethod
     def halt(self) -> None:
@@ -62,19 +62,19 @@ class ConcurrentOperator(Operator):
     @property
     @abstractmethod
     def can_finish(self) -> bool:
-        """Whether any record in flight may still complete; after `halt` only running calls do."""
+        """Whether any record in flight may still complete. After `halt`, only running calls do."""
 
     @abstractmethod
     def release(self, output: Output) -> Sequence[Batch]:
         """Emit the results that are due. Returns the records that are no longer in flight.
 
         Raises:
-            ProcessingError: user code failed on a record, and the handler returned FAIL.
+            ProcessingError: user code failed for a record, and the handler returned FAIL.
         """
 
 
 class SingleRunnerOperator(ConcurrentOperator):
-    """A concurrent operator with a single call runner. Results become the values."""
+    """A concurrent operator with a single call runner, whose results become the new values."""
 
     def __init__(self) -> None:
         self._in_flight = 0
@@ -94,7 +94,7 @@ class SingleRunnerOperator(ConcurrentOperator):
         return not self._is_halted or self._runner.is_running or self.has_completions
 
     def close(self) -> None:
-        """The next owner of the task repeats the work in flight."""
+        """Close the runner. The next owner of the task repeats the work in flight."""
         self._runner.close()
 
     def _add_in_flight(self, batch: Batch) -> None:
@@ -107,9 +107,10 @@ class SingleRunnerOperator(ConcurrentOperator):
 
 
 def completed_batch(calls: Sequence[Call], time: DownstreamTime) -> Batch:
-    """Return the records of calls with the results as values, as a batch that arrives now.
+    """Return the records of calls, with the results as values, as a batch that arrives now.
 
-    Has fewer records than there are calls if a punctuation by stream time is due in between.
+    The batch ends early, with the first calls only, if `time` requires it, for example because a
+    stream-time punctuation is due.
     """
     times = time.advance([call.batch.timestamps[call.index] for call in calls])
     calls = calls[: len(times)]
@@ -123,7 +124,8 @@ def completed_batch(calls: Sequence[Call], time: DownstreamTime) -> Batch:
 def downstream_batch(batch: Batch, time: DownstreamTime, *, ordered: bool) -> Batch:
     """Return the records of a batch as a batch that arrives now.
 
-    Has only the first records if a punctuation by stream time is due in between.
+    The batch ends early, with the first records only, if `time` requires it, for example because a
+    stream-time punctuation is due.
     """
     times = time.advance(batch.timestamps)
     if len(times) < len(batch):
@@ -132,7 +134,7 @@ def downstream_batch(batch: Batch, time: DownstreamTime, *, ordered: bool) -> Ba
 
 
 def failure_of(call: Call) -> Exception | None:
-    """Return the exception of a call for exception handlers; None if the call has a result.
+    """Return the exception of a call, for exception handlers; None if the call has a result.
 
     Raises:
         BaseException: the call raised an exception that ends the process, such as SystemExit.
@@ -144,9 +146,9 @@ def failure_of(call: Call) -> Exception | None:
 
 
 def _with_own_origin(source: Batch, times: list[int], *, ordered: bool) -> Batch:
-    places, offsets = source.input_positions()
+    partitions, offsets = source.input_positions()
     origin = Origin(
-        [place for place, _ in zip(places, times, strict=False)],
+        [partition for partition, _ in zip(partitions, times, strict=False)],
         list(offsets),
         source.all_headers(),
         lambda: times,

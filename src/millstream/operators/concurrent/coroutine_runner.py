@@ -24,7 +24,7 @@ def as_failure(error: BaseException) -> BaseException:
 class CoroutineRunner:
     """Runs calls as coroutines, in order within each unit. Implements `CallRunner`.
 
-    Worker coroutines run call after call; one coroutine per call would cost 3 us more.
+    Each worker coroutine runs one call after another; a coroutine per call would cost 3 us more.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class CoroutineRunner:
         self._halted = False
         #: The number of started calls that have not completed.
         self._started = 0
-        # The attributes below belong to the thread of the loop.
+        # The attributes below are used only on the thread of the event loop.
         self._ready: deque[Call] = deque()
         #: Calls that wait for another call of their unit, which is running or ready.
         self._queues: dict[Any, deque[Call]] = {}
@@ -96,8 +96,8 @@ class CoroutineRunner:
         try:
             await self._work()
         finally:
-            # In the same step in which the worker found no call: calls that arrive in the next step
-            # must not count on it.
+            # This is the step in which the worker found no call, so calls that arrive in the next
+            # step do not rely on this worker.
             self._running.discard(asyncio.current_task())
 
     async def _work(self) -> None:
@@ -114,7 +114,8 @@ class CoroutineRunner:
                 try:
                     call.result = await self._await_result(arguments(call))
                 except BaseException as error:
-                    # Also SystemExit, which would end the loop: the thread of the task raises it.
+                    # Includes SystemExit, which would stop the event loop. It is raised again on
+                    # the thread of the task.
                     call.error = as_failure(error)
                 if not self._closed:
                     self._completed.add(call)
@@ -140,7 +141,7 @@ class CoroutineRunner:
                 return await awaitable
         except TimeoutError as error:
             if not limit.expired():
-                # A shorter timeout in user code.
+                # The timeout was raised by user code.
                 raise
             raise TimeoutError(f"no result within {self._timeout_s * 1_000:.0f} ms") from error
 

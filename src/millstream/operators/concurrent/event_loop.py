@@ -12,7 +12,7 @@ import traceback
 from types import FrameType
 from typing import Final
 
-#: Name of the loop's thread, which runs until the process ends.
+#: The name of the loop's thread, which runs until the process ends.
 THREAD_NAME: Final = "event-loop"
 
 _lock = threading.Lock()
@@ -21,18 +21,18 @@ _pid = 0
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop, which the first call starts.
+    """Return the event loop. The first call starts it.
 
-    All tasks of a process use one loop, so that they can share resources bound to a loop, such as a
-    connection pool.
+    All tasks of a process use the same loop, so that they can share resources that are bound to a
+    loop, such as a connection pool.
     """
     global _loop, _pid
     with _lock:
         # A forked process inherits the loop object, but not its thread.
         if _loop is None or _pid != os.getpid():
             _loop, _pid = asyncio.new_event_loop(), os.getpid()
-            # Daemon: the process does not wait for calls when it exits. Unfinished calls are
-            # repeated.
+            # A daemon thread, so that the process does not wait for calls when it exits. Unfinished
+            # calls are repeated.
             thread = threading.Thread(target=_run, args=(_loop,), name=THREAD_NAME, daemon=True)
             thread.start()
             LoopWatchdog(_loop, thread).start()
@@ -47,11 +47,12 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 logger = logging.getLogger(__name__)
 
 _PACKAGE: Final = __name__.partition(".")[0]
-#: Interval between two probes. Each probe wakes two threads.
+#: The interval between two probes. Each probe wakes two threads.
 _PROBE_S: Final = 1.0
-#: A busy machine delays the loop beyond the time that its coroutines need.
+#: The time without a response after which the loop counts as blocked. On a busy machine, the loop
+#: may also respond late if no coroutine blocks it.
 _BLOCKED_S: Final = 1.0
-#: Minimum interval between two log lines about the same function.
+#: The minimum interval between two log lines about the same function.
 _LOG_INTERVAL_S: Final = 60.0
 _FRAMES: Final = 6
 
@@ -59,9 +60,9 @@ _FRAMES: Final = 6
 class LoopWatchdog:
     """A thread that probes an event loop and logs the stack of a coroutine that blocks it.
 
-    A coroutine that calls a blocking function, such as `time.sleep` or a synchronous client,
-    stops all others of the process, so that records are processed one at a time. A C call that
-    holds the GIL also stops this thread and is not detected.
+    A coroutine that calls a blocking function, such as `time.sleep` or a synchronous client, blocks
+    all other coroutines of the process, so that records are processed one at a time. A C call that
+    holds the GIL also blocks this thread and is not detected.
     """
 
     def __init__(
@@ -100,8 +101,8 @@ class LoopWatchdog:
         ran = threading.Event()
         began = time.monotonic()
         self._loop.call_soon_threadsafe(ran.set)
-        # The second wait handles a suspended process, where the first wait ends before the loop
-        # could run.
+        # The second wait is for a process that was suspended: its first wait may end before the
+        # loop could run.
         if ran.wait(self._blocked_s) or ran.wait(self._blocked_s / 2):
             return
         frame = sys._current_frames().get(self._watched.ident or 0)
@@ -114,36 +115,36 @@ class LoopWatchdog:
     def _log(self, frame: FrameType, blocked_s: float) -> None:
         stack = _user_stack(frame)
         if not stack:
-            return  # many coroutines, none of which blocks
-        place = stack[0]
-        key, now = f"{place.filename}:{place.name}", time.monotonic()
+            return  # The loop is busy, but no coroutine blocks it.
+        outermost = stack[0]
+        key, now = f"{outermost.filename}:{outermost.name}", time.monotonic()
         if now < self._next_log.get(key, now):
             return
         self._next_log[key] = now + _LOG_INTERVAL_S
         logger.warning(
-            "%s() at %s:%s has blocked the event loop of this process for %.1f s. All other calls "
-            "of map_async, map_batches and subscriptions wait meanwhile. Await an asynchronous "
+            "%s() at %s:%s has blocked the event loop of this process for %.1f s. Meanwhile, all "
+            "other calls of map_async, map_batches and subscriptions wait. Await an asynchronous "
             "client (asyncio.sleep, not time.sleep), call blocking code with asyncio.to_thread(), "
             "or pass a plain function, which runs on threads. Stack:\n%s",
-            place.name,
-            place.filename,
-            place.lineno,
+            outermost.name,
+            outermost.filename,
+            outermost.lineno,
             blocked_s,
             "".join(traceback.format_list(stack[-_FRAMES:])).rstrip(),
         )
 
 
 def _user_stack(frame: FrameType) -> list[traceback.FrameSummary]:
-    """Return the frames of a coroutine, outermost first, below the last frame of Millstream.
+    """Return the frames of user code inside the innermost frame of Millstream, outermost first.
 
-    Empty if the loop is between two steps.
+    The result is empty if the loop is between two steps.
     """
     frames: list[FrameType] = []
     inner: FrameType | None = frame
     while inner is not None and not _is_in_package(inner, _PACKAGE):
         frames.append(inner)
         inner = inner.f_back
-    # Frames of the loop itself, if a task of the user or no task is running.
+    # Frames of the loop itself remain if the user's own task or no task is running.
     while frames and _is_in_package(frames[-1], "asyncio", "selectors", "uvloop"):
         frames.pop()
     return traceback.StackSummary.extract((each, each.f_lineno) for each in reversed(frames))

@@ -21,47 +21,47 @@ class InFlightRecords:
 
     @property
     def first(self) -> tuple[TopicPartition, int] | None:
-        """Partition and offset of an input record in flight, the first of its partition."""
+        """Partition and offset of the first input record in flight of one of the partitions."""
         return next(
-            ((place, min(pending)) for place, pending in self._pending.items() if pending), None
+            ((partition, min(pending)) for partition, pending in self._pending.items() if pending),
+            None,
         )
 
     def add(self, batch: Batch) -> None:
-        """Add the records of a batch. 0.2 us each."""
+        """Add the records of a batch. Takes 0.2 us per record."""
         pending = self._pending
-        for place, offset in zip(*batch.input_positions(), strict=False):
-            if place is None:
+        for partition, offset in zip(*batch.input_positions(), strict=False):
+            if partition is None:
                 self.from_punctuations += 1
                 continue
-            counts = pending.get(place)
+            counts = pending.get(partition)
             if counts is None:
-                counts = pending[place] = {}
+                counts = pending[partition] = {}
             counts[offset] = counts.get(offset, 0) + 1
 
-    def add_one(self, place: TopicPartition, offset: int) -> None:
-        counts = self._pending.setdefault(place, {})
+    def add_one(self, partition: TopicPartition, offset: int) -> None:
+        counts = self._pending.setdefault(partition, {})
         counts[offset] = counts.get(offset, 0) + 1
 
     def remove(self, batch: Batch) -> list[tuple[TopicPartition, int]]:
-        """Remove the records of a batch. Returns the input records that have nothing left in
-        flight."""
+        """Remove the records of a batch. Returns input records with no results left in flight."""
         finished: list[tuple[TopicPartition, int]] = []
-        for place, offset in zip(*batch.input_positions(), strict=False):
-            if place is None:
+        for partition, offset in zip(*batch.input_positions(), strict=False):
+            if partition is None:
                 self.from_punctuations -= 1
                 continue
-            counts = self._pending[place]
+            counts = self._pending[partition]
             left = counts[offset] - 1
             if left:
                 counts[offset] = left
             else:
                 del counts[offset]
-                finished.append((place, offset))
+                finished.append((partition, offset))
         return finished
 
     def not_in_flight(self, batch: Batch) -> Iterable[tuple[TopicPartition, int]]:
-        """Return the positions of the input records of a batch that have nothing in flight."""
+        """Yield the positions of the input records of a batch that have no results in flight."""
         pending = self._pending
-        for place, offset in zip(*batch.input_positions(), strict=False):
-            if place is not None and offset not in pending.get(place, ()):
-                yield place, offset
+        for partition, offset in zip(*batch.input_positions(), strict=False):
+            if partition is not None and offset not in pending.get(partition, ()):
+                yield partition, offset

@@ -20,7 +20,7 @@ from millstream.operators.operator import OperatorContext, Output
 from millstream.operators.record_batch import Batch
 
 #: The number of queued records in addition to the running calls: enough for the 5 ms until the loop
-#: looks, at 100,000 records a second.
+#: checks for completions, at 100,000 records per second.
 _MAX_QUEUED: Final = 500
 
 #: Common key types, which have value equality.
@@ -28,7 +28,7 @@ _PLAIN_TYPES: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 class Ordering(enum.Enum):
-    """The order of results, and the calls that wait for each other."""
+    """The order of results, which also determines the calls that wait for each other."""
 
     #: Calls of one key run one after the other, and their results keep that order.
     KEY = "key"
@@ -39,7 +39,7 @@ class Ordering(enum.Enum):
 
 
 class MapAsyncOperator(SingleRunnerOperator):
-    """Replaces each value by the result of a concurrent call."""
+    """Replaces each value with the result of a concurrent call."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class MapAsyncOperator(SingleRunnerOperator):
         self._using = using
         self._resource: SharedResource | None = None
         self._max_in_flight = 2 * concurrency + _MAX_QUEUED
-        #: Results that are postponed because a punctuation comes first.
+        #: Results that are held back because a punctuation comes first.
         self._ready: deque[Call] = deque()
         #: None to emit results in order of completion. Calls of a unit complete in order.
         self._input_order: InputOrder | None
@@ -160,7 +160,7 @@ class MapAsyncOperator(SingleRunnerOperator):
         try:
             return batch, list(map(_unit, batch.keys))
         except TypeError:
-            # Repeat one by one to find the record.
+            # Repeat one by one to find the failing record.
             kept: list[int] = []
             units: list[Hashable] = []
         for index, key in enumerate(batch.keys):
@@ -181,7 +181,7 @@ def _key_and_value(call: Call) -> tuple[Any, ...]:
 
 
 def _unit(key: Any) -> Hashable:
-    """Return the unit of a key; None for a call that waits for no other.
+    """Return the unit of a key. Calls without a key (None) have no unit.
 
     Raises:
         TypeError: the class of the key has identity equality, so equal keys cannot be recognized.
@@ -233,20 +233,20 @@ class InputOrder:
 
     def add(self, calls: Iterable[Call]) -> None:
         for call in calls:
-            self._queues[_place(call)].append(call)
+            self._queues[_partition_of(call)].append(call)
 
     def release(self, completed: Sequence[Call]) -> list[Call]:
-        """Return the completed calls that no call of their partition precedes any more."""
+        """Return the completed calls that no incomplete call of their partition precedes."""
         for call in completed:
             call.done = True
         released: list[Call] = []
-        for place in dict.fromkeys(map(_place, completed)):
-            queue = self._queues[place]
+        for partition in dict.fromkeys(map(_partition_of, completed)):
+            queue = self._queues[partition]
             while queue and queue[0].done:
                 released.append(queue.popleft())
         return released
 
 
-def _place(call: Call) -> Hashable:
+def _partition_of(call: Call) -> Hashable:
     batch = call.batch
     return batch.origin.place(batch.rows[call.index])

@@ -19,11 +19,11 @@ from millstream.operators.record_batch import Batch, merge_batches
 
 
 class MapBatchesAsyncOperator(SingleRunnerOperator):
-    """Replaces each value by the result of a function of Arrow batches. One call is one batch.
+    """Replaces each value with the result of a concurrent function of Arrow batches.
 
-    While calls run, records wait, so that the next batch contains all records that have arrived in
-    the meantime: batches are small at a low load and large at a high load. Results are emitted in
-    the order of the records.
+    Each call processes one batch. While calls run, records wait, so that the next batch contains
+    all records that have arrived in the meantime: batches are small at low load and large at high
+    load. Results are emitted in the order of the records.
     """
 
     def __init__(
@@ -42,16 +42,16 @@ class MapBatchesAsyncOperator(SingleRunnerOperator):
         self._concurrency = concurrency
         self._timeout_ms = timeout_ms
         self._is_ordered = False
-        #: Records that are in no call yet.
+        #: Records that do not belong to a call yet.
         self._waiting: deque[Batch] = deque()
-        #: In the order of the records; completed calls wait for the first one.
+        #: The calls in the order of the records. Completed calls wait for earlier ones.
         self._calls: deque[Call] = deque()
-        #: Results that are postponed because a punctuation comes first.
+        #: Results that are held back because a punctuation comes first.
         self._ready: Batch | None = None
 
     @property
     def remaining_capacity(self) -> int:
-        # One batch waits in addition to the running calls, unless commits wait for all of them.
+        # One batch waits in addition to the running calls, unless commits wait for all records.
         batches = self._concurrency + (not self.runner_context.drains_before_commit)
         return batches * self._max_records - self._in_flight
 
@@ -139,7 +139,7 @@ class MapBatchesAsyncOperator(SingleRunnerOperator):
 
 
 def _without_order(batch: Batch) -> Batch:
-    """Drop the depth-first positions: batches of several steps of the task are queued in order."""
+    """Drop the depth-first positions, because batches of several steps are queued in order."""
     if batch.order is None:
         return batch
     return Batch(

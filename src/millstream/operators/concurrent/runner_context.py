@@ -19,20 +19,24 @@ from millstream.subscriptions.thread_state import RejectedTasks, SubscriptionThr
 
 
 class DownstreamTime:
-    """The stream time downstream of concurrent operators, advanced by their results. `next_call_ms`
-    returns the time of the next punctuation by stream time there."""
+    """The stream time downstream of concurrent operators, advanced by their results.
+
+    Args:
+        next_call_ms: returns the time of the next stream-time punctuation downstream; None without
+            one.
+    """
 
     def __init__(self, next_call_ms: Callable[[], int | None] = lambda: None) -> None:
         #: The highest timestamp emitted so far; -1 before the first record.
         self.stream_time = -1
-        #: The maximum number of records to emit at once; None for no maximum.
+        #: The maximum number of records to emit at a time; None for no maximum.
         self.max_records: int | None = None
         self._next_call_ms = next_call_ms
 
     def advance(self, timestamps: Sequence[int]) -> list[int]:
-        """Advance stream time by the records that are emitted now. Returns it at each of them.
+        """Advance stream time by the records to emit now. Returns stream time at each record.
 
-        Stops after the first record that makes a punctuation due, and after `max_records`.
+        Stops after the first record that makes a punctuation due, or after `max_records` records.
         """
         until_ms = self._next_call_ms()
         times: list[int] = []
@@ -52,9 +56,9 @@ class RunnerContext:
 
     runners: CallRunners
     #: Whether results are always emitted in offset order, so that a transaction contains no effects
-    #: of records behind the committed offset.
+    #: of records at or after the committed offset.
     in_offset_order: bool = False
-    #: Whether a commit waits until nothing is in flight, so that operators should take few records.
+    #: Whether a commit waits until nothing is in flight. If so, operators should take few records.
     drains_before_commit: bool = False
     in_flight_records: InFlightRecords = field(default_factory=InFlightRecords)
     downstream_time: DownstreamTime = field(default_factory=DownstreamTime)
@@ -63,7 +67,7 @@ class RunnerContext:
 
 
 class DefaultCallRunners(CompletionSignal):
-    """Creates runners on the event loop and on threads, for one task. Implements `CallRunners`."""
+    """Creates the coroutine and thread runners of one task. Implements `CallRunners`."""
 
     def make_coroutine_runner(
         self,

@@ -17,26 +17,26 @@ from millstream.operators.concurrent.event_loop import event_loop
 
 logger = logging.getLogger(__name__)
 
-#: Timeout for opening, and the maximum time that the last owner waits for closing.
+#: The timeout for opening, and the maximum time that the last owner waits for closing.
 _OPEN_S: Final = 30.0
 _CLOSE_S: Final = 10.0
 
 _lock = threading.Lock()
-#: Resources by the id of their factory, and whether they belong to the event loop. Each resource
-#: references its factory, so that no other object gets that id.
+#: Resources by the id of their factory and whether they belong to the event loop. Each resource
+#: keeps a reference to its factory, so that no other object gets the same id.
 _resources: dict[tuple[int, bool], SharedResource] = {}
 
 
 class SharedResource:
-    """A resource that all tasks of a process with the same factory share.
+    """A resource that all tasks with the same factory share within a process.
 
     ```
     opening ──► open ──► released ──► closed
     ```
 
-    It is released when its last owner releases it, and closed when no call uses it any more: a call
-    on a thread cannot be canceled. Asynchronous context managers are entered and exited by one task
-    of the event loop, because cancel scopes require that.
+    A resource is released when its last owner releases it. It is closed when no call uses it
+    anymore, because a call on a thread cannot be canceled. An asynchronous context manager is
+    entered and exited by the same task of the event loop, because cancel scopes require that.
     """
 
     def __init__(self, factory: Callable[[], Any], *, on_loop: bool) -> None:
@@ -57,11 +57,11 @@ class SharedResource:
         self._closed = threading.Event()
 
     def open(self) -> None:
-        """Enter the context manager, unless another task has done so, and wait until it is entered.
+        """Open the resource, unless another task has opened it, and wait until it is open.
 
         Raises:
             Exception: any error of the factory or the context manager.
-            TypeError: the factory returned no context manager of the kind that the function needs.
+            TypeError: the factory did not return a context manager of the required kind.
         """
         with self._opening:
             if self._is_open:
@@ -85,7 +85,7 @@ class SharedResource:
             self._is_open = True
 
     def bound(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with the resource, which calls keep open, as its first argument."""
+        """Return the function with the resource as its first argument. Calls keep it open."""
         if self._on_loop:
 
             async def awaited(*arguments: Any) -> Any:
@@ -107,7 +107,7 @@ class SharedResource:
         return called
 
     def close_when_idle(self) -> None:
-        """Close the resource when no call uses it, and wait for that briefly."""
+        """Close the resource as soon as no call uses it. Waits up to 10 s."""
         with self._calls_lock:
             self._is_released = True
             is_idle = self._calls == 0
@@ -187,7 +187,7 @@ def acquire(factory: Callable[[], Any], *, on_loop: bool) -> SharedResource:
     """Return the resource of a factory, opened by the first caller in the process.
 
     Raises:
-        Exception: as `SharedResource.open`.
+        Exception: any error of `SharedResource.open`.
     """
     with _lock:
         resource = _resources.get((id(factory), on_loop))

@@ -1,8 +1,8 @@
 """The formats of foreign-key joins in topics and stores, compatible with Kafka Streams.
 
 A **subscription** is sent from a row of the left table to the task that owns the referenced row of
-the right table, and is stored there. A **response** returns the right table's value. Both contain a
-hash of the left row's value, which identifies outdated responses.
+the right table, and is stored there. A **response** returns the value of the right row. Both
+contain a hash of the left row's value, which identifies outdated responses.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from millstream.serdes import Serde
 from millstream.serdes._serde import WrapperSerde
 
 _HASH_BYTES: Final = 16
-#: Flag in the first byte, in addition to the version, if there is no hash.
+#: A flag in the first byte, next to the version: the message has no hash.
 _NO_HASH: Final = 0x80
 _VERSION: Final = 0x7F
 _INT: Final = struct.Struct(">i")
 
-#: Since version 1 a subscription contains the partition of its row (KIP-775).
+#: Since version 1, a subscription contains the partition of its row (KIP-775).
 SUBSCRIPTION_VERSION: Final = 1
 RESPONSE_VERSION: Final = 0
 
 
 class Instruction(IntEnum):
-    """The action of a right row's owner for a subscription."""
+    """The action that a subscription requests from the owner of the right row."""
 
     DELETE_QUIETLY = 0
     DELETE_AND_RESPOND = 1
@@ -48,11 +48,11 @@ class ForeignKeySubscription(NamedTuple):
 
 
 class ForeignKeyResponse(NamedTuple):
-    """The value of a right row, for a left row that refers to it."""
+    """The value of a right row, sent to a left row that refers to it."""
 
     value_hash: bytes | None
     value: Any
-    #: The destination; not serialized.
+    #: The partition of the left row, to which the response is sent; not serialized.
     partition: int | None = None
 
 
@@ -127,7 +127,7 @@ class ForeignKeyResponseSerde(WrapperSerde[ForeignKeyResponse]):
 
 
 def combined_key(foreign_key: bytes, primary_key: bytes) -> bytes:
-    """The store key of a subscription. Subscriptions of one right row are adjacent."""
+    """Return the store key of a subscription. Subscriptions to the same right row are adjacent."""
     return subscription_prefix(foreign_key) + primary_key
 
 
@@ -153,7 +153,7 @@ _RESULT: Final = struct.Struct(">QQ")
 
 
 def pure_murmur3_128(data: bytes) -> bytes:
-    """MurmurHash3 (128 bits, x64), as Kafka Streams hashes values: two big-endian longs."""
+    """Return the MurmurHash3 (128 bits, x64) as two big-endian longs, as Kafka Streams does."""
     h1 = h2 = _SEED
     size = len(data)
     whole = size - size % _BLOCK

@@ -5,8 +5,8 @@
                                        right table ──► ForeignTableJoin ───────────────────────────┤
     result ◄── ResponseResolver ◄──────────────(responses)─────────────────────────────────────────┘
 
-The topic in between routes a subscription to the task that owns the right row, because the two
-tables are partitioned by different keys (KIP-213).
+The two tables are partitioned by different keys, so subscriptions are sent through a topic to the
+tasks that own the right rows (KIP-213).
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ _RESPOND_IF_FOUND: Final = int(Instruction.RESPOND_IF_FOUND)
 
 @dataclass(frozen=True)
 class ForeignKeySerdes:
-    """The serdes with which a foreign-key join compares and hashes. A serde of None is the
-    configured default."""
+    """The serdes with which a foreign-key join compares keys and hashes values.
 
-    #: The undecorated name.
+    None means the configured default.
+    """
+
+    #: The name without the application ID.
     subscription_topic: str
     primary_key: Serde[Any] | None
     foreign_key: Serde[Any] | None
@@ -89,8 +91,8 @@ class ForeignKeySerdes:
 class ResolvedSerdes:
     """The serdes of a foreign-key join in a task.
 
-    The serdes get Kafka Streams' pseudo topics, for serdes that name schemas after topics: the data
-    is never an entire key or value of a real topic.
+    As in Kafka Streams, they are called with pseudo topics, for serdes that name schemas after
+    topics, because the data is never an entire key or value of a real topic.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class ResolvedSerdes:
 class SubscriptionSendOperator(Operator):
     """Sends subscriptions of left rows to the owners of right rows, and cancels old ones.
 
-    Processes the changes of the left table with the replaced values.
+    Processes the changes of the left table, which include the replaced values.
     """
 
     def __init__(
@@ -140,7 +142,7 @@ class SubscriptionSendOperator(Operator):
             batch = latest_changes(batch, self.context)
         messages_of = self._left_messages if self._left_join else self._inner_messages
         # Follows Kafka Streams, except that the partition is that of the task instead of the
-        # record: they are equal, and records of punctuators have none.
+        # record: both are equal, and records of punctuators have no partition.
         partition = self.context.task_id.partition
         resolved = self._resolved
         counts: list[int] = []
@@ -183,8 +185,8 @@ class SubscriptionSendOperator(Operator):
         before = None if old is None else self._foreign_key(key, old)
         after = None if new is None else self._foreign_key(key, new)
         if before is not None and self._differ(after, before):
-            # The subscription to the new right row goes to another task, which does not have the
-            # old one.
+            # The subscription to the new right row goes to another task, which does not store the
+            # old subscription.
             return ((before, _DELETE_QUIETLY), (after, _RESPOND))
         return ((after, _RESPOND),)
 
@@ -219,7 +221,7 @@ class SubscriptionReceiveOperator(Operator):
             zip(batch.keys, batch.values, strict=True)
         ):
             if foreign_key is None:
-                # Without a foreign key there is nothing to store, but a left join has a result.
+                # Without a foreign key, nothing is stored, but a left join has a result.
                 if subscription.instruction == _RESPOND:
                     kept.append(index)
                 else:
@@ -252,7 +254,7 @@ class SubscriptionReceiveOperator(Operator):
 
 
 class SubscriptionJoinOperator(Operator):
-    """Answers subscriptions with the current right row."""
+    """Responds to subscriptions with the current values of right rows."""
 
     def __init__(self, right: GetterSupplier) -> None:
         self._supplier = right

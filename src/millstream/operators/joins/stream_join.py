@@ -1,8 +1,8 @@
 """Joins of two streams (Kafka Streams' `KStreamKStreamJoin`), or of a stream with itself.
 
-Each record first looks for partners in the window store of the other stream, and is then added to
-the window store of its own stream. In left and outer joins, a record without partners is added to a
-store that both sides share, until a partner arrives or can no longer arrive.
+For each record, the window store of the other stream is searched for partners. Then the record is
+added to the window store of its own stream. In left and outer joins, a record without partners is
+kept in a store that both sides share, until a partner arrives or can no longer arrive.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from millstream.state.buffers.join_stores import OuterJoinStore
 from millstream.state.windows.window_table import WindowTable, WindowValue
 from millstream.windowed import MAX_TIME_MS
 
-#: (key, value of this side, value of the other side) → result
+#: (key, value of this side, value of the other side) → result.
 _Join = Callable[[Any, Any, Any], Any]
 
 
-#: The partners of a record for each range of a join, or the error of reading them.
+#: The partners of a record in each time range of a join, or the error that reading them raised.
 FoundPartners = Sequence[list[WindowValue] | Exception]
 
 
@@ -38,7 +38,7 @@ class StreamJoiner:
     with_key: bool
 
     def oriented(self, *, left: bool) -> _Join:
-        """The function with its arguments in the order of one side."""
+        """Return the function with its arguments in the order of one side."""
         join = self.function
         if left:
             return join if self.with_key else lambda key, this, other: join(this, other)
@@ -55,9 +55,9 @@ class JoinSide:
     own_store: str
     other_store: str
     #: The store of records without a partner; None in an inner join.
-    unjoined_store: str | None
-    #: Whether records of this side without a partner have a result.
-    keeps_unjoined: bool
+    unmatched_store: str | None
+    #: Whether records of this side have a result even without a partner.
+    keeps_unmatched: bool
     #: How much earlier and later than a left record its partner may be.
     before_ms: int
     after_ms: int
@@ -86,7 +86,7 @@ _TIME_TRACKERS: Final[WeakKeyDictionary[OuterJoinStore, JoinTimeTracker]] = Weak
 class _RecordJoinOperator(Operator):
     """Joins each record of a batch with stored records."""
 
-    #: The store with the partners.
+    #: The store that contains the partners.
     other_table: WindowTable
 
     def process(self, batch: Batch, output: Output) -> None:
@@ -98,8 +98,11 @@ class _RecordJoinOperator(Operator):
     def join(
         self, results: ResultRecords, index: int, key_bytes: Any, found: FoundPartners | None = None
     ) -> None:
-        """Add the results of a record, and of unjoined records with windows that it closes.
-        `key_bytes` is an entry of `encoded_keys`. Without `found`, the partners are looked up."""
+        """Add the results of a record, and of unmatched records whose windows it closes.
+
+        `key_bytes` is an element of the result of `encoded_keys`. If `found` is None, the partners
+        are looked up.
+        """
         raise NotImplementedError
 
 
@@ -111,29 +114,29 @@ class StreamStreamJoinOperator(_RecordJoinOperator):
         self.own_store = side.own_store
         self.other_store = side.other_store
         #: Whether a record without partners has no effect.
-        self.needs_partners = side.unjoined_store is None
+        self.needs_partners = side.unmatched_store is None
         self._join = joiner.oriented(left=side.left)
         before, after = side.before_ms, side.after_ms
         self._before, self._after = (before, after) if side.left else (after, before)
         #: How much earlier and later than a record its partners may be, in milliseconds.
         self.time_ranges = ((self._before, self._after),)
-        self._unjoined: OuterJoinStore | None = None
+        self._unmatched: OuterJoinStore | None = None
         self._time: JoinTimeTracker
         self._interval_ms = 0
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
         self.other_table = context.store(self.side.other_store)
-        if self.side.unjoined_store is None:
+        if self.side.unmatched_store is None:
             self._time = JoinTimeTracker()
             return
-        self._unjoined = unjoined = context.store(self.side.unjoined_store)
-        self._time = _TIME_TRACKERS.setdefault(unjoined, JoinTimeTracker())
+        self._unmatched = unmatched = context.store(self.side.unmatched_store)
+        self._time = _TIME_TRACKERS.setdefault(unmatched, JoinTimeTracker())
         self._interval_ms = emit_interval_ms(context.config, OUTER_JOIN_INTERVAL)
 
     def close(self) -> None:
-        if self._unjoined is not None:
-            _TIME_TRACKERS.pop(self._unjoined, None)
+        if self._unmatched is not None:
+            _TIME_TRACKERS.pop(self._unmatched, None)
 
     def join(
         self, results: ResultRecords, index: int, key_bytes: Any, found: FoundPartners | None = None
@@ -145,13 +148,13 @@ class StreamStreamJoinOperator(_RecordJoinOperator):
             time.stream = timestamp
         try:
             if key_bytes is None or value is None:
-                if value is None or not self.side.keeps_unjoined:
+                if value is None or not self.side.keeps_unmatched:
                     self.context.dropped(1, INCOMPLETE)
                 else:
                     results.add(index, None, self._join(None, value, None), timestamp)
                 return
-            if self._unjoined is not None and timestamp == time.stream:
-                self._emit_unjoined(results, index, self._unjoined)
+            if self._unmatched is not None and timestamp == time.stream:
+                self._emit_unmatched(results, index, self._unmatched)
             if key_bytes.__class__ is not bytes:
                 raise key_bytes
             # Follows Kafka Streams: ranges do not end before the epoch.
@@ -174,13 +177,13 @@ class StreamStreamJoinOperator(_RecordJoinOperator):
         partners: list[WindowValue],
         last: int,
     ) -> None:
-        key, join, unjoined = results.batch.keys[index], self._join, self._unjoined
+        key, join, unmatched = results.batch.keys[index], self._join, self._unmatched
         for start, other, _ in partners:
-            if unjoined is not None:
-                unjoined.remove_joined(start, not self.side.left, key, record_time=timestamp)
+            if unmatched is not None:
+                unmatched.remove_joined(start, not self.side.left, key, record_time=timestamp)
             joined = join(key, value, other)
             results.add(index, key, joined, timestamp if timestamp > start else start)
-        if partners or unjoined is None or not self.side.keeps_unjoined:
+        if partners or unmatched is None or not self.side.keeps_unmatched:
             return
         time = self._time
         if last < time.stream:
@@ -189,18 +192,20 @@ class StreamStreamJoinOperator(_RecordJoinOperator):
             return
         if timestamp < time.earliest:
             time.earliest = timestamp
-        unjoined.put(timestamp, self.side.left, key, value, record_time=timestamp)
+        unmatched.put(timestamp, self.side.left, key, value, record_time=timestamp)
 
-    def _emit_unjoined(self, results: ResultRecords, index: int, unjoined: OuterJoinStore) -> None:
-        """Emit the unjoined records of closed windows, joined with None."""
+    def _emit_unmatched(
+        self, results: ResultRecords, index: int, unmatched: OuterJoinStore
+    ) -> None:
+        """Emit the unmatched records of closed windows, joined with None."""
         side, time = self.side, self._time
-        reach = self._after + side.grace_ms
+        wait_ms = self._after + side.grace_ms
         if time.earliest == MAX_TIME_MS:
-            # Follows Kafka Streams, where this sum overflows: an empty store is searched, too,
-            # which counts as a search for the interval.
-            if reach <= 0:
+            # Follows Kafka Streams, where this sum overflows, so that an empty store is searched,
+            # too, which restarts the interval between searches.
+            if wait_ms <= 0:
                 return
-        elif time.earliest + reach >= time.stream:
+        elif time.earliest + wait_ms >= time.stream:
             return
         now_ms = self.context.clock.now_ms()
         if now_ms < time.next_search_ms:
@@ -210,8 +215,8 @@ class StreamStreamJoinOperator(_RecordJoinOperator):
         record_time = results.batch.timestamps[index]
         open_sides: set[bool] = set()
         done: bytes | None = None
-        for entry in unjoined.all():
-            # Follows Kafka Streams: the next search makes sense from this time on, even if open
+        for entry in unmatched.all():
+            # Follows Kafka Streams: this time determines when the next search is due, even if open
             # entries of the other side were skipped.
             time.earliest = entry.timestamp
             if len(open_sides) == 2:
@@ -219,21 +224,21 @@ class StreamStreamJoinOperator(_RecordJoinOperator):
             lookback = side.after_ms if entry.left else side.before_ms
             if entry.timestamp + lookback + side.grace_ms >= time.stream:
                 open_sides.add(entry.left)
-                if len(open_sides) == 2 and len(unjoined.values(entry)) > 1:
+                if len(open_sides) == 2 and len(unmatched.values(entry)) > 1:
                     # The search ends at the next value, which has the same timestamp.
                     break
                 continue
-            key = unjoined.key(entry)
-            for value in unjoined.values(entry):
+            key = unmatched.key(entry)
+            for value in unmatched.values(entry):
                 this, other = (value, None) if entry.left is side.left else (None, value)
                 results.add(index, key, self._join(key, this, other), entry.timestamp)
-                # Removed only after the next one is emitted. Follows Kafka Streams: its join may
-                # fail in between.
+                # Follows Kafka Streams: an entry is removed only after the next one was emitted,
+                # whose join may fail.
                 if done is not None and done is not entry.stored_key:
-                    unjoined.remove(done, record_time=record_time)
+                    unmatched.remove(done, record_time=record_time)
                 done = entry.stored_key
         if done is not None:
-            unjoined.remove(done, record_time=record_time)
+            unmatched.remove(done, record_time=record_time)
 
 
 def partners_or_raise(partners: list[WindowValue] | Exception) -> list[WindowValue]:
@@ -243,18 +248,18 @@ def partners_or_raise(partners: list[WindowValue] | Exception) -> list[WindowVal
 
 
 def encoded_keys(table: WindowTable, batch: Batch) -> Sequence[Any]:
-    """Return the serialized key of each record; None without a key; the error if it fails."""
+    """Return the serialized key of each record, None without a key, or the error."""
     keys = batch.keys
     try:
         if not has_none(keys):
             return table.encode_keys(keys)
     except BatchSerializationError:
-        pass  # One of the keys; each is serialized on its own below.
+        pass  # One of the keys failed; each is serialized individually below.
     return [None if key is None else _encoded(table.encode_keys, key) for key in keys]
 
 
 def encoded_values(table: WindowTable, batch: Batch) -> Sequence[Any]:
-    """Return the serialized value of each record, which may be None; the error if it fails."""
+    """Return the serialized value of each record, which may be None, or the error."""
     try:
         return table.encode_many(batch.values)
     except BatchSerializationError:
@@ -269,10 +274,10 @@ def _encoded(encode_many: Callable[[Sequence[Any]], Sequence[Any]], value: Any) 
 
 
 class StreamSelfJoinOperator(_RecordJoinOperator):
-    """Joins the records of a stream with those of the same stream, which are in one store.
+    """Joins the records of a stream with each other, using a single store.
 
-    The results and their order are those of a join of two equal streams. Follows Kafka Streams'
-    `KStreamKStreamSelfJoin`.
+    The results and their order are the same as in a join of two equal streams. Follows Kafka
+    Streams' `KStreamKStreamSelfJoin`.
     """
 
     needs_partners = False
@@ -332,11 +337,11 @@ class StreamSelfJoinOperator(_RecordJoinOperator):
             results.add(index, key, with_itself, timestamp)
 
     def _partners(
-        self, reach: int, key_bytes: bytes, timestamp: int, found: FoundPartners | None
+        self, range_index: int, key_bytes: bytes, timestamp: int, found: FoundPartners | None
     ) -> list[WindowValue]:
         if found is not None:
-            return partners_or_raise(found[reach])
-        before, after = self.time_ranges[reach]
+            return partners_or_raise(found[range_index])
+        before, after = self.time_ranges[range_index]
         # Follows Kafka Streams: ranges do not end before the epoch.
         last = max(0, timestamp + after)
         return self.other_table.fetch_between(key_bytes, timestamp - before, last)

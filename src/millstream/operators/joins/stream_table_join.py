@@ -25,10 +25,10 @@ _FAILED: Final[Any] = object()
 
 
 class _TableLookupJoin(Operator):
-    """The base class of joins with all types of tables.
+    """The base class of joins with tables of all types.
 
-    The joiner is (value, row) → value, or (key, value, row) → value. In a left join, records
-    without a row are joined with None.
+    The joiner is (value, row) → value or, if `with_key`, (key, value, row) → value. In a left join,
+    records without a row are joined with None.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class _TableLookupJoin(Operator):
         self._getter.close()
 
     def _usable(self, batch: Batch, row_keys: list[Any]) -> tuple[Batch, list[Any]]:
-        """Drop records without a value and, unless it is a left join, records without a key."""
+        """Drop records without a value and, except in a left join, records without a key."""
         values = batch.values
         if not has_none(values) and (self._left or not has_none(row_keys)):
             return batch, row_keys
@@ -82,7 +82,7 @@ class _TableLookupJoin(Operator):
             output.emit(batch.with_values(values))
 
     def _rows(self, batch: Batch, row_keys: list[Any]) -> list[TimedValue | None]:
-        """Return the row of each record; `_FAILED` for records that a failed lookup drops."""
+        """Return the row of each record; `_FAILED` for records dropped after a failed lookup."""
         found = self._getter.read_ahead(row_keys)
         return self._rows_one_by_one(batch, row_keys) if found is None else found
 
@@ -104,8 +104,10 @@ class _TableLookupJoin(Operator):
 
 
 class StreamGlobalJoinOperator(_TableLookupJoin):
-    """Joins each record with a row of a global table, whose key the selector returns (None for no
-    row)."""
+    """Joins each record with a row of a global table.
+
+    The selector returns the key of the row, or None for no row.
+    """
 
     def __init__(
         self,
@@ -129,7 +131,7 @@ class StreamGlobalJoinOperator(_TableLookupJoin):
 
 
 class StreamTableJoinOperator(_TableLookupJoin):
-    """Joins each record with the row of its key. With a grace period, they wait in the buffer."""
+    """Joins each record with the row of its key. With a grace period, records are buffered."""
 
     def __init__(
         self,
@@ -159,7 +161,7 @@ class StreamTableJoinOperator(_TableLookupJoin):
             self._buffer_and_join(self._buffer, batch, output)
 
     def _buffer_and_join(self, buffer: GraceBuffer, batch: Batch, output: Output) -> None:
-        """Buffer the records, and join those that are due. Late records do not wait."""
+        """Buffer the records, and join those that are due. Late records are joined immediately."""
         released = ReleasedRecords()
         for index, key in enumerate(batch.keys):
             after = None if batch.order is None else batch.order[index]

@@ -1,7 +1,7 @@
 """Joins of two tables by their keys (Kafka Streams: `KTableKTableInnerJoin` and similar).
 
-A change of either table is joined with the current value of its key in the other table. There is
-one node for each table, and a third node that merges their results and may have a store.
+A change of either table is joined with the current value of its key in the other table. Each table
+has a node, and a third node, which may have a store, merges their results.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TableJoinOperator(Operator):
     def _join(
         self, found: TimedValue | None, value: Any, replaced: Any
     ) -> tuple[Any, Any, int] | None:
-        """Return the new value, the old one, and the partner's timestamp; None for no result."""
+        """Return the new and old value, and the partner's timestamp; None without a result."""
         joiner = self._joiner
         if found is None:
             if self._needs_other or (value is None and replaced is None):

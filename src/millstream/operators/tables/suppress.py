@@ -21,16 +21,17 @@ from millstream.windowed import Windowed
 
 @dataclass(frozen=True)
 class SuppressLimits:
-    """The duration and amount of suppression."""
+    """How long changes are suppressed, and how many."""
 
-    #: How far stream time must exceed the time of a change before it is emitted.
+    #: How far stream time must exceed the time of a change before the change is emitted.
     wait_ms: int
     #: Whether the time of a change is the end of its window; otherwise the timestamp of the first
     #: suppressed record of its key.
     by_window: bool
     max_records: int | None
     max_bytes: int | None
-    #: Whether the oldest changes are emitted when a limit is exceeded; otherwise that is an error.
+    #: Whether the oldest changes are emitted when a limit is exceeded; otherwise, an error is
+    #: raised.
     emits_early: bool
 
 
@@ -91,14 +92,14 @@ class TableSuppressOperator(Operator):
         change: BufferedChange,
         output: Output,
     ) -> None:
-        # Downstream nodes have never seen a window that was closed without a value.
+        # A window that was closed without a value was never emitted to downstream nodes.
         if change.new_value is None and self._limits.by_window:
             return
         after = None if batch.order is None else batch.order[index]
         self._emitted.record()
         released.add(change.key, change.new_value, change.context, after, change.old_value)
         if output.immediate:
-            # A node downstream may read the buffer, which must still contain the change.
+            # A downstream node may read the buffer, which must still contain the change.
             released.emit(output)
 
     def _is_due(self) -> bool:
@@ -112,7 +113,7 @@ class TableSuppressOperator(Operator):
         buffer, limits = self._buffer, self._limits
         return StreamsError(
             f"The buffer of {self.context.node} is full: it contains {buffer.num_records} records "
-            f"(at most {_shown(limits.max_records)}) and {buffer.size_bytes} bytes (at most "
+            f"(limit: {_shown(limits.max_records)}) and {buffer.size_bytes} bytes (limit: "
             f"{_shown(limits.max_bytes)}), and none of them may be emitted yet. Raise the limit, "
             "or allow early emission with BufferConfig.emit_early_when_full().",
             node=self.context.node,
@@ -122,7 +123,7 @@ class TableSuppressOperator(Operator):
 
 @dataclass(frozen=True)
 class SuppressedGetterSupplier:
-    """Reads a suppressed table as its downstream nodes have seen it."""
+    """Reads a suppressed table, with the values that were emitted to downstream nodes."""
 
     store: str
     parent: GetterSupplier
@@ -160,4 +161,4 @@ def _window_end(key: Any) -> int:
 
 
 def _shown(limit: int | None) -> str:
-    return "any number" if limit is None else str(limit)
+    return "none" if limit is None else str(limit)

@@ -22,9 +22,9 @@ from millstream.operators.tables.table_change import Change
 class TableSelectOperator(Operator):
     """Turns the changes of a table into changes of its groups.
 
-    A row that stays in its group is one change; a row that moves leaves the old group first. A
-    row for which the selector returns None, or None as key or value, is in no group. Changes of
-    a versioned table that are not the latest are dropped.
+    A row that stays in its group causes one change; a row that moves first leaves its old group. A
+    row for which the selector returns None, or None as key or value, is in no group. Changes of a
+    versioned table that are not the latest are dropped.
 
     `send_old_values` is unused, because no table node follows a grouping.
     """
@@ -99,11 +99,11 @@ class TableAggregateOperator(StreamAggregateOperator):
         *,
         send_old_values: bool = False,
     ) -> None:
-        exchange = _GroupAggregator(initializer, adder, subtractor)
-        super().__init__(store, no_aggregate, exchange, send_old_values=send_old_values)
+        aggregator = _GroupAggregator(initializer, adder, subtractor)
+        super().__init__(store, no_aggregate, aggregator, send_old_values=send_old_values)
 
     def usable(self, batch: Batch) -> Batch:
-        """A group without a key is an error."""
+        """Return the records with a key. A group without a key is an error."""
         if not has_none(batch.keys):
             return batch
         keep = [key is not None for key in batch.keys]

@@ -1,7 +1,7 @@
 """A serde for the changes of a table, which are sent through repartition topics.
 
-The format is that of Kafka Streams' `ChangedSerializer`: the new value, the old value, or both
-preceded by the size of the new one; a flag at the end tells them apart.
+The format is that of Kafka Streams' `ChangedSerializer`: the new value, the old value, or both,
+preceded by the size of the new value. The last byte is a flag that distinguishes these cases.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from millstream.serdes._serde import WrapperSerde
 _OLD: Final = 0
 _NEW: Final = 1
 _BOTH: Final = 2
-#: Flags from here on have the same meaning, preceded by a byte for whether the change is the latest
-#: (KIP-904). No version writes them yet, but they may be read.
+#: The flags from this value on have the same meanings. They are preceded by a byte for whether the
+#: change is the latest (KIP-904). No version writes them yet, but they can be read.
 _WITH_IS_LATEST: Final = 3
 
 
@@ -49,7 +49,7 @@ class ChangeSerde(WrapperSerde[Change]):
             new = self.inner.serialize_many(topic, [change[0] for change in values if change])
             old = self.inner.serialize_many(topic, [change[1] for change in values if change])
         except BatchSerializationError:
-            # Repeat one by one to find the change.
+            # Repeat one by one to find the failing change.
             return super().serialize_many(topic, values)
         return [_joined(one, other) for one, other in zip(new, old, strict=True)]
 

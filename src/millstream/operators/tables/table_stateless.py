@@ -53,7 +53,7 @@ class TableFilterOperator(_DerivedTableOperator):
     """Keeps rows that satisfy the predicate; the others become deletions.
 
     If old values are sent, deletions of absent rows are skipped. As in Kafka Streams, this does not
-    apply below a versioned table, where an out-of-order change may follow.
+    apply downstream of a versioned table, where an out-of-order change may follow.
     """
 
     def __init__(

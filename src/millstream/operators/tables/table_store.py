@@ -1,9 +1,9 @@
 """Storage and forwarding of the results of table operators.
 
-With a record cache, the last change of each key is emitted when the cache is flushed. Without one,
-every change is emitted and logged (Kafka Streams' `TimestampedTupleForwarder`). A versioned store
-is never cached. It may reject a change that is older than the store's history; a rejected change is
-not emitted. For each accepted change, it determines whether the change is the latest of its key.
+With a record cache, the latest change of each key is emitted when the cache is flushed. Without
+one, every change is emitted and logged (Kafka Streams' `TimestampedTupleForwarder`). A versioned
+store is never cached. It may reject a change that is older than its history; a rejected change is
+not emitted. For each accepted change, the store determines whether it is the latest of its key.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ _NO_ORIGIN: Final = Origin(None, (UNKNOWN,))
 
 
 class TableTransformValuesOperator(TableOperator):
-    """Replaces each value by the result of the user's object, which also gets deletions.
+    """Replaces each value with the result of the user's object, which also receives deletions.
 
-    Without a store the object also transforms the replaced values.
+    Without a store, the object also transforms the replaced values.
     """
 
     def __init__(

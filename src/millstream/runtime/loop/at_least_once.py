@@ -1,4 +1,4 @@
-"""At-least-once: everything that a record caused is written before its offset."""
+"""At-least-once: all effects of a record are written before its offset is committed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ class AtLeastOnce:
     """Waits until outputs and changelogs are acknowledged, then commits offsets.
 
     Requests without a response are retried. `task.timeout.ms` limits the retries after the first
-    failure; an attempt always has the time that its kind of request needs, so with 0 there is one
-    attempt.
+    failure; an attempt always has the time that its kind of request needs, so 0 means one attempt.
 
     Args:
         committer: commits offsets. Receives progress reports while the cluster does not respond, so
-            that a thread does not lose its tasks by waiting for the end of an outage.
+            that a thread does not lose its tasks while it waits for the end of an outage.
         flush_timeout_ms: the timeout of a flush: as long as the producer itself retries a record.
         on_delivered: called when all sent records are acknowledged.
     """
@@ -104,7 +103,7 @@ class AtLeastOnce:
         self._flush(overall)
 
     def discard_uncommitted(self) -> None:
-        """Discard the producer's unsent records, which would follow the new owners' writes."""
+        """Discard the producer's unsent records, which could follow writes of the new owners."""
         self._producer.purge()
 
     def _flush(self, overall: Deadline) -> None:

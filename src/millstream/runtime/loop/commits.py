@@ -1,4 +1,4 @@
-"""Committing the tasks of a thread: everything that a record caused, and its offset."""
+"""Commits the tasks of a thread: all effects of records, and their offsets."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _MAX_FLUSH_SLICES: Final = 500
 
 
 class ProcessingGuarantee(Protocol):
-    """The cluster's part of a processing guarantee.
+    """The part of a processing guarantee that involves the cluster.
 
-    `AtLeastOnce` waits for acknowledgements and then commits offsets; `ExactlyOnce` commits both in
-    a transaction.
+    `AtLeastOnce` waits for the acknowledgment of records and then commits offsets; `ExactlyOnce`
+    commits both in a transaction.
     """
 
     @property
@@ -43,7 +43,7 @@ class ProcessingGuarantee(Protocol):
         """Whether records were sent that only a commit makes visible."""
 
     def is_ready(self) -> bool:
-        """Return whether tasks may start; performs the required initialization.
+        """Perform the required initialization; return whether tasks may start.
 
         Raises BrokerUnavailableError if the cluster has not responded for too long.
         """
@@ -56,7 +56,7 @@ class ProcessingGuarantee(Protocol):
 
         Raises:
             RebalanceInProgressError: the group accepts no commits now; retry after the rebalance.
-            TaskMigratedError: the sent records are lost: the work must be discarded and repeated.
+            TaskMigratedError: the sent records are lost; the work must be discarded and repeated.
             ProductionError: an output could not be written.
             BrokerUnavailableError: no response in time.
         """
@@ -64,8 +64,9 @@ class ProcessingGuarantee(Protocol):
     def publish_async(
         self, offsets: Mapping[TopicPartition, CommitOffset], overall: Deadline
     ) -> CommitResponse | None:
-        """As `publish`, but tasks may continue to process before the group's response. Their stores
-        are not written to disk before `await_commit`.
+        """Publish like `publish`, but let tasks continue before the group responds.
+
+        The stores of the tasks are not written to disk before `await_commit`.
 
         Returns the response to the commit for `await_commit`; None if the commit is complete.
         """
@@ -76,7 +77,7 @@ class ProcessingGuarantee(Protocol):
         response: CommitResponse,
         overall: Deadline,
     ) -> None:
-        """Wait for a response of `publish_async`; commit again if there is none in time.
+        """Wait for the response of `publish_async`; commit again after a timeout.
 
         Raises the errors of `publish`.
         """
@@ -91,19 +92,19 @@ class ProcessingGuarantee(Protocol):
 class DrainTimeouts(NamedTuple):
     """The timeouts for draining tasks; all in milliseconds."""
 
-    #: For all taken records, including those not started.
+    #: For all taken records, including those whose calls have not started.
     drain_ms: int
-    #: Afterwards for running calls, while no more are started; None for no limit.
+    #: After that, for running calls, while no more are started; None for no limit.
     running_ms: int | None
 
 
 #: The timeouts of an application: a part of the group's rebalance timeout, and at most half of the
-#: time that a worker has when its machine ends it.
+#: time that a worker gets when its machine shuts down.
 DEFAULT_TIMEOUTS: Final = DrainTimeouts(5_000, 0)
 
 
 class DrainSettings(Protocol):
-    """The settings of a subscription from which the timeouts follow."""
+    """The settings of a subscription that determine the drain timeouts."""
 
     @property
     def group_rebalance_timeout_ms(self) -> int: ...
@@ -114,7 +115,7 @@ class DrainSettings(Protocol):
 
 
 class TasksInFlightError(Exception):
-    """A commit must wait for records in flight; the tasks take no records meanwhile."""
+    """A commit must wait for records in flight; until then, the tasks take no records."""
 
     def __init__(self, tasks: Collection[StreamTask]) -> None:
         names = ", ".join(str(task.task_id) for task in tasks)
@@ -141,12 +142,11 @@ class TaskCommitter:
     crash between any two steps loses nothing.
 
     The stores wait until the group has accepted the offsets: a member that was removed from the
-    group must not keep state that claims to contain what another member has written to the
-    changelog meanwhile.
+    group must not keep state with a changelog offset that includes records of another member.
 
     Args:
         on_wait: called repeatedly while records in flight are drained.
-        max_wait_ms: how long the group waits for a member that gives tasks up; None for no limit.
+        max_wait_ms: how long the group waits for a member that releases tasks; None for no limit.
         latency: records the duration of commits, in milliseconds.
     """
 
@@ -191,10 +191,11 @@ class TaskCommitter:
         self.closing_timeouts = DrainTimeouts(settings.processing_shutdown_timeout_ms, running_ms)
 
     def drain(self, tasks: Collection[StreamTask]) -> None:
-        """Wait until tasks that are given up have finished all taken records, before their last
-        commit here. They start no more calls; the next owners repeat unfinished records.
+        """Wait until tasks to be released have finished all taken records.
 
-        Raises StreamsError if user code fails, as the other methods that drain.
+        This precedes their last commit on this thread. After a timeout, they start no more calls,
+        and the next owners repeat unfinished records. Raises StreamsError if user code fails, like
+        the other methods that drain.
         """
         self._drain(tasks, self.revocation_timeouts, self._max_drain_ms)
 
@@ -208,7 +209,7 @@ class TaskCommitter:
         )
 
     def wait_for_in_flight(self, tasks: Collection[StreamTask]) -> None:
-        """Wait for the records in flight of tasks that stay, with the same timeout."""
+        """Wait for the records in flight of tasks that remain, with the timeout of `drain`."""
         self._wait_for_tasks(tasks, Deadline(self._clock, self.revocation_timeouts.drain_ms))
 
     def _drain(
@@ -246,7 +247,7 @@ class TaskCommitter:
                 break
             aborted += [task for task in left if not task.can_finish]
             left = [task for task in left if task.can_finish]
-            # In turn: a task only starts queued calls while it is drained.
+            # The tasks take turns: a task only starts queued calls while it is drained.
             max_ms = _PROGRESS_INTERVAL_MS if len(left) < 2 else _DRAIN_SLICE_MS
             self._on_wait()
         return aborted + left
@@ -267,12 +268,12 @@ class TaskCommitter:
 
         Args:
             within_ms: the total time including retries; None for no limit.
-            meanwhile: called between steps; returns whether to call it during the flush as well,
-                which takes most of the time.
-            asynchronous: whether tasks continue before the group's response, where the guarantee
-                allows that; then call `finish_pending` regularly. At a steady rate of records,
-                waiting for the response is the longest part of a commit: 2 to 3 ms, in which no
-                records would be taken.
+            meanwhile: called between steps; returns whether to call it also during the flush, which
+                takes most of the time.
+            asynchronous: whether tasks continue before the group responds, if the guarantee allows
+                that; then call `finish_pending` regularly. At a steady rate of records, waiting for
+                the response is the longest part of a commit: 2 to 3 ms, in which no records would
+                be taken.
 
         Raises:
             RebalanceInProgressError: the group accepts no commits now; retry after the rebalance.
@@ -295,7 +296,7 @@ class TaskCommitter:
             self._guarantee.publish(offsets, overall)
         acked = self._producer.acked_offsets()
         for task in to_commit:
-            task.commit_begun()
+            task.on_commit_started()
         if response is None:
             self._write_stores(to_commit, offsets, acked, meanwhile)
         else:
@@ -307,7 +308,7 @@ class TaskCommitter:
     def finish_pending(self) -> None:
         """Finish the pending commit if the group's response has arrived.
 
-        Raises the errors of `commit`; the work must be committed again.
+        Raises the errors of `commit`; after an error, the work must be committed again.
         """
         if self._pending is not None and self._pending.response.is_done:
             self._await_pending(Deadline(self._clock, None))
@@ -337,7 +338,7 @@ class TaskCommitter:
         to_commit = [task for task in tasks if task.commit_needed]
         if not to_commit and not self.has_pending_work:
             return [], {}
-        # Check all tasks before flushing any cache: it may take many attempts.
+        # Check all tasks before flushing any cache: the check may take many attempts.
         unfinished = [task for task in to_commit if not self._may_commit(task)]
         if unfinished:
             raise TasksInFlightError(unfinished)
@@ -347,14 +348,14 @@ class TaskCommitter:
             meanwhile()
         self._flush_in_slices(meanwhile)
         self._await_deliveries([task for task in to_commit if task.awaits_delivery], overall)
-        # Determine the offsets before publishing: a record that finishes meanwhile may have sent
+        # Determine the offsets before publishing: a record that finishes later may have sent
         # unacknowledged records.
         offsets: dict[TopicPartition, CommitOffset] = {}
         for task in to_commit:
             offsets.update(task.offsets_to_commit())
         if not offsets and self.has_pending_work:
-            # Without offsets, as after a punctuation, the group could not fence a zombie. So a
-            # committed offset is committed again.
+            # Without offsets, for example after a punctuation, the group could not fence a zombie,
+            # so committed offsets are committed again.
             for task in tasks:
                 offsets.update(task.offsets_to_commit())
         return to_commit, offsets
@@ -381,10 +382,10 @@ class TaskCommitter:
             raise failed
 
     def _flush_in_slices(self, meanwhile: Callable[[], bool]) -> None:
-        """Flush the producer in slices, so that queries that arrive meanwhile are answered.
+        """Flush the producer in slices, and answer the queries that arrive in between.
 
-        Only saves time: `ProcessingGuarantee.publish` contains the required flush, and handles
-        unavailable brokers.
+        The required flush is in `ProcessingGuarantee.publish`, which also handles unavailable
+        brokers.
         """
         for _ in range(_MAX_FLUSH_SLICES):
             if not meanwhile():
@@ -410,11 +411,11 @@ class TaskCommitter:
     def await_delivery(
         self, tasks: Collection[StreamTask], corrupted: Collection[TaskId] = ()
     ) -> None:
-        """Wait until the sent records of tasks are in their topics, as long as a commit would.
+        """Wait until the sent records of tasks are in their topics.
 
-        A task with logged changes since its last commit that is restored from its changelog must
-        not use the end of the changelog as an offset before those records. The pending commit is
-        not written into corrupted tasks, whose state is deleted.
+        The timeouts are those of a commit. If a task has logged changes since its last commit, a
+        restoration must not end before those records in the changelog. The pending commit is not
+        written to the stores of corrupted tasks, whose state is deleted.
 
         Raises:
             ProductionError: an output could not be written.
@@ -433,6 +434,6 @@ class TaskCommitter:
         self._guarantee.discard_uncommitted()
 
 
-def described(offsets: Mapping[TopicPartition, CommitOffset]) -> dict[str, int]:
-    """Return committed offsets for a log line."""
+def describe_offsets(offsets: Mapping[TopicPartition, CommitOffset]) -> dict[str, int]:
+    """Return committed offsets by partition, for a log line."""
     return {str(partition): offset.offset for partition, offset in sorted(offsets.items())}

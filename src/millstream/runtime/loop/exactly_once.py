@@ -23,7 +23,8 @@ from millstream.runtime.retry import RetrySchedule
 #: How long taking over the transactional id may block the loop.
 _INIT_TIMEOUT_MS = 3_000
 #: The timeout for sending offsets. A request that was lost with its connection never gets a
-#: response (`kafka.clients.transactional_producer`), and repeating the work costs less than a wait.
+#: response (`kafka.clients.transactional_producer`), and repeating the work costs less than waiting
+#: longer.
 _OFFSETS_TIMEOUT_MS = 5_000
 
 
@@ -38,15 +39,16 @@ class ExactlyOnce:
     """Successive transactions, each fenced by the member's generation (KIP-447).
 
     A transaction starts with the first sent record and ends with the commit of all tasks of the
-    thread, which share the producer. A failed transaction costs all of them their work since the
-    last commit, but none of their state: stores only write committed changes.
+    thread, which share the producer. If a transaction fails, all of them lose their work since the
+    last commit, but none of their state, because stores only write committed changes.
 
-    The transactional id belongs to the thread's name and index, so a restarted thread takes it over
-    and immediately aborts the transaction that its predecessor left open.
+    The transactional id consists of the ids of the application and the driver and the index of the
+    thread, so a restarted thread takes it over and immediately aborts the transaction that its
+    predecessor left open.
 
     Args:
         timeout_ms: how long requests may fail (`task.timeout.ms`).
-        transaction_timeout_ms: after this time, the broker aborts a transaction.
+        transaction_timeout_ms: the time after which the broker aborts a transaction.
         on_delivered: called after the commit of a transaction.
     """
 
@@ -73,10 +75,12 @@ class ExactlyOnce:
         return self._producer.in_transaction
 
     def is_ready(self) -> bool:
-        """Return whether this thread owns the transactional id. Committed offsets and changelogs
-        are only read once the former owner has no open transaction.
+        """Return whether this thread owns the transactional id.
 
-        Failed attempts are retried with backoff: nothing was written that could be lost.
+        Committed offsets and changelogs may only be read once the previous owner has no open
+        transaction.
+
+        Failed attempts are retried with backoff, because no written records can be lost.
 
         Raises:
             BrokerUnavailableError: no response for the whole timeout.
@@ -103,12 +107,13 @@ class ExactlyOnce:
         return True
 
     def publish(self, offsets: Mapping[TopicPartition, CommitOffset], overall: Deadline) -> None:
-        # After this timeout the broker has aborted the transaction, whatever it responds.
+        # After this timeout, the broker has aborted the transaction, regardless of its response.
         timeout_ms = overall.remaining_ms(self._transaction_timeout_ms)
         deadline = Deadline(self._clock, timeout_ms)
         try:
             # Flush first: the offsets are only accepted as long as no other member owns the tasks.
-            # The next owner asks for the ends of changelogs, and must find everything written here.
+            # The next owner looks up the ends of the changelogs, which must include everything
+            # written here.
             self._in_steps(self._producer.flush, deadline)
             if offsets:
                 self._send_offsets(offsets, deadline)
@@ -123,7 +128,7 @@ class ExactlyOnce:
     def publish_async(
         self, offsets: Mapping[TopicPartition, CommitOffset], overall: Deadline
     ) -> CommitResponse | None:
-        """As `publish`: nothing may be written before the transaction is committed."""
+        """Call `publish`: stores must not be written before the transaction is committed."""
         self.publish(offsets, overall)
         return None
 

@@ -1,4 +1,4 @@
-"""Deletes committed records of repartition topics."""
+"""Deletes committed records of repartition topics, and unused state directories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class RecordDeletion(Protocol):
-    """The admin client's deletion of records."""
+    """Deletes records, like the admin client."""
 
     def delete_records(
         self, before: Mapping[TopicPartition, int]
@@ -30,7 +30,8 @@ class RecordDeletion(Protocol):
 class RepartitionPurge:
     """Deletes committed records of repartition topics every `repartition.purge.interval.ms`.
 
-    Never waits: there is one request at a time, and a failed one is repeated after the interval.
+    It never waits: there is one request at a time, and a failed request is repeated after the
+    interval.
 
     Args:
         topics: the real names of the repartition topics.
@@ -97,8 +98,9 @@ class RepartitionPurge:
 class StateCleanup:
     """Deletes directories of tasks that were unused for `state.cleanup.delay.ms`, at that interval.
 
-    An unused directory is kept for a while because its task may return. Much later it would be
-    harmful: by then the changelog has lost the tombstones of keys that were deleted meanwhile.
+    An unused directory is kept for a while because its task may return. Much later, the directory
+    would be harmful: by then, the changelog no longer contains the tombstones of keys that were
+    deleted in the meantime.
     """
 
     def __init__(self, directory: StateDirectory, unused_for_ms: int, clock: Clock) -> None:

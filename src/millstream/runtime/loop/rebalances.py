@@ -12,7 +12,7 @@ from millstream.clock import Clock, Deadline
 from millstream.errors import RebalanceInProgressError, TaskCorruptedError, TaskMigratedError
 from millstream.kafka.membership.member_events import Assigned, Joining, Lost, MemberEvent, Revoked
 from millstream.kafka.protocols import Member
-from millstream.runtime.loop.commits import TaskCommitter, TasksInFlightError, described
+from millstream.runtime.loop.commits import TaskCommitter, TasksInFlightError, describe_offsets
 from millstream.runtime.loop.uncommitted_work import UncommittedWork
 from millstream.runtime.retry import Backoff
 from millstream.runtime.task.stream_task import StreamTask
@@ -24,14 +24,14 @@ _CLOSE_TIMEOUT_MS = 10_000
 #: The number of commit attempts while the group rebalances, and the pause between them.
 _COMMIT_ATTEMPTS = 20
 _COMMIT_PAUSE_MS = 50
-#: The backoff before the group is rejoined, until a commit succeeds.
+#: The backoff before the group is rejoined, which a successful commit resets.
 _INITIAL_BACKOFF_MS = 100
 _MAX_BACKOFF_MS = 10_000
 
 
 @dataclass(frozen=True)
 class RebalanceResult:
-    """The effect of a member event on the thread's tasks; `lost` ones are not committed."""
+    """The effect of a member event on the thread's tasks; lost tasks are not committed."""
 
     why: str
     revoked: bool = False
@@ -50,13 +50,13 @@ class RebalanceHandler:
     """Handles the events of the group member for the processing loop.
 
     A revoked task is committed and suspended before the member rejoins, so two threads never
-    process the same task. The next assignment decides whether its state stays as a standby. A lost
-    task is closed without a commit.
+    process the same task. The next assignment decides whether its state is kept as a standby. A
+    lost task is closed without a commit.
 
     Args:
-        static: whether the member has a `group.instance.id`, with which it keeps its tasks over a
+        static: whether the member has a `group.instance.id`, with which it keeps its tasks across a
             restart.
-        shut_down_all: adds a shutdown request to all further joins.
+        shut_down_all: adds a shutdown request to all future joins.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class RebalanceHandler:
 
     @property
     def blocks_processing(self) -> bool:
-        """Whether tasks must not send records: commits might wait longer than a transaction may."""
+        """Whether tasks must not send records, since a commit might outlast a transaction."""
         return self._joining
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether the group is rebalancing, as far as the member knows."""
+        """Whether the group is rebalancing, according to the member."""
         return self._member.rebalancing
 
     def start(self) -> None:
@@ -107,7 +107,7 @@ class RebalanceHandler:
         return self._member.rounds
 
     def has_event(self, timeout_ms: int = 0) -> bool:
-        """Return whether `handle_next_event` has an event; waits for one."""
+        """Wait for an event; return whether `handle_next_event` has one."""
         if self._next_event is None:
             self._next_event = self._member.next_event(timeout_ms)
         return self._next_event is not None
@@ -115,7 +115,7 @@ class RebalanceHandler:
     def rejoin(self, why: str, after_ms: int = 0) -> None:
         """Request a rebalance, unless the group starts one by itself.
 
-        Does not wait: after a delay, `handle_next_event` sends the request.
+        Does not wait: after the delay, `handle_next_event` sends the request.
         """
         self._rejoin = _DelayedRejoin(Deadline(self._clock, after_ms), self._generation, why)
         self._request_due_rejoin()
@@ -142,14 +142,14 @@ class RebalanceHandler:
         raise event.error
 
     def request_shutdown(self, why: str) -> None:
-        """Send a request to the group that all instances of the application shut down (KIP-671)."""
+        """Request through the group that all instances shut down (KIP-671)."""
         logger.warning("requesting a shutdown of all instances of the application: %s", why)
         self._mark_shutdown_requested()
         # Rejoin even during a rebalance: a join in progress may not contain the request.
         self._member.request_rejoin(f"shutdown of the application requested: {why}")
 
     def close(self, *, leave_group: bool, for_good: bool = False) -> None:
-        """Leave the group. Static members only end their heartbeats, unless they leave for good."""
+        """Leave the group. Static members only stop heartbeats, unless they leave for good."""
         leave = leave_group and (for_good or not self._static)
         self._member.close(leave_group=leave, timeout_ms=_CLOSE_TIMEOUT_MS)
 
@@ -157,20 +157,20 @@ class RebalanceHandler:
         """Commit all finished work. The member must continue even if this fails."""
         self._joining = True
         try:
-            # Tasks that stay need not be drained.
+            # Tasks that remain need not be drained.
             self._commit_if_needed()
         finally:
             self._member.acknowledge(event)
         return RebalanceResult("a rebalance has started")
 
     def _on_revoked(self, event: Revoked) -> RebalanceResult:
-        """Commit and close revoked tasks. The member must continue even if this fails."""
+        """Commit and suspend revoked tasks. The member must continue even if this fails."""
         revoked = self._tasks.tasks_reading(event.partitions)
         names = [str(task.task_id) for task in revoked]
         try:
             self._committer.drain(revoked)
             committed = self._commit_if_needed(revoked)
-            # After a fencing error all tasks are closed already.
+            # After a fencing error, all tasks are already closed.
             left = [task.task_id for task in self._tasks.tasks_reading(event.partitions)]
             if committed:
                 self._tasks.suspend(left)
@@ -185,9 +185,9 @@ class RebalanceHandler:
         return RebalanceResult(f"tasks {names} move to other threads", revoked=True)
 
     def _commit_if_needed(self, tasks: Collection[StreamTask] | None = None) -> bool:
-        """Commit before these tasks (by default all) are given up; return whether that worked.
+        """Commit before these tasks (by default all) are released; return whether that succeeded.
 
-        Commits all tasks, including those that stay, because they share one producer.
+        Commits all tasks, including those that remain, because they share one producer.
         """
         committing = self._tasks.running
         if tasks is None:
@@ -204,7 +204,7 @@ class RebalanceHandler:
                     drained = True
                 elif self._committer.all_or_nothing:
                     logger.warning(
-                        "giving up work without a commit: %s after waiting for %d ms.%s",
+                        "discarding work without a commit: %s after waiting for %d ms.%s",
                         error,
                         self._clock.monotonic_ms() - began_ms,
                         self._uncommitted.describe(),
@@ -212,25 +212,25 @@ class RebalanceHandler:
                     self.discard_work()
                     return False
                 else:
-                    logger.warning("committing the other tasks only: %s", error)
+                    logger.warning("committing only the other tasks: %s", error)
                     committing = [task for task in committing if task not in error.tasks]
             except RebalanceInProgressError as error:
-                logger.debug("retrying the commit of tasks that are given up: %s", error)
+                logger.debug("retrying the commit of tasks to be released: %s", error)
                 self._member.progress()
                 self._clock.sleep_ms(_COMMIT_PAUSE_MS)
             except TaskMigratedError as error:
                 logger.warning(
-                    "tasks that are given up are not committed: %s%s",
+                    "tasks to be released are not committed: %s%s",
                     error,
                     self._uncommitted.describe(),
                 )
                 self.discard_work()
                 return False
             else:
-                logger.info("committed before giving tasks up: %s", described(offsets))
+                logger.info("committed before releasing tasks: %s", describe_offsets(offsets))
                 return len(committing) == len(self._tasks.running)
         logger.warning(
-            "tasks that are given up are not committed: the group kept rebalancing for %d ms.%s",
+            "tasks to be released are not committed: the group kept rebalancing for %d ms.%s",
             self._clock.monotonic_ms() - began_ms,
             self._uncommitted.describe(),
         )
@@ -243,16 +243,17 @@ class RebalanceHandler:
         """Commit and close tasks, and rejoin so that the group assigns them again."""
         self._committer.drain(tasks)
         committed = self._commit_if_needed(tasks)
-        given_up = {task.task_id for task in tasks}
-        left = [task.task_id for task in self._tasks.running if task.task_id in given_up]
+        released = {task.task_id for task in tasks}
+        left = [task.task_id for task in self._tasks.running if task.task_id in released]
         self._tasks.close(left, clean=committed)
         self.rejoin(why)
 
     def discard_work(self) -> None:
-        """Close the active tasks and discard their work since the last commit, which is repeated.
+        """Close the active tasks and discard their uncommitted work, which is repeated.
 
-        Required when the group has continued without this member or the producer was fenced:
-        records that the tasks sent may be missing. Standbys continue: they depend on neither.
+        This is required if the group has continued without this member or the producer was fenced:
+        records that the tasks sent may be missing. Standbys continue, because they depend on
+        neither.
         """
         self._uncommitted.discarded()
         self._tasks.close_active(clean=False)
@@ -287,7 +288,7 @@ class RebalanceHandler:
     def _request_due_rejoin(self) -> None:
         if self._rejoin is not None and self._rejoin.due.passed:
             rejoin, self._rejoin = self._rejoin, None
-            # The member ignores the request if there was a rebalance since.
+            # The member ignores the request if there has been a rebalance since then.
             self._member.request_rejoin(rejoin.why, generation=rejoin.generation)
 
     def _request_follow_up(self) -> None:
@@ -296,7 +297,8 @@ class RebalanceHandler:
         due_ms, generation = self._follow_up
         if due_ms <= self._clock.now_ms():
             self._follow_up = None
-            # Ignored if there was a rebalance since: that was the follow-up.
+            # The member ignores this if there has been a rebalance since then: that was the
+            # follow-up.
             self._member.request_rejoin(
                 "the leader requested a follow-up rebalance", generation=generation
             )
@@ -305,7 +307,7 @@ class RebalanceHandler:
 class GroupRejoin:
     """Discards uncommittable work and rejoins the group with backoff.
 
-    The loop does not wait meanwhile: it continues as a thread without active tasks.
+    The loop does not wait for the rejoin: it continues as a thread without active tasks.
     """
 
     def __init__(
@@ -327,7 +329,7 @@ class GroupRejoin:
         self._commits_before = self._committer.total
         pause_ms = self._backoff.next_pause_ms()
         logger.warning(
-            "giving up all active tasks without a commit and rejoining the group in %d ms: %s%s",
+            "closing all active tasks without a commit and rejoining the group in %d ms: %s%s",
             pause_ms,
             error,
             self._uncommitted.describe(),

@@ -1,4 +1,4 @@
-"""Polling for records while others are in flight."""
+"""Polls for records while others are in flight."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from millstream.runtime.task_management.task_manager import TaskManager
 
 #: The wait for in-flight records before the next poll. Their completion wakes the loop.
 _IN_FLIGHT_WAIT_MS: Final = 5
-#: The interval between polls while all tasks have enough records. Errors are only reported by
-#: polls.
+#: The interval between polls while all tasks have enough records. Only polls report errors.
 _FULL_BUFFERS_WAIT_MS: Final = 50
 #: The minimum interval between polls that return a few records each.
 _MIN_POLL_INTERVAL_MS: Final = 2
-#: The range of a small poll. One or two records come so rarely that a step for each is cheap, and
-#: with a hundred or more the cost per record is low.
+#: The numbers of records that make a poll small. Up to three records arrive so rarely that a step
+#: for each is cheap, and with a hundred or more, the cost per record is low.
 _SMALL_POLL: Final = range(4, 100)
 #: Up to this many lingering records are sent early while the thread is idle.
 _MAX_EARLY_SEND: Final = 20
 
 
 class RecordPoller:
-    """Polls the consumer, and meanwhile handles in-flight and lingering records."""
+    """Polls the consumer, and handles in-flight and lingering records while waiting."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class RecordPoller:
         self._last_poll_ms = 0
         self._linger_ms = int(settings.linger_ms)
         self._last_send_ms = 0
-        #: The earliest time of the next poll if the last one was small; else 0.
+        #: The earliest time of the next poll if the previous poll was small; else 0.
         self._next_poll_ms = 0
 
     def poll(self, timeout_ms: int) -> Mapping[TopicPartition, RecordColumns]:
@@ -65,9 +64,9 @@ class RecordPoller:
             )
             return records
         # Exceeding the capacity would pause the partition, which discards prefetched records:
-        # `map_async` with 1,000 calls in flight ran 15,500 tasks/s, and 85,000 with this limit;
-        # with functions that never wait, so that all calls are finished at the next poll, 18,600
-        # and 187,000.
+        # `map_async` with 1,000 calls in flight ran 15,500 tasks/s without this limit and 85,000
+        # with it. With functions that never wait, so that all calls have finished by the next poll,
+        # it ran 18,600 and 187,000.
         capacity = min(self._tasks.inputs.remaining_capacity, self._max_records)
         now_ms = self._clock.monotonic_ms()
         if (
@@ -95,12 +94,12 @@ class RecordPoller:
             self._rebalances.has_event(min(left_ms, max_ms))
 
     def _poll_when_idle(self, timeout_ms: int) -> Mapping[TopicPartition, RecordColumns]:
-        """Poll while idle. A few lingering records are sent early, since no others would join them.
+        """Poll while idle. A few lingering records are sent early, since no others join them.
 
         Kafka Streams' producer sends all records for a broker once the first has lingered for
         `linger.ms`; librdkafka lets the records of each partition linger, even the first after a
-        pause. With 1,000 records/s in four partitions and 5 ms, half of the records arrived after 3
-        ms instead of 6 to 8.
+        pause. With 1,000 records/s in four partitions and 5 ms of linger, half of the records
+        arrived after 3 ms instead of 6 to 8.
         """
         consumer, producer = self._consumer, self._producer
         if not (timeout_ms and self._linger_ms and producer.unflushed_records):
@@ -111,8 +110,8 @@ class RecordPoller:
             return consumer.poll_columns(self._max_records, min(timeout_ms, due_ms))
         self._last_send_ms = now_ms
         waiting, producer.unflushed_records = producer.unflushed_records, 0
-        # With many records per `linger.ms`, the next ones soon fill the batches, and the thread is
-        # busy.
+        # With many records per `linger.ms`, the next records soon fill the batches, and the thread
+        # is busy.
         if waiting > _MAX_EARLY_SEND:
             return consumer.poll_columns(self._max_records, timeout_ms)
         records = consumer.poll_columns(self._max_records, 0)

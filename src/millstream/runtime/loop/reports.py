@@ -15,9 +15,9 @@ from millstream.runtime.thread_control import Control, TasksChanged, ThreadMetri
 
 logger = logging.getLogger(__name__)
 
-#: Metrics reports may take this fraction of the thread's time, as a divisor: threads with thousands
+#: The part of the thread's time that metrics reports may take, as a divisor: threads with thousands
 #: of metrics report less often.
-_REPORT_TIME_FRACTION: Final = 200
+_REPORT_TIME_DIVISOR: Final = 200
 
 
 class ThreadReporter:
@@ -47,7 +47,7 @@ class ThreadReporter:
         self._next_ms = self._last_summary_ms + self._settings.report_interval_ms
 
     def report_if_due(self, tasks: TaskManager, processed: int, commits: int) -> None:
-        """Send due reports, and report the tasks if they have changed; log due summaries."""
+        """Send reports and log summaries that are due; report the tasks if they have changed."""
         if tasks.changes != self._reported_changes:
             self.report_tasks(tasks)
         now_ms = self._clock.monotonic_ms()
@@ -56,13 +56,13 @@ class ThreadReporter:
             self._control.report(ThreadMetrics(self._frames.next()))
             took_ms = self._clock.monotonic_ms() - now_ms
             self._next_ms = now_ms + max(
-                self._settings.report_interval_ms, took_ms * _REPORT_TIME_FRACTION
+                self._settings.report_interval_ms, took_ms * _REPORT_TIME_DIVISOR
             )
         interval_ms = self._settings.summary_interval_ms
         if 0 < interval_ms <= now_ms - self._last_summary_ms:
             self._last_summary_ms = now_ms
             logger.info(
-                "processed %d records and committed %d times in all; %d records since the last "
+                "processed %d records and committed %d times in total; %d records since the last "
                 "summary; tasks: %s",
                 processed,
                 commits,

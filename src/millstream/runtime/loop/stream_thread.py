@@ -60,7 +60,7 @@ from millstream.subscriptions.thread_state import SubscriptionThreadState
 
 logger = logging.getLogger(__name__)
 
-#: How long running tasks wait for records: while other tasks restore, and while there are queries.
+#: How long running tasks wait for records while other tasks restore, and while queries arrive.
 _RESTORE_WAIT_MS, _QUERY_WAIT_MS = 10, 2
 #: How restoring and processing share the thread: the time of each per round.
 _RESTORE_MS, _PROCESS_WHILE_RESTORING_MS = 100, 100
@@ -72,9 +72,9 @@ _DEFECT = " This is probably a bug in Millstream; see the log of the thread for 
 class StreamThread:
     """Owns tasks and runs the processing loop: poll, process, commit.
 
-    A stream thread runs in a process of its own, as a Spark task, and owns all its clients.
-    Everything happens on the calling thread, except for the group member, which has its own thread.
-    The waker ends the loop's waits for commands, member events and other urgent events.
+    A stream thread runs in its own process, as a Spark task, and owns all its clients. Everything
+    happens on the calling thread, except for the group member, which has its own thread. The waker
+    interrupts the loop's waits for commands, member events and other urgent events.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class StreamThread:
         global_updates: GlobalStoreUpdater | NoGlobalStores,
         incarnations: TopicIncarnations,
         meters: ThreadMeters,
-        share: SubscriptionThreadState,
+        subscription_state: SubscriptionThreadState,
         purge: RepartitionPurge,
         cleanup: StateCleanup,
         queries: StoreQueries,
@@ -112,7 +112,7 @@ class StreamThread:
         self._global_stores = global_updates
         self._incarnations = incarnations
         self._meters = meters
-        self._share = share
+        self._subscription_state = subscription_state
         self._purge = purge
         self._cleanup = cleanup
         self._queries = queries
@@ -126,10 +126,10 @@ class StreamThread:
         )
         self._stopping = self._paused = False
         self._stop_reason = "close requested"
-        # Then nothing more is processed, including the record that caused the request.
+        # After such a request, nothing more is processed, including the record that caused it.
         self._shutdown_requested = False
         self._last_commit_ms = 0
-        # Tasks request commits while they process: only those that have processed are checked.
+        # Tasks request commits while they process, so only tasks that have processed are checked.
         self._commit_requested = False
         self._reporter = ThreadReporter(settings, control, clock, meters, self._refresh_meters)
         self._closer = ThreadCloser(
@@ -158,21 +158,24 @@ class StreamThread:
         return self._rebalances.rounds
 
     def check_batch_time(self) -> None:
-        """Stop a batch that has exceeded its time. Called periodically from another thread."""
+        """Stop a batch that has exceeded its time limit.
+
+        Called periodically from another thread.
+        """
         self._limits.check_timer()
 
     @property
     def check_interval_ms(self) -> int:
-        """The interval for calls of `check_batch_time`, in milliseconds."""
+        """The interval for calls to `check_batch_time`, in milliseconds."""
         return max(1, self._limits.budget_ms // _CHECKS_PER_BUDGET)
 
     @property
     def overdue_ms(self) -> int:
-        """How long records were processed without a commit, once that is too long; else 0."""
+        """How long records have been processed without a commit, if that is too long; else 0."""
         return self._uncommitted.overdue_ms(self._settings.commit_interval_ms)
 
     def run(self) -> ThreadOutcome:
-        """Run until the thread fails or closes on request, and close everything that it owns."""
+        """Run until the thread fails or closes on request, then close everything that it owns."""
         error: StreamsError | None = None
         self._last_commit_ms = self._clock.monotonic_ms()
         self._reporter.begin()
@@ -182,11 +185,11 @@ class StreamThread:
             while not self._stopping:
                 self._run_once_or_recover()
         except BaseException as failure:
-            # User code may raise SystemExit. Everything must be closed nevertheless.
+            # User code may raise SystemExit. Everything must be closed anyway.
             error = self._as_streams_error(failure)
             # The driver logs or raises the error.
             logger.info("stopping: %s", error)
-            # Report before closing, which may take long: the driver must decide before other
+            # Report before closing, which may take a long time: the driver must decide before other
             # threads take over the failed work.
             self._control.report(ThreadFailed(error))
             self._stop_reason = "failed"
@@ -239,12 +242,12 @@ class StreamThread:
             # Wait for the group member, which may have an event at any time.
             self._rebalances.has_event(self._settings.poll_ms)
             self._global_stores.step(0)
-            # Commit the work that was finished before.
+            # Commit the work that is already finished.
             self._commit_if_due()
         else:
             self._fetch()
             # After the poll: global records written some time before a polled record must be
-            # visible to it.
+            # visible when it is processed.
             self._global_stores.step(
                 _RESTORE_WAIT_MS if self._tasks.is_restoring else self._settings.poll_ms
             )
@@ -259,7 +262,7 @@ class StreamThread:
         self._reporter.report_if_due(self._tasks, self._processed_total, self._committer.total)
 
     def _fetch(self) -> None:
-        """Restore and poll. Waits in at most one place, and only if there are no records."""
+        """Restore and poll. Waits at most once, and only if there are no records."""
         # While the global stores catch up, wait for their records instead.
         timeout_ms = 0 if self._global_stores.is_reading else self._wait_ms()
         running = bool(self._tasks.running)
@@ -292,7 +295,7 @@ class StreamThread:
             readers = [t for t in active if error.topic in {p.topic for p in t.partitions}]
             if not readers:
                 raise
-            # The leader decides whether the topic is missing or a pattern matches one topic less.
+            # The leader decides whether the topic is missing or a pattern matches one topic fewer.
             self._restart_tasks(readers, error.message)
 
     def _advance(self, timeout_ms: int, restore_ms: int) -> None:
@@ -306,7 +309,10 @@ class StreamThread:
         self._rebalances.release_tasks(tasks, why)
 
     def _wait_ms(self) -> int:
-        """Return how long to wait for records: 0 with buffered ones; until an action is due."""
+        """Return how long to wait for records, at most until an action is due.
+
+        Returns 0 if buffered records can be processed.
+        """
         has_query = self._batch_limiter.has_recent_query
         max_wait_ms = _QUERY_WAIT_MS if has_query else self._settings.poll_ms
         if self._rebalances.blocks_processing:
@@ -372,7 +378,7 @@ class StreamThread:
             self._commit_requested = True
 
     def _in_turn(self, tasks: Sequence[StreamTask]) -> list[StreamTask]:
-        """Return the tasks in round-robin order, starting after the last processed one."""
+        """Return the tasks in round-robin order, starting after the last processed task."""
         last = self._last_processed
         return sorted(tasks, key=lambda task: (task.task_id <= last, task.task_id))
 
@@ -396,7 +402,7 @@ class StreamThread:
             self._commit_requested = True
         except RebalanceInProgressError as error:
             logger.debug("commit postponed: %s", error)
-            # The flush before the commit has let tasks process.
+            # The flush before the commit has made tasks process records.
             self._check_commit_requests()
 
     def _handle_rebalances(self) -> None:
@@ -465,8 +471,10 @@ class StreamThread:
             self._waker.wake()
 
     def _answer_during_commit(self) -> bool:
-        """Answer queries during a commit, which does not change the stores; return whether more
-        may arrive before its end."""
+        """Answer queries during a commit; return whether more may arrive before its end.
+
+        A commit does not change the contents of the stores.
+        """
         self._pending_queries.process_io()
         if self._waker.is_set and not self._rebalances.has_event():
             # The waker stays set: other commands are handled after the commit.
@@ -475,7 +483,7 @@ class StreamThread:
         return self._batch_limiter.has_recent_query
 
     def _apply_properties(self, given: Mapping[str, Any]) -> None:
-        properties = self._share.update(given)
+        properties = self._subscription_state.update(given)
         self._settings = replace(self._settings, commit_interval_ms=properties.commit_interval_ms)
         self._committer.set_drain_timeouts(properties)
         logger.info("the properties changed to %r", properties)
@@ -491,7 +499,7 @@ class StreamThread:
     def _refresh_meters(self) -> None:
         tasks = self._tasks
         self._meters.set_tasks(tasks.all)
-        counted = self._share.all_metrics(task.committed for task in tasks.running)
+        counted = self._subscription_state.all_metrics(task.committed for task in tasks.running)
         self._meters.set_subscription_metrics(counted)
         self._meters.set_lags(input_lags(self._consumer, tasks.running))
 

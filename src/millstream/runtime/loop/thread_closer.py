@@ -1,4 +1,4 @@
-"""Orderly shutdown of a stream thread, with the shutdown request of a failed one to its group."""
+"""Orderly shutdown of a stream thread, including the shutdown request after a failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.errors import RebalanceInProgressError, ShutdownRequestedError, 
 from millstream.kafka.membership.member_events import CommitOffset
 from millstream.kafka.protocols import Producer
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.loop.commits import TaskCommitter, TasksInFlightError, described
+from millstream.runtime.loop.commits import TaskCommitter, TasksInFlightError, describe_offsets
 from millstream.runtime.loop.rebalances import RebalanceHandler
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.task_management.task_manager import TaskManager
@@ -19,15 +19,15 @@ from millstream.runtime.thread_control import Close, Control, RequestShutdown, T
 
 logger = logging.getLogger(__name__)
 
-#: How long the last commit is retried while the group rebalances, and the pause between attempts.
-_LAST_COMMIT_MS = 5_000
-_LAST_COMMIT_PAUSE_MS = 50
+#: How long the final commit is retried while the group rebalances, and the pause between attempts.
+_FINAL_COMMIT_MS = 5_000
+_FINAL_COMMIT_PAUSE_MS = 50
 #: The total timeout when the driver is lost, since the driver kills an unreachable thread.
 _LOST_COMMIT_MS = 30_000
 
-#: The timeout for the driver's decision after a failure, which a user's handler makes.
+#: The timeout for the driver's decision after a failure, which may call a user's handler.
 _DECISION_TIMEOUT_MS: Final = 2_000
-#: The timeout for the group's confirmation; afterwards another thread must send the request.
+#: The timeout for the group's confirmation; after that, another thread must send the request.
 _REQUEST_TIMEOUT_MS: Final = 10_000
 _PAUSE_MS: Final = 20
 
@@ -35,7 +35,7 @@ _PAUSE_MS: Final = 20
 class ShutdownRequester:
     """Waits for the driver's decision after a failure, and sends a shutdown request if required.
 
-    The thread stays in the group meanwhile. If it left first, its tasks would move to other
+    The thread stays in the group until then. If it left first, its tasks would move to other
     instances, together with the record that caused the failure.
     """
 
@@ -81,7 +81,7 @@ class ShutdownRequester:
 
 
 class ThreadCloser:
-    """Makes the last commit, leaves the group, and closes everything that the thread owns.
+    """Makes the final commit, leaves the group, and closes everything that the thread owns.
 
     The functions `others` are called after leaving the group.
     """
@@ -122,14 +122,14 @@ class ThreadCloser:
     def close(self, *, clean: bool) -> StreamsError | None:
         """Close everything; return the first error, if any.
 
-        Uncommitted work is only committed if `clean`: nothing has failed.
+        Uncommitted work is only committed if `clean`, that is, if nothing has failed.
         """
         committed, failure = self._commit_if(clean)
         command = self._close_command
         closers: list[Callable[[], None]] = [
             lambda: self._tasks.close(self._uncommitted, clean=False),
             lambda: self._tasks.close_all(clean=committed),
-            # Before leaving the group: unsent records must not follow the records of the new
+            # Before leaving the group, since unsent records must not follow the records of the new
             # owners.
             lambda: None if committed else self._committer.discard_uncommitted(),
             self._producer.close,
@@ -154,7 +154,7 @@ class ThreadCloser:
         try:
             offsets = self._final_commit()
         except TasksInFlightError as error:
-            # The tasks were drained before.
+            # Draining the tasks has timed out.
             self.has_drained = False
             logger.warning("closing without a commit because %s", error)
             return False, None
@@ -162,25 +162,25 @@ class ThreadCloser:
             failure = self._as_error(error)
             logger.warning("could not commit before closing: %s", failure)
             return False, failure
-        logger.info("committed before closing: %s", described(offsets))
+        logger.info("committed before closing: %s", describe_offsets(offsets))
         return True, None
 
     def _final_commit(self) -> dict[TopicPartition, CommitOffset]:
         """Commit before closing, even during a rebalance, since other instances may close, too.
 
-        Raises TasksInFlightError if tasks could not be drained, and all of them must be.
+        Raises TasksInFlightError if tasks could not be drained and the commit requires all of them.
         """
         overall = Deadline(self._clock, self._commit_timeout_ms)
         committing: Collection[StreamTask] = self._tasks.running
         self.has_drained = self._committer.drain_to_close(committing, self._commit_timeout_ms)
-        deadline = Deadline(self._clock, _LAST_COMMIT_MS)
+        deadline = Deadline(self._clock, _FINAL_COMMIT_MS)
         while True:
             try:
                 return self._committer.commit(committing, overall.left_ms)
             except TasksInFlightError as error:
                 if self._committer.all_or_nothing:
                     raise
-                # The tasks were drained before.
+                # Draining these tasks has timed out.
                 logger.warning("closing some tasks without a commit: %s", error)
                 self._uncommitted += [task.task_id for task in error.tasks]
                 committing = [task for task in committing if task not in error.tasks]
@@ -189,4 +189,4 @@ class ThreadCloser:
                 if deadline.passed:
                     raise
             self._rebalances.progress()
-            self._clock.sleep_ms(_LAST_COMMIT_PAUSE_MS)
+            self._clock.sleep_ms(_FINAL_COMMIT_PAUSE_MS)

@@ -1,10 +1,10 @@
-"""The metrics of a stream thread, by the names of Kafka Streams."""
+"""The metrics of a stream thread, under Kafka Streams' names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from millstream.clock import Clock
 from millstream.kafka.clients.record_columns import RecordColumns
@@ -22,12 +22,20 @@ THREAD_GROUP: Final = "stream-thread-metrics"
 OWN_GROUP: Final = "millstream-thread-metrics"
 #: Kafka's consumer metrics, of which only the lag is available.
 CONSUMER_GROUP: Final = "consumer-fetch-manager-metrics"
-#: The metrics of subscriptions, by Decaton's names.
+#: The metrics of subscriptions, under Decaton's names.
 SUBSCRIPTION_GROUP: Final = "subscription-metrics"
 
-#: The ordinals of Kafka Streams' `StreamThread.State`, the values of its state metric. The states
-#: have the same order.
+#: The ordinals of Kafka Streams' `StreamThread.State`, which are the values of its state metric.
+#: `ThreadState` has the same order.
 THREAD_ORDINALS: Final = {state: ordinal for ordinal, state in enumerate(ThreadState)}
+
+
+class InputLag(NamedTuple):
+    """The number of unprocessed records of a task's input partition."""
+
+    task: TaskId
+    partition: TopicPartition
+    records: int
 
 
 class ThreadMeters:
@@ -68,11 +76,11 @@ class ThreadMeters:
             what: scope.average_and_maximum(THREAD_GROUP, f"tasks-{what}-latency")
             for what in ("revoked", "assigned", "lost")
         }
-        self._tasks = scope.part()
+        self._tasks = scope.child()
         self._by_id: dict[TaskId, TaskMeters] = {}
         self._known_tasks: set[int] = set()
-        self._subscription = scope.part()
-        self._inputs = scope.part()
+        self._subscription = scope.child()
+        self._inputs = scope.child()
         self._lags: dict[Labels, int] = {}
         scope.gauge(OWN_GROUP, "paused", lambda: float(self.paused))
         #: The time for restoring active tasks (False) and updating standbys (True).
@@ -80,7 +88,7 @@ class ThreadMeters:
         self._subscription_values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
 
     def _timed(self, what: str) -> Sensor:
-        """Return a sensor with the rate, the latency and the time ratio of an operation."""
+        """Add the rate, latency and time ratio of an operation; return the sensor."""
         sensor = self.scope.average_and_maximum(THREAD_GROUP, f"{what}-latency")
         self.scope.gauge(THREAD_GROUP, f"{what}-rate", sensor.count_rate)
         self.scope.gauge(THREAD_GROUP, f"{what}-total", lambda: sensor.count)
@@ -150,11 +158,15 @@ class ThreadMeters:
         for name, labels in sorted(new):
             scope.add(SUBSCRIPTION_GROUP, name, partial(self._count_of, (name, labels)), labels)
 
-    def set_lags(self, lags: Iterable[tuple[TaskId, TopicPartition, int]]) -> None:
+    def set_lags(self, lags: Iterable[InputLag]) -> None:
         scope, known = self._inputs, self._lags
         self._lags = {
-            (("task-id", str(task)), ("topic", p.topic), ("partition", str(p.partition))): lag
-            for task, p, lag in lags
+            (
+                ("task-id", str(lag.task)),
+                ("topic", lag.partition.topic),
+                ("partition", str(lag.partition.partition)),
+            ): lag.records
+            for lag in lags
         }
         for labels in known.keys() - self._lags.keys():
             scope.drop(CONSUMER_GROUP, "records-lag", labels)
@@ -169,7 +181,7 @@ class ThreadMeters:
 
 
 class ConsumerPositions(Protocol):
-    """The positions that a consumer knows without a request."""
+    """The positions that a consumer returns without a request."""
 
     def position(self, partition: TopicPartition) -> int | None:
         """Return the offset of the next record to be returned."""
@@ -178,12 +190,10 @@ class ConsumerPositions(Protocol):
         """Return the end of the partition as of the last fetch."""
 
 
-def input_lags(
-    consumer: ConsumerPositions, tasks: Iterable[StreamTask]
-) -> list[tuple[TaskId, TopicPartition, int]]:
-    """Return the number of unprocessed records of each partition, including buffered ones.
+def input_lags(consumer: ConsumerPositions, tasks: Iterable[StreamTask]) -> list[InputLag]:
+    """Return the number of unprocessed records of each partition, buffered records included.
 
-    Partitions without a fetch so far are left out. Offsets of compacted records and transaction
+    Partitions that were not fetched yet are left out. Offsets of compacted records and transaction
     markers count as records, as in Kafka's own lag.
     """
     lags = []
@@ -192,7 +202,6 @@ def input_lags(
             at, end = consumer.position(partition), consumer.high_watermark(partition)
             # Positions are negative while a consumer starts without a numeric offset.
             if at is not None and at >= 0 and end is not None:
-                lags.append(
-                    (task.task_id, partition, max(0, end - at) + task.buffered_in(partition))
-                )
+                unprocessed = max(0, end - at) + task.buffered_in(partition)
+                lags.append(InputLag(task.task_id, partition, unprocessed))
     return lags

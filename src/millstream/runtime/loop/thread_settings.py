@@ -7,8 +7,8 @@ from typing import Final
 
 #: The minimum interval between metrics reports of a thread.
 _REPORT_MS: Final = 500
-#: The driver's time for one report. This limits the threads of an application to 500 reports a
-#: second in total, a part of one of the driver's CPUs.
+#: The driver's time for one report. This limits the threads of an application to 500 reports per
+#: second in total, which take a part of one CPU of the driver.
 _REPORT_COST_MS: Final = 2
 
 

@@ -6,7 +6,8 @@ from typing import Final
 
 from millstream.clock import Clock
 
-#: A commit is overdue after its interval plus twice the limit on work, but at most this much.
+#: A commit is overdue after its interval plus a grace period: twice the limit on work, but at most
+#: this long.
 _MAX_GRACE_MS: Final = 60_000
 
 
@@ -14,8 +15,8 @@ class UncommittedWork:
     """Measures how long records have been processed since the last commit.
 
     For `uncommitted_ms` and `overdue_ms`, work that is discarded and repeated still counts: only a
-    commit or a long pause without records ends it. `describe` covers the current attempt. The
-    properties may be read from another thread.
+    commit or a long pause without records resets the time. `describe` covers only the current
+    attempt. The properties may be read from another thread.
 
     Args:
         limit_ms: the shortest limit on work between two commits; None for no limit.
@@ -38,7 +39,7 @@ class UncommittedWork:
         self._batch_ms = began_ms
 
     def batch_ended(self, count: int, commit_interval_ms: int) -> None:
-        """Record the end of the batch; one without records does not count as work."""
+        """Record the end of the batch; a batch without records does not count as work."""
         began_ms, self._batch_ms = self._batch_ms, None
         if not count or began_ms is None:
             return
@@ -61,7 +62,7 @@ class UncommittedWork:
         self._attempt_ms = self._batch_ms = None
 
     def describe(self) -> str:
-        """Return how long the uncommitted work has taken, and its limit; empty without such work.
+        """Describe the duration and the limit of the uncommitted work; empty without such work.
 
         The text follows a message in a log line. A failed batch counts from its start.
         """
@@ -75,12 +76,12 @@ class UncommittedWork:
 
     @property
     def uncommitted_ms(self) -> int:
-        """For how long records have been processed without a commit; 0 after a commit."""
+        """How long records have been processed without a commit; 0 after a commit."""
         since_ms = self._since_ms
         return 0 if since_ms is None else self._clock.monotonic_ms() - since_ms
 
     def overdue_ms(self, commit_interval_ms: int) -> int:
-        """Return `uncommitted_ms` once that is too long; else 0."""
+        """Return `uncommitted_ms` if that is too long; else 0."""
         due_ms, waits_ms = self._due_ms(commit_interval_ms), self.uncommitted_ms
         is_at_work = self._clock.monotonic_ms() - self._last_batch_ms <= due_ms
         return waits_ms if waits_ms > due_ms and is_at_work else 0

@@ -15,23 +15,22 @@ from millstream.runtime.thread_control import CommitsOverdue, LoopStalled, Repor
 logger = logging.getLogger(__name__)
 
 _CHECK_INTERVAL_MS: Final = 1_000
-#: The checks per limit, where the limit is short.
+#: The number of checks per limit, if the limit is short.
 _CHECKS_PER_LIMIT: Final = 10
 
 
 class Watchdog:
     """A thread that monitors the stream thread. Must be entered on the monitored thread.
 
-    The stream thread only counts its rounds. If it holds the interpreter lock forever, in a C
-    extension, the watchdog stops as well: the driver then receives no more messages and kills the
-    process.
+    The stream thread only counts its rounds. If a C extension holds the interpreter lock forever,
+    the watchdog stops as well: the driver then receives no more messages and kills the process.
 
     Args:
         limit_ms: the stall timeout, `max.poll.interval.ms`, after which the member leaves the
             group. A stall is reported again each time the timeout elapses.
         report: sends reports; must be thread-safe.
-        uncommitted_ms: returns how long records were processed without a commit, once that is too
-            long; else 0.
+        uncommitted_ms: returns how long records have been processed without a commit, if that is
+            too long; else 0.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Watchdog:
         self._thread.join()
 
     def check_loop(self) -> None:
-        """Report a stall if the loop has made no progress since the last check, or its end."""
+        """Report a stall if the loop has made no progress for too long, or its end."""
         now_ms, rounds = self._clock.monotonic_ms(), self._rounds()
         if rounds != self._last_rounds:
             self._last_rounds, self._since_ms = rounds, now_ms
@@ -91,7 +90,7 @@ class Watchdog:
             self._report(LoopStalled(stall_of(frame, silent_ms, self._skip)))
 
     def check_commits(self) -> None:
-        """Report overdue commits, again when the duration has doubled, and the next commit."""
+        """Report overdue commits, again each time the delay has doubled, and the next commit."""
         overdue_ms, before_ms = self._uncommitted_ms(), self._reported_uncommitted_ms
         if overdue_ms >= max(1, 2 * before_ms):
             self._reported_uncommitted_ms = overdue_ms

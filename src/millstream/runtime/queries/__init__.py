@@ -1,6 +1,7 @@
-"""State store queries in the stream thread: requests, and their answers between two batches.
+"""State store queries on a stream thread, which answers them between batches.
 
-`query_messages` are the requests and replies. `pending_queries` holds requests until the loop has
-time, and reduces the batch size meanwhile. `store_queries` executes them; `store_positions`
-determines which input a store reflects. Results longer than a page stay in `open_cursors`.
+`query_messages` contains the requests and replies. `pending_queries` holds requests until the loop
+has time, and reduces the batch size in the meantime. `store_queries` executes them;
+`store_positions` determines which input a store reflects. `open_cursors` holds the rest of results
+that are longer than a page.
 """

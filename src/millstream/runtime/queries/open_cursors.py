@@ -19,7 +19,7 @@ IDLE_TIMEOUT_MS: Final = 30_000
 MAX_CURSORS: Final = 200
 #: How long a cursor must be idle to be evicted by a new one.
 EVICTABLE_AFTER_MS: Final = 15_000
-#: The time limit of a page, since the thread does nothing else meanwhile.
+#: The time limit of a page, since the thread does nothing else during that time.
 PAGE_TIME_MS: Final = 5
 #: The number of copied pairs above which no more results are copied.
 MAX_COPIED_PAIRS: Final = 1_000_000
@@ -48,8 +48,8 @@ class _FinishedCursor:
 class OpenCursors:
     """Cursors for the rest of results that are longer than one page. Not thread-safe.
 
-    A cursor shows the store as of the query: RocksDB keeps a snapshot, and the uncommitted writes
-    in memory, or a store in memory, are copied. The size of a page is in bytes of keys and values.
+    A cursor reads the store as of the query: RocksDB keeps a snapshot, and uncommitted writes in
+    memory and in-memory stores are copied. The size of a page is in bytes of keys and values.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -68,7 +68,7 @@ class OpenCursors:
     def begin(
         self, opened: OpenStore, items: ByteItems, page_bytes: int, page_ms: float = PAGE_TIME_MS
     ) -> tuple[Page, str | None]:
-        """Return the first page, and the cursor for the rest; None without a rest.
+        """Return the first page and a cursor for the rest; None if there is no rest.
 
         Raises StateStoreNotAvailableError if there are too many open cursors.
         """
@@ -82,7 +82,7 @@ class OpenCursors:
             raise
         copied = 0
         if not opened.persistent:
-            # A store in memory may change during iteration.
+            # An in-memory store may change during iteration.
             rest = list(items)
             items, copied = (pair for pair in rest), len(rest)
         name = secrets.token_hex(16)
@@ -93,12 +93,12 @@ class OpenCursors:
     def next_page(self, name: str, number: int, page_bytes: int) -> NextPage:
         """Return the next page; the last page may be requested again.
 
-        The number of the first page after that of `begin` is 1. A size of 0 returns an empty page
-        and only keeps the cursor open.
+        The page after that of `begin` has the number 1. A size of 0 returns an empty page and only
+        keeps the cursor open.
 
         Raises:
-            StateStoreMigratedError: the cursor is unknown, or the page is neither the last returned
-                one nor the next.
+            StateStoreMigratedError: the cursor is unknown, or the page is neither the latest
+                returned page nor the next.
         """
         ended = self._finished.get(name)
         if ended is not None and ended.number == number:
@@ -125,7 +125,7 @@ class OpenCursors:
         return self._fetch_page(name, cursor, page_bytes)
 
     def close(self, name: str) -> None:
-        """Close a cursor. Does nothing if it is closed."""
+        """Close a cursor. Does nothing if it is already closed."""
         self._finished.pop(name, None)
         if name in self._open:
             self._remove(name)
@@ -149,7 +149,7 @@ class OpenCursors:
         try:
             page, ahead = self._page(cursor.items, cursor.ahead, page_bytes)
         except BaseException:
-            # A failed cursor has no next page, and must not look finished.
+            # A failed cursor has no next page, and must not appear finished.
             self._remove(name)
             raise
         cursor.number += 1
@@ -164,8 +164,10 @@ class OpenCursors:
         return NextPage(page, None)
 
     def _reserve(self, *, copy: bool) -> None:
-        """Make room for a cursor, or raise an error. Active cursors are not evicted: their queries
-        would only be repeated."""
+        """Make room for a cursor, or raise an error.
+
+        Active cursors are not evicted, because their queries would only be repeated.
+        """
         if len(self._open) >= MAX_CURSORS:
             name, longest = next(iter(self._open.items()))
             if longest.used_ms < self._clock.monotonic_ms() - EVICTABLE_AFTER_MS:

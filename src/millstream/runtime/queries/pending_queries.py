@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from millstream.clock import Clock
 from millstream.errors import ThreadUnavailableError
@@ -17,8 +17,8 @@ logger = logging.getLogger(__name__)
 #: How long queries are answered in one round of the loop.
 ROUND_MS: Final = 10
 
-#: While there are queries: the target time of a batch, how long that applies after a query, and the
-#: minimum size of a batch.
+#: Limits while queries arrive: the target duration of a batch, how long it applies after a query,
+#: and the minimum size of a batch.
 _BATCH_MS: Final = 5
 _ACTIVE_MS: Final = 1_000
 _MIN_RECORDS: Final = 100
@@ -60,12 +60,18 @@ class BatchLimiter:
             self._limit = min(self._max_records, 2 * self._limit)
 
 
+class _PendingQuery(NamedTuple):
+    received: ReceivedCommand
+    request: StoreRequest[Any]
+    deadline_ms: int
+
+
 class PendingQueries:
     """Answers queries in the order of their arrival, a few at a time. Not thread-safe.
 
-    In Kafka Streams a query runs on its caller's thread. Here it runs on the stream thread, so many
-    callers must not block processing. Timed-out queries are dropped: after a long pause, the thread
-    would otherwise answer all of them and keep cursors open for their results.
+    In Kafka Streams, a query runs on its caller's thread. Here, it runs on the stream thread, so
+    many callers must not block processing. Timed-out queries are dropped; otherwise, after a long
+    pause, the thread would answer all of them and keep cursors open for their results.
     """
 
     def __init__(
@@ -79,7 +85,7 @@ class PendingQueries:
         self._control = control
         self._clock = clock
         self._batch_limiter = batch_limiter
-        self._pending: deque[tuple[ReceivedCommand, StoreRequest[Any], int]] = deque()
+        self._pending: deque[_PendingQuery] = deque()
         #: Other commands that arrived while receiving queries.
         self._other_commands: list[ReceivedCommand] = []
 
@@ -93,14 +99,14 @@ class PendingQueries:
             self._control.process_io()
 
     def commands(self) -> list[ReceivedCommand]:
-        """Return the other commands, oldest first. Queries are added to the pending ones."""
+        """Return the other commands, oldest first. Queries become pending."""
         self.process_io()
         self.receive()
         found, self._other_commands = self._other_commands, []
         return found
 
     def receive(self) -> None:
-        """Add new queries to the pending ones, and keep other commands for later."""
+        """Add new queries to the pending queries, and keep other commands for later."""
         for received in self._control.commands():
             if isinstance(received.command, StoreRequest):
                 self.add(received, received.command)
@@ -112,16 +118,16 @@ class PendingQueries:
         arrived_ms = received.arrived_ms
         if arrived_ms is None:
             arrived_ms = self._clock.monotonic_ms()
-        self._pending.append((received, request, arrived_ms + request.timeout_ms))
+        self._pending.append(_PendingQuery(received, request, arrived_ms + request.timeout_ms))
 
     def end(self, thread: str) -> None:
-        """Reject pending and further queries: the thread closes, which may take long."""
+        """Reject pending and future queries, because closing the thread may take long."""
         error = ThreadUnavailableError(
             f"Stream thread {thread} is closing and accepts no more queries. Repeat the query in a "
             "moment, when other threads have its tasks."
         )
         while self._pending:
-            self._control.reply(self._pending.popleft()[0], error)
+            self._control.reply(self._pending.popleft().received, error)
         for received in self._other_commands:
             self._control.reply(received, error)
         self._control.reject_requests(error)
@@ -136,11 +142,11 @@ class PendingQueries:
             now_ms = self._clock.monotonic_ms()
             if now_ms > until_ms:
                 break
-            received, request, deadline_ms = self._pending.popleft()
-            if now_ms > deadline_ms:
+            query = self._pending.popleft()
+            if now_ms > query.deadline_ms:
                 expired += 1
             else:
-                self._control.reply(received, self._answer(request))
+                self._control.reply(query.received, self._answer(query.request))
         self.process_io()
         if expired:
             logger.info("dropped %d timed-out queries", expired)

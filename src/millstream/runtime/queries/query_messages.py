@@ -21,25 +21,25 @@ Page = tuple[tuple[bytes, bytes], ...]
 Offsets = Mapping[str, Mapping[int, int]]
 
 
-#: The timeout of a query. Threads answer between two batches, so a thread that exceeds it hangs.
+#: The timeout of a query. Threads answer between batches, so a thread that exceeds it hangs.
 ANSWER_TIMEOUT_MS: Final = 10_000
 
 
 class CompactMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A message with a compact encoding.
 
-    Such messages contain no user objects. At a thousand queries a second, pickling them (6 us each
-    way) would be noticeable; this takes 0.3 and 0.6 us.
+    Such messages contain no user objects. At a thousand queries per second, pickling them (6 us
+    each way) would be noticeable; this encoding takes 0.3 and 0.6 us.
     """
 
 
 class StoreRequest(CompactMessage, ThreadRequest[R], frozen=True, kw_only=True):
-    """A request about state stores; it may be dropped after its timeout."""
+    """A request about state stores, which may be dropped after its timeout."""
 
     timeout_ms: int = ANSWER_TIMEOUT_MS
 
 
-#: The position in results without a position.
+#: The value for results without a position.
 _NO_POSITION: Final[Offsets] = {}
 
 
@@ -47,8 +47,8 @@ class TaskQueryResult(NamedTuple):
     """The result of a query for one task.
 
     Args:
-        role: the name of the task's state: RUNNING for an active one, RESTORING, STANDBY; GLOBAL
-            for a global store.
+        role: the name of the task's state (RUNNING, RESTORING or STANDBY), or GLOBAL for a global
+            store.
         cursor: the cursor for further pairs; None if there are none.
         position: the input positions that the result reflects.
     """
@@ -76,7 +76,7 @@ class QueryStore(StoreRequest[ThreadQueryResult], frozen=True):
     Args:
         read: the read operation; None for a query that stores of this kind do not support.
         partitions: the partitions of the queried tasks; None for all.
-        active_only: whether tasks that are not running only report that.
+        active_only: whether tasks that are not running report this instead of a result.
         page_bytes: the size of a page, in bytes of keys and values; a single pair may exceed it.
     """
 
@@ -91,7 +91,7 @@ class QueryStore(StoreRequest[ThreadQueryResult], frozen=True):
 
 
 class NextPage(CompactMessage, frozen=True):
-    """Further pairs of a result, and the cursor for more of them, if any."""
+    """Further pairs of a result, and the cursor for the rest, if any."""
 
     page: Page
     cursor: str | None
@@ -101,9 +101,10 @@ class FetchNextPage(StoreRequest[NextPage], frozen=True):
     """Fetch the next page of a result.
 
     Args:
-        page_number: the number of the page: 1 for the page after the first, which came with the
-            cursor, and so on. The last page may be requested again if its delivery is uncertain.
-        page_bytes: as in `QueryStore`; 0 requests an empty page, which only keeps the cursor open.
+        page_number: the number of the page, starting at 1 for the page after the first, which was
+            returned with the cursor. The latest page may be requested again if its delivery is
+            uncertain.
+        page_bytes: see `QueryStore`; 0 requests an empty page, which only keeps the cursor open.
     """
 
     cursor: str
@@ -146,6 +147,6 @@ def encode_compact(value: CompactMessage) -> bytes:
 
 
 def decode_compact(data: bytes) -> CompactMessage:
-    """Decode a message from `encode_compact`; raises msgspec.DecodeError."""
+    """Decode a message from `encode_compact`. Raises msgspec.DecodeError if it is invalid."""
     decoded: CompactMessage = _DECODER.decode(data)
     return decoded

@@ -24,10 +24,11 @@ class Upstream:
     """The upstream of a store in its sub-topology.
 
     Args:
-        topics: the real names of the topics that reach the store, except for those of patterns.
-        has_concurrent_operator: whether an upstream operator is concurrent, so that read records
-            may not have reached the store, while committed ones have.
-        holds_back_records: whether an upstream node holds records back beyond the next commit, so
+        topics: the real names of the topics whose records reach the store, except for topics that
+            match patterns.
+        has_concurrent_operator: whether an upstream operator is concurrent, so that only committed
+            records have certainly reached the store.
+        holds_back_records: whether an upstream node holds back records beyond the next commit, so
             that even committed records may not have reached the store.
         read_by_name: topics that match a pattern but are read by name by another source of the
             topology.
@@ -47,7 +48,7 @@ class Upstream:
         return topic not in self.read_by_name and _matches(self.patterns, topic)
 
 
-#: The upstream of stores without any.
+#: The value for stores without an upstream.
 NO_UPSTREAM: Final = Upstream(frozenset(), (), frozenset(), is_logged=True)
 
 
@@ -71,12 +72,13 @@ def upstream_of_stores(
 def store_position(
     task: StreamTask, upstream: Upstream, store: str, *, skip_cache: bool
 ) -> Position:
-    """Return the input position that a store of a task reflects, ignoring its cache on request.
+    """Return the input position that a store of a task reflects.
 
-    All finished records of a running task are in its stores or their caches. Stores behind a cache
-    receive them when the cache is flushed, at a commit, so they reflect the committed position.
-    Nodes that hold records back forward them even later; for stores behind them, and for stores
-    that follow their changelog, the position is unknown.
+    With `skip_cache`, the store's own cache is ignored. All finished records of a running task are
+    in its stores or their caches. Stores downstream of a cache receive them when a commit flushes
+    the cache, so they reflect the committed position. Nodes that hold back records forward them
+    even later; the position is unknown for stores downstream of such nodes, and for stores that
+    follow their changelog.
 
     Kafka Streams records the position with each put. Here, records that changed nothing in the
     store count as well.
@@ -134,7 +136,7 @@ def _matches(patterns: Iterable[re.Pattern[str]], topic: str) -> bool:
 
 
 def _holds_back(operation: Operation) -> bool:
-    """Return whether an operation forwards records at a later time that commits do not wait for."""
+    """Return whether an operation may forward records after the commit of their offsets."""
     match operation:
         case TableSuppress():
             return True
@@ -143,6 +145,6 @@ def _holds_back(operation: Operation) -> bool:
         case StreamTableJoin():
             return operation.buffer is not None
         case StreamStreamJoin():
-            return operation.side.keeps_unjoined
+            return operation.side.keeps_unmatched
         case _:
             return False

@@ -38,7 +38,7 @@ from millstream.state.queries.store_reads import (
 
 #: The role of a global store, which belongs to no task.
 GLOBAL: Final = "GLOBAL"
-#: In these states the stores of a task are open and can be read between batches.
+#: The states in which the stores of a task are open and can be read between batches.
 _READABLE: Final = frozenset({TaskState.RUNNING, TaskState.RESTORING, TaskState.STANDBY})
 
 #: The maximum size of a result, in bytes of keys and values, and the minimum share of each task.
@@ -47,7 +47,7 @@ _MIN_BYTES_PER_TASK: Final = 4 << 10
 
 
 class StoreQueries:
-    """Executes the queries of a thread's stores, between two batches."""
+    """Executes queries of a thread's stores between batches."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class StoreQueries:
 
     def answer(self, request: StoreRequest[Any]) -> Any:
         """Return the reply to a request, or the error."""
-        # Storage errors of a query must only affect its caller. This costs 0.15 us per task.
+        # Storage errors of a query must only affect its caller. This takes 0.15 us per task.
         failures = [task.stores.failures for task in self._tasks()]
         unfailed = [each for each in failures if each.first is None]
         try:
@@ -80,7 +80,7 @@ class StoreQueries:
                 case unknown:
                     return StreamsError(f"Unknown query for a stream thread: {unknown!r}.")
         except Exception as error:
-            # The error belongs to the requester. The thread continues.
+            # The error is for the requester; the thread continues.
             return as_streams_error("Answering a query", error)
         finally:
             for each in unfailed:
@@ -98,13 +98,13 @@ class StoreQueries:
         if shared is not None:
             yield self._read(request, shared, partition=-1, role=GLOBAL, known=None)
             return
-        having = list(self._matching_tasks(request))
+        matching = list(self._matching_tasks(request))
         # The tasks share the size and the time of one result.
-        share = max(1, len(having))
+        share = max(1, len(matching))
         max_bytes = max(_MIN_BYTES_PER_TASK, _MAX_BYTES // share)
         if request.page_bytes > max_bytes:
             request = replace(request, page_bytes=max_bytes)
-        for task, opened in having:
+        for task, opened in matching:
             partition = task.task_id.partition
             role = task.state.name
             if request.active_only and task.state is not TaskState.RUNNING:

@@ -1,7 +1,7 @@
 """Checks the cluster before an application starts.
 
 The group's leader would find most of these problems as well, but only once Spark and all threads
-run: half a minute later, and in the log of another machine.
+are running: half a minute later, and in the log of another machine.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _FIRST_WARNING_MS = 2_000
 _ADVICE = ". Is bootstrap_servers right? `millstream broker` starts one on this machine"
 #: How often brokers are probed for another security protocol.
 _PROBE_INTERVAL_MS = 2_000
-#: How long to wait for a missing topic, which may have been created a moment ago.
+#: How long to wait for a missing topic, which may just have been created.
 _NEW_TOPIC_TIMEOUT_MS = 2_000
 _RETRY_INTERVAL_MS = 200
 _REQUEST_TIMEOUT_MS = 2_000
 
 
 class ClusterChecks:
-    """Checks an application's requirements. `is_cancelled` is called twice a second."""
+    """Checks an application's requirements. Calls `is_cancelled` twice a second."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ClusterChecks:
         }
 
     def run(self) -> None:
-        """Wait for a broker, then check the topics. Ends early if cancelled.
+        """Wait for a broker, then check the topics. Ends early if canceled.
 
         Logs a warning for tables without a compacted topic.
 
@@ -112,13 +112,13 @@ class ClusterChecks:
                 self._check_counts(counts)
                 self._check_compaction(admin, self._table_topics & counts.keys())
         except _CheckCancelledError:
-            logger.debug("the checks of the cluster were cancelled")
+            logger.debug("the cluster checks were canceled")
         finally:
             admin.close()
 
     @property
     def _written(self) -> set[str]:
-        """The external topics that the application writes under fixed names."""
+        """The external topics with fixed names that the application writes to."""
         written = {topic for group in self._topics.groups for topic in group.sink_topics}
         if self._config.errors_dead_letter_queue_topic_name is not None:
             written.add(self._config.errors_dead_letter_queue_topic_name)
@@ -127,11 +127,11 @@ class ClusterChecks:
     def _counts(self, admin: ClusterAdmin, waiting: _BrokerWait) -> dict[str, int]:
         """Return the partition counts of all existing topics."""
         external = self._topics.external_source_topics | self._global_topics | self._written
-        asked = external | self._topics.repartition_topics.keys() | self._changelogs
+        requested = external | self._topics.repartition_topics.keys() | self._changelogs
         appear = Deadline(self._clock, _NEW_TOPIC_TIMEOUT_MS)
         while True:
             try:
-                counts = admin.partition_counts(asked, _REQUEST_TIMEOUT_MS)
+                counts = admin.partition_counts(requested, _REQUEST_TIMEOUT_MS)
             except BrokerUnavailableError as error:
                 if waiting.deadline.passed:
                     raise
@@ -144,20 +144,20 @@ class ClusterChecks:
     def _check_existence(self, counts: Mapping[str, int]) -> None:
         missing = missing_source_topics(self._topics, counts)
         missing += sorted(self._global_topics - counts.keys())
-        unwritable = sorted(self._written - counts.keys())
+        missing_sinks = sorted(self._written - counts.keys())
         advice = (
             "which the cluster does not have. Create the topics before the application starts "
             "(`millstream topics PROGRAM --create` does that). Perhaps a name is misspelled, or "
             f"this is another cluster ({self._config.bootstrap_servers})."
         )
-        writes = f"writes to {_listed(unwritable)}"
+        writes = f"writes to {_listed(missing_sinks)}"
         if missing:
-            also = f" and {writes}" if unwritable else ""
+            also = f" and {writes}" if missing_sinks else ""
             raise MissingSourceTopicError(
                 f"The application reads {_listed(missing)}{also}, {advice}", topic=missing[0]
             )
-        if unwritable:
-            raise UnknownTopicError(f"The application {writes}, {advice}", topic=unwritable[0])
+        if missing_sinks:
+            raise UnknownTopicError(f"The application {writes}, {advice}", topic=missing_sinks[0])
 
     def _check_counts(self, counts: Mapping[str, int]) -> None:
         topics = self._topics
@@ -172,7 +172,7 @@ class ClusterChecks:
         topics_to_create(expected | changelog_counts(topics.groups, tasks), counts)
 
     def _check_compaction(self, admin: ClusterAdmin, topics: Collection[str]) -> None:
-        """Warn about tables that lose rows to the retention."""
+        """Warn about tables whose topics delete old rows."""
         try:
             settings = admin.topic_configs(topics, _REQUEST_TIMEOUT_MS)
         except StreamsError as error:
@@ -200,9 +200,10 @@ class ClusterChecks:
 def describe_start_offsets(
     topology: Topology, config: StreamsConfig, tasks: Collection[str]
 ) -> list[str]:
-    """Describe the committed offsets of the external topics of tasks: `in-0 from 120`.
+    """Describe the committed offsets of the tasks' external topics: `in-0 from 120`.
 
-    Shows the offset reset policy where nothing is committed. Empty if the cluster does not respond.
+    Partitions without a committed offset show the offset reset policy. The list is empty if the
+    cluster does not respond.
     """
     topics = topology_topics(topology, config)
     policy = reset_policy(topology, config)
@@ -216,8 +217,10 @@ def describe_start_offsets(
     )
     admin = ClusterAdmin(_quiet_settings(config))
     try:
-        counts = admin.partition_counts({place.topic for place in read}, _REQUEST_TIMEOUT_MS)
-        read = [place for place in read if place.partition < counts.get(place.topic, 0)]
+        counts = admin.partition_counts({topic for topic, _ in read}, _REQUEST_TIMEOUT_MS)
+        read = [
+            partition for partition in read if partition.partition < counts.get(partition.topic, 0)
+        ]
         found = admin.committed_offsets(config.application_id, read, _REQUEST_TIMEOUT_MS)
     except StreamsError as error:
         logger.debug("the committed offsets are unknown: %s", error)
@@ -225,13 +228,13 @@ def describe_start_offsets(
     finally:
         admin.close()
     return [
-        f"{place.topic}-{place.partition} from {policy(place.topic).start if at is None else at}"
-        for place, at in sorted(found.items())
+        f"{topic}-{number} from {policy(topic).start if at is None else at}"
+        for (topic, number), at in sorted(found.items())
     ]
 
 
 def _quiet_settings(config: StreamsConfig) -> dict[str, Any]:
-    """Return the settings of a client that leaves connection errors to these checks."""
+    """Return the settings of a client that leaves reporting connection errors to the checks."""
     settings = librdkafka_settings(config, "admin", f"{config.application_id}-admin")
     if not logger.isEnabledFor(logging.DEBUG):
         settings["log_level"] = 0
@@ -239,7 +242,7 @@ def _quiet_settings(config: StreamsConfig) -> dict[str, Any]:
 
 
 class _CheckCancelledError(Exception):
-    """The start was cancelled while waiting for the cluster."""
+    """The start was canceled while waiting for the cluster."""
 
 
 class _BrokerWait:
@@ -303,9 +306,10 @@ def _check_permissions(
 ) -> None:
     """Compare the permissions of a user with those that an application needs.
 
-    Brokers return the permissions for existing topics. Topics that are yet to be created,
-    transactional ids and topic creation are left to the threads. The user name is empty if only the
-    broker knows it. Raises AccessDeniedError, which lists all missing permissions.
+    Brokers only return permissions for existing topics. Permissions for topics that are yet to be
+    created, for transactional ids, and for creating topics are not checked here; the threads report
+    them. `user` is empty if only the broker can determine it. Raises AccessDeniedError, which lists
+    all missing permissions.
     """
     needed: dict[str, set[str]] = {}
     for operation, topics in (("Read", read), ("Write", written)):
@@ -324,7 +328,7 @@ def _check_permissions(
         if on_group is not None and "READ" not in on_group:
             missing.append(Permission("Read", "group", group))
     except BrokerUnavailableError as error:
-        # Not fatal: requests that need a response retry.
+        # Not fatal: the requests that require a response are retried later.
         logger.debug("the permissions of the user are unknown: %s", error)
     if missing:
         names = (right.name for right in missing if right.kind == "topic")

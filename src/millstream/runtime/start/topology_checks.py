@@ -42,7 +42,7 @@ def check_topology(topology: Topology, config: StreamsConfig) -> None:
 
 
 def check_build_settings(topology: Topology, config: StreamsConfig) -> None:
-    """Check that a topology was built according to these settings.
+    """Check that a topology was built with these settings.
 
     Raises:
         TopologyError: names were generated where explicit ones are required.
@@ -86,7 +86,7 @@ def _check_histories(topology: Topology, config: StreamsConfig) -> None:
     for history in topology.lake_histories.values():
         if history.then is not None and config.max_task_idle_ms < 0:
             raise ConfigError(
-                f"max_task_idle_ms is {config.max_task_idle_ms}, so that tasks would not wait for "
+                f"max_task_idle_ms is {config.max_task_idle_ms}, so tasks would not wait for "
                 f"the history {history.name!r} before they read {history.then!r}. Set it to 0 or "
                 "more.",
                 declared_at=history.declared_at or None,

@@ -45,14 +45,14 @@ def topology_topics(topology: Topology, config: StreamsConfig) -> TopologyTopics
             for join in topology._copartitioned.pattern_joins()
         ),
         stage_groups=(
-            *(_passage(stage, config) for stage in topology.dataframe_stages.values()),
-            *(_history(history, config) for history in topology.lake_histories.values()),
+            *(_stage_group(stage, config) for stage in topology.dataframe_stages.values()),
+            *(_history_group(history, config) for history in topology.lake_histories.values()),
         ),
     )
 
 
 def has_tasks(topology: Topology) -> bool:
-    """Return whether the topology has tasks, i.e. reads other than global topics."""
+    """Return whether the topology has tasks, i.e. reads topics that are not global."""
     return bool(topology._subtopologies())
 
 
@@ -94,7 +94,7 @@ def subscription(
 def reset_policy(topology: Topology, config: StreamsConfig) -> Callable[[str], ResetPolicy]:
     """Return a function from topics to their offset reset policies.
 
-    Repartition topics are read from their beginning: their records were never processed.
+    Repartition topics are read from their beginning, because their records were never processed.
     """
     chosen = "auto.offset.reset" in config.client_settings("main_consumer")
     default = ResetPolicy(default_offset_reset(config), chosen)
@@ -147,8 +147,8 @@ def _group(part: SubTopology, config: StreamsConfig) -> TopicGroup:
     )
 
 
-def _passage(stage: DataFrameStage, config: StreamsConfig) -> TopicGroup:
-    """Return the topics of a DataFrame function: outputs are partitioned as the input."""
+def _stage_group(stage: DataFrameStage, config: StreamsConfig) -> TopicGroup:
+    """Return the topics of a DataFrame function; outputs are partitioned like the input."""
     source, *sinks = (
         decorated(topic, config.application_id)
         for topic in (stage.input_topic, stage.output_topic)
@@ -163,8 +163,8 @@ def _passage(stage: DataFrameStage, config: StreamsConfig) -> TopicGroup:
     )
 
 
-def _history(history: LakeHistory, config: StreamsConfig) -> TopicGroup:
-    """Return the topics of a history: its own is partitioned as the topic that follows it."""
+def _history_group(history: LakeHistory, config: StreamsConfig) -> TopicGroup:
+    """Return the topics of a history; its own is partitioned like the topic that follows."""
     return TopicGroup(
         subtopology_id=-1,
         source_topics=() if history.then is None else (history.then,),

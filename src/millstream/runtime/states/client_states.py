@@ -77,9 +77,9 @@ class ClientStateTracker:
         """Call `listener(new, old)` after each change."""
         self._listener = listener
 
-    def set_recorder(self, story: TransitionRecorder) -> None:
+    def set_recorder(self, recorder: TransitionRecorder) -> None:
         """Call `recorder(new, old, why)` at each change, before the listener. Must not raise."""
-        self._recorder = story
+        self._recorder = recorder
 
     def try_transition(self, state: ClientState, why: str) -> bool:
         """Change the state if the transition is allowed; return whether it was."""
@@ -105,7 +105,7 @@ class ClientStateTracker:
             self._tasks[name] = tasks
 
     def threads(self) -> dict[str, tuple[ThreadState, dict[str, OwnedTask]]]:
-        """Return the live threads: name → state and tasks by id."""
+        """Return the state and the tasks by id of each live thread, by name."""
         with self._changed:
             return {
                 name: (state, dict(self._tasks.get(name, {})))
@@ -113,13 +113,15 @@ class ClientStateTracker:
             }
 
     def wait_for(self, wanted: frozenset[ClientState], timeout_s: float | None) -> bool:
-        """Wait until the state is one of these or final, and (except in its own call) the listener
-        was called; return whether it is one of these."""
+        """Wait for one of these states or a final one; return whether it is one of these.
+
+        Also waits for pending calls to the listener, except within such a call.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self.state in wanted or self.is_final, timeout_s)
-            is_there = self.state in wanted
+            is_reached = self.state in wanted
             self._changed.wait_for(self._listener_is_idle, timeout_s)
-            return is_there
+            return is_reached
 
     def _listener_is_idle(self) -> bool:
         thread = self._listener_thread

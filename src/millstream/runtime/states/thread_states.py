@@ -62,7 +62,7 @@ class TaskState(enum.Enum):
                        ▲         │               │
                        └───── SUSPENDED ◄────────┘   from all of these
                                  ▼
-                              CLOSED ──► CREATED     revived, its state wiped
+                              CLOSED ──► CREATED     revived, its state deleted
 
     - CREATED: the stores are not open yet.
     - STANDBY: the stores follow their changelogs; no input is read.
@@ -71,8 +71,8 @@ class TaskState(enum.Enum):
     - SUSPENDED: committed and stopped, with open stores for the next state.
     - CLOSED: nothing is open. Tasks that were never opened also pass through SUSPENDED.
 
-    Follows Kafka Streams, except for STANDBY: there, a standby is another kind of task, and a
-    recycled task is recreated with its stores.
+    Follows Kafka Streams, except for STANDBY: in Kafka Streams, a standby is a separate kind of
+    task, and a recycled task is recreated with its stores.
     """
 
     CREATED = "CREATED"
@@ -84,7 +84,7 @@ class TaskState(enum.Enum):
 
 
 class OwnedTask(NamedTuple):
-    """A task as its thread reports it, with the name of its `TaskState`."""
+    """A task as reported by its thread; `state` is the name of its `TaskState`."""
 
     state: str
     #: Whether the task is a standby, which the state only shows once its stores are open.
@@ -143,7 +143,7 @@ CLIENT_STATES: Final[Mapping[ClientState, frozenset[ClientState]]] = {
 
 S = TypeVar("S", bound=enum.Enum)
 
-#: The number of transitions in the history.
+#: The maximum number of transitions in the history.
 _HISTORY_LENGTH = 20
 
 
@@ -170,7 +170,7 @@ class StateMachine(Generic[S]):
 
     @property
     def history(self) -> list[str]:
-        """The last transitions, oldest first."""
+        """The latest transitions, oldest first."""
         return list(self._history)
 
     def can_transition_to(self, state: S) -> bool:

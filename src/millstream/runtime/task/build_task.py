@@ -90,14 +90,14 @@ class TaskServices:
     config: StreamsConfig
     clock: Clock
     collector: RecordCollector
-    #: Creates a task's writer, given the names of its changelog topics by store.
+    #: Creates the changelog writer of a task from the names of its changelog topics by store.
     changelog_writer: Callable[[TaskId, Mapping[str, str]], ChangelogWriter]
     directory: StateDirectory
     budget: CacheBudget
     uncommitted: UncommittedBudget = field(default_factory=UncommittedBudget)
     storages: Storages | None = None
-    #: Whether the order of outputs matters even among different topics. It does where outputs are
-    #: read back immediately, as in the test driver.
+    #: Whether the order of outputs matters even across topics. It does if outputs are read back
+    #: immediately, as in the test driver.
     order_across_topics: bool = False
     global_stores: GlobalStoreAccess | None = None
     make_executor: ExecutorFactory = Executor
@@ -109,7 +109,7 @@ class TaskServices:
     subscription_state: SubscriptionThreadState = field(default_factory=SubscriptionThreadState)
     #: Verifies the order of writes and deliveries, in tests.
     write_check: WriteCheck | None = None
-    #: Whether changelogs are on brokers, which delete old records.
+    #: Whether changelogs are stored on brokers, which delete old records.
     checks_retention: bool = False
 
 
@@ -119,7 +119,9 @@ def build_task(
     partitions: frozenset[TopicPartition],
     services: TaskServices,
 ) -> StreamTask:
-    """Create a task. Its stores are not opened yet; the partitions have full topic names.
+    """Create a task without opening its stores.
+
+    The partitions have full topic names.
 
     Raises:
         ConfigError: a serde is missing and has no default.
@@ -128,7 +130,7 @@ def build_task(
 
 
 class TaskBuilder:
-    """Builds a task, and gives access to some of its parts. Has the parameters of `build_task`."""
+    """Builds a task and exposes some of its parts."""
 
     def __init__(
         self,
@@ -182,13 +184,13 @@ class TaskBuilder:
         )
         self.meters.watch(lambda: self.task.buffered, self._stores)
 
-    def add_partition(self, place: TopicPartition) -> None:
-        """Add an input partition, of a new topic that matches a pattern of the task's sources."""
-        if place in self.task.partitions:
+    def add_partition(self, partition: TopicPartition) -> None:
+        """Add an input partition of a new topic that matches a source pattern of the task."""
+        if partition in self.task.partitions:
             return
-        self.task.partitions |= {place}
+        self.task.partitions |= {partition}
         if self._processing is not None:
-            self._processing.group.add_queue(self._make_queue(place))
+            self._processing.group.add_queue(self._make_queue(partition))
 
     @property
     def _active_processing(self) -> TaskProcessing:
@@ -196,10 +198,10 @@ class TaskBuilder:
         return self._processing
 
     def is_ready(self) -> bool:
-        """Return whether the task may take its next record, without a broker that has more."""
+        """Return whether the task may take its next record if no broker has more records."""
         group, services = self._active_processing.group, self._services
         return group.size > 0 and group.is_ready(
-            lambda place: True, services.config.max_task_idle_ms, services.clock.now_ms()
+            lambda partition: True, services.config.max_task_idle_ms, services.clock.now_ms()
         )
 
     def _make_processing(self) -> TaskProcessing:
@@ -257,7 +259,9 @@ class TaskBuilder:
             services.write_check.watch(
                 executor, "init", "run", "flush", "punctuate", "release", "on_delivered", "close"
             )
-        queues = {place: self._make_queue(place) for place in sorted(self.task.partitions)}
+        queues = {
+            partition: self._make_queue(partition) for partition in sorted(self.task.partitions)
+        }
         group = PartitionGroup(queues, executor.ordered)
         self._processing = TaskProcessing(
             group,
@@ -270,7 +274,7 @@ class TaskBuilder:
         return self._processing
 
     def _declared_at(self, node: str | None) -> str | None:
-        """Return file and line of the user's program that declared a node; None if unknown."""
+        """Return the file and line where the user's program declared a node, if known."""
         sites = (each.declared_at for each in self._subtopology.nodes if each.name == node)
         return next(sites, None) or None
 
@@ -304,9 +308,9 @@ class TaskBuilder:
         handler: ProcessingHandler | None = self._services.config.processing_exception_handler
         return self._letters.wrap(handler or LogAndFailProcessingExceptionHandler())
 
-    def _raw_of(self, place: TopicPartition, offset: int) -> RawPair | None:
+    def _raw_of(self, partition: TopicPartition, offset: int) -> RawPair | None:
         processing = self._processing
-        return None if processing is None else processing.group.raw_of(place, offset)
+        return None if processing is None else processing.group.raw_of(partition, offset)
 
     def _make_context(
         self, node_context: NodeTaskContext, node: ProcessorNode, output: Output
@@ -328,9 +332,9 @@ class TaskBuilder:
         )
 
     def _metrics_of(self, node: str) -> MetricsScope:
-        """Return the metrics of a node, which stay the same when the task restarts."""
+        """Return the metrics of a node, which survive a restart of the task."""
         if node not in self._node_scopes:
-            self._node_scopes[node] = self.meters.scope.part(processor_node_id=node)
+            self._node_scopes[node] = self.meters.scope.child(processor_node_id=node)
         return self._node_scopes[node]
 
     def _make_sink(
@@ -361,7 +365,7 @@ class TaskBuilder:
     def _production(
         self, node: SinkNode, rejected_tasks: RejectedTasks, *, is_last: bool
     ) -> ProductionErrors | None:
-        """Return the handling of rejected records; None for the default."""
+        """Return the handler for rejected records; None for the default."""
         policy = policy_of(node, self._subtopology.nodes)
         if policy is not None:
             return SubscriptionProductionErrors(
@@ -385,46 +389,52 @@ class TaskBuilder:
             is_last=is_last,
         )
 
-    def _make_queue(self, place: TopicPartition) -> RecordQueue:
+    def _make_queue(self, partition: TopicPartition) -> RecordQueue:
         config = self._services.config
-        source = self._source_of(place)
+        source = self._source_of(partition)
         handler = config.deserialization_exception_handler or LogAndFailExceptionHandler()
-        queue_type = HeaderTimestampQueue if self._has_times_in_headers(place) else RecordQueue
+        queue_type = HeaderTimestampQueue if self._has_times_in_headers(partition) else RecordQueue
         queue = queue_type(
-            place,
+            partition,
             source.name,
             self._task_id,
             required_serde(source, "key", config),
             required_serde(source, "value", config),
-            self._extractor_of(place, source),
+            self._extractor_of(partition, source),
             SourceErrors(self._letters.wrap(handler), self.drops, source.name),
         )
-        if place not in self._consumed:
-            self._consumed[place] = ConsumedMeter(self.meters.scope, source.name, place.topic)
-        queue.meter = self._consumed[place]
+        if partition not in self._consumed:
+            self._consumed[partition] = ConsumedMeter(
+                self.meters.scope, source.name, partition.topic
+            )
+        queue.meter = self._consumed[partition]
         limits, clock = self._limits, self._services.clock
         if limits.limit_ms is not None:
             pace = limits.pace_of(self._task_id)
-            queue.pace = ChunkPace(limits, pace, clock, self._task_id, source.name, place)
+            queue.pace = ChunkPace(limits, pace, clock, self._task_id, source.name, partition)
         return queue
 
-    def _has_times_in_headers(self, place: TopicPartition) -> bool:
+    def _has_times_in_headers(self, partition: TopicPartition) -> bool:
         return any(
-            topic.times_in_headers and place.topic == self._real_name(topic.name)
+            topic.times_in_headers and partition.topic == self._real_name(topic.name)
             for topic in self._subtopology.repartition_topics.values()
         )
 
-    def _extractor_of(self, place: TopicPartition, source: SourceNode) -> TimestampExtractor | None:
-        if place.topic in map(self._real_name, self._subtopology.repartition_topics):
-            # Follows Kafka Streams: the timestamp was extracted where the record was first read.
+    def _extractor_of(
+        self, partition: TopicPartition, source: SourceNode
+    ) -> TimestampExtractor | None:
+        if partition.topic in map(self._real_name, self._subtopology.repartition_topics):
+            # Follows Kafka Streams: the timestamp was extracted when the record was first read.
             return None
         default: TimestampExtractor | None = self._services.config.default_timestamp_extractor
         return source.timestamp_extractor or default
 
-    def _source_of(self, place: TopicPartition) -> SourceNode:
+    def _source_of(self, partition: TopicPartition) -> SourceNode:
         for node in self._subtopology.nodes:
             if isinstance(node, SourceNode):
                 names = map(self._real_name, node.topics)
-                if place.topic in names or (node.pattern is not None and node.reads(place.topic)):
+                if partition.topic in names or (
+                    node.pattern is not None and node.reads(partition.topic)
+                ):
                     return node
-        raise AssertionError(f"no source of sub-topology {self._subtopology.id} reads {place}")
+        raise AssertionError(f"no source of sub-topology {self._subtopology.id} reads {partition}")

@@ -45,7 +45,7 @@ class KafkaRecordCollector:
 
         Raises:
             UnknownTopicError: the topic does not exist.
-            BrokerUnavailableError: no broker has answered within the timeout.
+            BrokerUnavailableError: no broker answered within the timeout.
         """
         known = self._counts.get(topic)
         now_ms = self._clock.monotonic_ms()
@@ -62,7 +62,7 @@ class KafkaRecordCollector:
         return found[topic]
 
     def await_deliveries(self) -> None:
-        """Wait briefly for sent records, before a failure drops those that have not arrived."""
+        """Wait briefly for the delivery of sent records, before a failure drops the rest."""
         try:
             self._producer.flush(_DELIVERY_TIMEOUT_MS)
         except StreamsError as error:
@@ -86,7 +86,7 @@ class KafkaRecordCollector:
             return {topic: known}
 
     def changelog_writer(self, task_id: TaskId, topics: Mapping[str, str]) -> TaskChangelogs:
-        """Return the writer for a task's changelogs, whose full names are given by store."""
+        """Return the writer for a task's changelogs, given their full names by store."""
         for store, topic in topics.items():
             self._producer.track(topic, Changelog(store, task_id.subtopology))
         return TaskChangelogs(self._producer, task_id.partition, topics, self._clock)

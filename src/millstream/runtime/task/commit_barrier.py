@@ -1,11 +1,12 @@
 """Conditions on records in flight at a commit.
 
-At-least-once allows outputs of uncommitted records. But no record downstream of a cache may be in
-flight: the cache is flushed for the commit, with results of records that were finished long before.
+At-least-once allows outputs of uncommitted records. However, no record may be in flight downstream
+of a cache: the commit flushes the cache, which contains results of records that finished long
+before.
 
-Exactly-once allows no effects of records behind the committed offset. If records go directly to the
-only concurrent operator and have no effects before that, emitting its results in offset order is
-enough. Otherwise nothing may be in flight at all.
+Exactly-once allows no effects of records at or after the committed offset. If records go directly
+to the only concurrent operator and have no effects before it, emitting its results in offset order
+is enough. Otherwise, nothing may be in flight.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from millstream.topology.operations import streams
 from millstream.topology.operations.operation import ConcurrentOperation, Operation
 from millstream.topology.physical.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
-#: Operations that emit at most one record per record, immediately, without transactional effects.
+#: Operations that immediately emit at most one record per input record and have no transactional
+#: effects.
 _AT_MOST_ONE_RESULT: Final[tuple[type[Operation], ...]] = (
     streams.PassThrough,
     streams.NullKeyFilter,
@@ -57,7 +59,7 @@ def downstream_of(nodes: Sequence[Node], names: Sequence[str]) -> frozenset[str]
 def must_drain(nodes: Sequence[Node], *, exactly_once: bool, writes_letters: bool = False) -> bool:
     """Return whether nothing may be in flight at a commit.
 
-    Failed records of any node may be written to a dead-letter topic if `writes_letters`.
+    With `writes_letters`, failed records of any node may be written to a dead-letter topic.
     """
     concurrent = concurrent_nodes(nodes)
     if not concurrent:

@@ -57,7 +57,7 @@ class CommitMetadata:
 
     @classmethod
     def decode(cls, text: str | None) -> CommitMetadata:
-        """Parse committed metadata. Return defaults if empty, invalid or of a newer version."""
+        """Parse committed metadata. Returns defaults if it is empty, invalid, or newer."""
         if not text:
             return cls()
         try:

@@ -59,7 +59,10 @@ from millstream.topology.physical.windowed_serdes import WindowedKeyPartitioner
 
 @singledispatch
 def compile_operator(operation: Operation) -> Operator:
-    """Create an operator for one node of one task; raises TypeError if there is none."""
+    """Create the operator for one node of a task.
+
+    Raises TypeError if no operator implements the operation.
+    """
     raise TypeError(f"There is no operator for {operation!r}.")
 
 
@@ -86,7 +89,7 @@ _USER_FUNCTIONS: Final = frozenset(
 
 def with_interruptible_functions(operation: Operation, calls: UserCalls) -> Operation:
     if isinstance(operation, ConcurrentOperation):
-        # Calls of concurrent operators are not made by the loop.
+        # The loop does not make the calls of concurrent operators.
         return operation
     interruptible: dict[str, Any] = {}
     for each in fields(operation):

@@ -1,9 +1,9 @@
 """Processing of a batch by a sub-topology, one operator at a time.
 
 The results are those of Kafka Streams, which processes one record at a time, depth-first: each
-store sees the same operations in the same order, and each topic gets the same records in the same
+store receives the same operations in the same order, and each topic the same records in the same
 order. `steps` describes which nodes process single records, and `millstream.operators.record_batch`
-how paths that meet again are interleaved.
+how paths that merge again are interleaved.
 """
 
 from __future__ import annotations
@@ -103,15 +103,15 @@ class _RuntimeNodeOutput:
 
     @property
     def may_wait(self) -> bool:
-        """Whether records that the node has emitted may be waiting at a node."""
+        """Whether records that the node has emitted may be waiting at another node."""
         return self._any_in_step or any(child.inbox for child in self._children)
 
     def emit(self, batch: Batch) -> None:
         if not batch.keys:
             return
         if self.immediate:
-            # Some children share a store with this node: everything that a record causes must be
-            # done before the next record.
+            # Some children share a store with this node, so each record must be processed
+            # completely before the next one.
             for index in range(len(batch)):
                 one = batch if len(batch) == 1 else batch.take([index])
                 for position in range(len(self._children)):
@@ -135,7 +135,7 @@ class _RuntimeNodeOutput:
     def _deliver(self, position: int, batch: Batch) -> None:
         child = self._children[position]
         if self.ordered and self._only is None and batch.order is not None:
-            batch = batch.with_order([(*place, position) for place in batch.order])
+            batch = batch.with_order([(*rank, position) for rank in batch.order])
         if self._in_step[position]:
             child.work(batch)
         else:
@@ -201,7 +201,9 @@ class Executor:
                 operator = runtime_node.operator
                 assert isinstance(operator, Operator)
                 if isinstance(operator, ConcurrentOperator):
-                    assert self._runner_context is not None, f"node {node.name} lacks its equipment"
+                    assert self._runner_context is not None, (
+                        f"node {node.name} has no runner context"
+                    )
                     operator.set_runner_context(self._runner_context)
                 operator.init(self._make_context(node, runtime_node.output))
 
@@ -223,7 +225,7 @@ class Executor:
         self._run_steps()
 
     def flush(self, store: str) -> None:
-        """Emit the results that the cache of a store holds back, and process them."""
+        """Emit and process the results that the cache of a store holds back."""
         for operator, output in self._cached_operators.get(store, ()):
             self._longest_ms = 0
             operator.flush()
@@ -257,11 +259,11 @@ class Executor:
         return any(operator.has_completions for operator, _ in self._concurrent)
 
     def release(self) -> Sequence[Batch]:
-        """Process the results of completed records. Returns the records no longer in flight."""
+        """Process the results of completed records; return the records no longer in flight."""
         done: list[Batch] = []
         for operator, output in self._concurrent:
             batches = operator.release(output)
-            # An operator may emit results before the record is done.
+            # An operator may emit results before the record is completed.
             if batches or output.may_wait:
                 self._run_steps()
             done += batches
@@ -278,7 +280,7 @@ class Executor:
             operator.on_delivered()
 
     def halt(self) -> None:
-        """Stop starting calls for the records in flight."""
+        """Start no more calls for the records in flight."""
         for operator, _ in self._concurrent:
             operator.halt()
 
@@ -288,7 +290,7 @@ class Executor:
         return any(operator.can_finish for operator, _ in self._concurrent)
 
     def close(self) -> None:
-        """Close all operators, in topology order; the first error is raised at the end."""
+        """Close all operators, in topology order, then raise the first error."""
         failure: BaseException | None = None
         for node in self._nodes:
             if isinstance(node, ProcessorNode):
@@ -297,7 +299,7 @@ class Executor:
                 try:
                     operator.close()
                 except BaseException as error:
-                    # Also SystemExit: the other nodes hold resources, too.
+                    # Even SystemExit must not stop the loop: the other nodes hold resources, too.
                     logger.warning("node %s did not close: %s", node.name, text_of(error))
                     failure = failure or error
         if failure is not None:
@@ -391,7 +393,7 @@ def _only_update_caches(step: list[RuntimeNode]) -> bool:
     """Return whether the waiting records only change the caches of different stores.
 
     Then the order among the nodes is not observable: cached tables are joined when they are
-    flushed. Saves half of the time of such a join where records of two topics alternate.
+    flushed. This halves the time of such a join if records of two topics alternate.
     """
     stores: set[str | None] = set()
     for runtime_node in step:
@@ -406,10 +408,10 @@ def _only_update_caches(step: list[RuntimeNode]) -> bool:
 
 
 def _update_caches(step: list[RuntimeNode]) -> None:
-    """Let each node of a step process all its waiting records, one node after the other.
+    """Process the waiting records of a step, one node after the other.
 
-    Evicted entries have seen all changes made before, and are emitted in the order of eviction.
-    Ordered by the records that evicted them, an older result could come last.
+    Evicted entries include all earlier changes and are emitted in the order of eviction. If they
+    were ordered by the records that evicted them, an older result could come last.
     """
     waiting = [
         (runtime_node, runtime_node.take_inbox()) for runtime_node in step if runtime_node.inbox
@@ -424,11 +426,11 @@ def _update_caches(step: list[RuntimeNode]) -> None:
 def _run_record_by_record(step: list[RuntimeNode]) -> None:
     """Process the records waiting at the nodes of a step, in depth-first order.
 
-    A node processes one record at a time, because the next record may wait at another node and must
-    see this record's writes to a store. If the next records wait at the same node, and it has no
-    children in the step or is independent of them (`steps.independent_nodes`), the difference is
-    not observable and the node processes them together. Subscriptions of a foreign-key join take a
-    quarter of the time with this.
+    A node processes one record at a time, because the next record may be waiting at another node
+    that must read this record's writes to a store. If the next records wait at the same node, and
+    it has no children in the step or is independent of them (`steps.independent_nodes`), the
+    difference is not observable and the node processes them together. This reduces the time of a
+    foreign-key join's subscriptions to a quarter.
     """
     waiting: list[tuple[Order, int, Batch, int]] = []
     for position, runtime_node in enumerate(step):
@@ -436,7 +438,7 @@ def _run_record_by_record(step: list[RuntimeNode]) -> None:
         for batch in batches:
             order = batch.order
             assert order is not None, "a step of several nodes needs records in order"
-            waiting.extend((place, position, batch, i) for i, place in enumerate(order))
+            waiting.extend((rank, position, batch, i) for i, rank in enumerate(order))
     waiting.sort(key=lambda entry: entry[:2])
     done, size = 0, len(waiting)
     while done < size:

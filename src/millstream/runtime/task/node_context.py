@@ -1,4 +1,4 @@
-"""The services of the engine for one operator of one task, and its error handling."""
+"""The services of the engine for one operator of a task, and its error handling."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ _LOG_INTERVAL_MS = 10_000
 
 
 class DroppedRecords:
-    """Counts dropped records (`dropped-records-total`). Logs one line per node in ten seconds."""
+    """Counts and logs dropped records (`dropped-records-total`).
+
+    Logs at most one line per node in ten seconds.
+    """
 
     def __init__(
         self, task_id: TaskId, clock: Clock | None = None, sensor: Sensor | None = None
@@ -52,20 +55,20 @@ class DroppedRecords:
     def add(self, count: int, why: str, node: str, windows: int | None = None) -> None:
         """Count dropped records.
 
-        If windows do not count the records, instead of dropping them entirely, each window counts
-        in the metric, as in Kafka Streams.
+        If the records are only missing from some windows, instead of being dropped entirely, the
+        metric counts each of these windows, as in Kafka Streams.
         """
         measured = count if windows is None else windows
         self.total += measured
         if self._sensor is not None:
             self._sensor.record_many(measured, measured, measured, measured)
-        place = node, windows is not None
-        self._unlogged[place] += count
-        self._unlogged_windows[place] += windows or 0
+        key = node, windows is not None
+        self._unlogged[key] += count
+        self._unlogged_windows[key] += windows or 0
         now_ms = self._clock.monotonic_ms()
-        if now_ms >= self._next_ms.get(place, now_ms):
-            self._next_ms[place] = now_ms + _LOG_INTERVAL_MS
-            dropped, missing = self._unlogged.pop(place), self._unlogged_windows.pop(place)
+        if now_ms >= self._next_ms.get(key, now_ms):
+            self._next_ms[key] = now_ms + _LOG_INTERVAL_MS
+            dropped, missing = self._unlogged.pop(key), self._unlogged_windows.pop(key)
             records = "1 record" if dropped == 1 else f"{dropped} records"
             unchanged = "1 window" if missing == 1 else f"{missing} windows"
             what = f"{records} not counted in {unchanged}" if missing else f"{records} dropped"
@@ -111,18 +114,18 @@ class NodeContext:
     @property
     def config(self) -> StreamsConfig:
         """The application's settings."""
-        assert self._config is not None, f"node {self.node} was made without settings"
+        assert self._config is not None, f"node {self.node} was created without settings"
         return self._config
 
     @property
     def task(self) -> TaskContext:
         """The context that the task's nodes share."""
-        assert self._task is not None, f"node {self.node} was made without its task"
+        assert self._task is not None, f"node {self.node} was created without its task"
         return self._task
 
     @property
     def may_continue(self) -> bool:
-        """Whether a record on which user code fails may be dropped."""
+        """Whether a record may be dropped if user code fails on it."""
         return not isinstance(self._handler, LogAndFailProcessingExceptionHandler)
 
     def store(self, name: str) -> Any:
@@ -152,11 +155,12 @@ class NodeContext:
 
         Raises:
             ProcessingError: the handler returned FAIL.
-            Exception: the engine has failed below the user code, which may have wrapped the error.
+            Exception: the engine failed in a call from the user code, which may have wrapped the
+                error.
         """
         self._failures.raise_first()
         if isinstance(error, ProcessingError):
-            # The handler has returned FAIL for a node downstream, within a call of forward().
+            # The handler returned FAIL for a downstream node, within a call to forward().
             raise error
         context, record = failed_record(batch, index, self.node, self.task_id)
         if should_continue(self._handler, context, record, error):
@@ -172,12 +176,12 @@ class NodeContext:
         ) from error
 
     def dropped(self, count: int, why: str, windows: int | None = None) -> None:
-        """Count dropped records, and the windows that do not count them."""
+        """Count dropped records, and the windows from which they are missing."""
         self._drops.add(count, why, self.node, windows)
 
 
 class GlobalStoreAccess(Protocol):
-    """Global stores as tasks read them."""
+    """The tasks' access to global stores."""
 
     @property
     def tables(self) -> Mapping[str, Any]:
@@ -189,7 +193,7 @@ class GlobalStoreAccess(Protocol):
 
     @property
     def failures(self) -> EngineFailures:
-        """Errors of their storages."""
+        """The errors of the stores' storages."""
 
 
 class NodeStores(Mapping[str, Any]):
@@ -217,7 +221,7 @@ class NodeStores(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class SourceErrors:
-    """Decides about records of a source that cannot be deserialized."""
+    """Decides whether to drop records of a source that cannot be deserialized."""
 
     handler: DeserializationHandler
     drops: DroppedRecords
@@ -237,10 +241,10 @@ class SourceErrors:
 
 @dataclass(frozen=True)
 class SinkErrors:
-    """Decides about records that a sink cannot write.
+    """Decides whether to drop records that a sink cannot write.
 
     Follows Kafka Streams: the error counts as a failure of the processor that forwarded the record,
-    so the processing exception handler is called. If the parent of the sink is a source, there is
+    so the processing exception handler is called. If all parents of the sink are sources, there is
     no handler, and the sink fails.
     """
 
@@ -265,9 +269,9 @@ class SinkErrors:
 
 
 def _failure_message(error: Exception) -> str:
-    """Describe the error of user code, and the remedy."""
+    """Describe an error in user code and the remedy."""
     if isinstance(error, StreamsError) and not isinstance(error, SerializationError):
-        # A wrong call fails for every record, so skipping records does not help.
+        # An invalid call fails for every record, so skipping records does not help.
         return error.message
     text = error.message if isinstance(error, StreamsError) else text_of(error)
     return (
@@ -280,10 +284,10 @@ def _failure_message(error: Exception) -> str:
 def failed_record(
     batch: Batch, index: int, node: str, task_id: TaskId
 ) -> tuple[ErrorContext, Record[Any, Any]]:
-    """Return the context and record that exception handlers get for a failed record."""
+    """Return the context and record that exception handlers receive for a failed record."""
     metadata = batch.metadata_of(index)
-    place = metadata.topic, metadata.partition, metadata.offset
+    origin = metadata.topic, metadata.partition, metadata.offset
     timestamp = batch.timestamps[index]
     headers = batch.headers_of(index)
     record = Record(batch.keys[index], batch.values[index], max(timestamp, 0), headers)
-    return ErrorContext(*place, timestamp, headers, node, task_id), record
+    return ErrorContext(*origin, timestamp, headers, node, task_id), record

@@ -17,21 +17,21 @@ Run = Callable[[Callable[[int], None], int], None]
 class EarliestPunctuation:
     """The earliest time at which a task of the thread may have a punctuation due.
 
-    Never later than the next punctuation, possibly earlier: each check sets the next time. So the
-    loop does not have to check every task in every round.
+    It is never later than the next punctuation, but possibly earlier: each check sets the next
+    time. This saves the loop from checking every task in every round.
     """
 
     def __init__(self) -> None:
-        #: Wall-clock time of the next check; None for never.
+        #: The wall-clock time of the next check; None for never.
         self.due_ms: int | None = None
 
     def include(self, due_ms: int | None) -> None:
-        """Check at this time at the latest."""
+        """Make the next check at this time at the latest."""
         if due_ms is not None and (self.due_ms is None or due_ms < self.due_ms):
             self.due_ms = due_ms
 
 
-#: Due time for a check in the next round.
+#: The due time for a check in the next round.
 IMMEDIATELY: Final = 0
 
 
@@ -59,7 +59,7 @@ class Schedule:
 class Punctuations:
     """The schedules of a task: one queue by stream time and one by wall clock.
 
-    Among schedules that are due at the same time, Java's priority queue determines the order.
+    Schedules that are due at the same time are in the order of Java's priority queue.
     """
 
     def __init__(self, clock: Clock, record_ms: Callable[[int], None] | None = None) -> None:
@@ -82,8 +82,8 @@ class Punctuations:
     ) -> Schedule:
         """Add a schedule.
 
-        The first call defaults to the first record for stream time, and to one interval from now
-        for the wall clock.
+        By default, the first call is due at the first record (stream time) or one interval from now
+        (wall clock).
         """
         by_stream = kind is PunctuationType.STREAM_TIME
         now_ms = stream_time_ms if by_stream else self._clock.now_ms()
@@ -100,16 +100,16 @@ class Punctuations:
     def next_ms(self, kind: PunctuationType) -> int | None:
         """Return the time of the next call; None if there is none."""
         queue = self._queues[kind]
-        # A cancelled schedule stays queued until its time: removing it would change the order of
+        # A canceled schedule stays queued until its time: removing it would change the order of
         # schedules that are due at the same time.
         return queue.peek().next_ms if len(queue) else None
 
     def run_due(
         self, kind: PunctuationType, now_ms: int, run: Run, deadline: Deadline | None = None
     ) -> bool:
-        """Make the calls that are due, one per schedule. Returns whether there were any.
+        """Make the calls that are due, one per schedule; return whether there were any.
 
-        After the deadline, but at least one call, the remaining calls stay due.
+        After the deadline, but not before the first call, the remaining calls stay due.
         """
         queue = self._queues[kind]
         called = False

@@ -1,7 +1,7 @@
-"""A warning about window stores with a changelog retention too short for the input.
+"""A warning about window stores whose changelog retention is too short.
 
 Brokers apply `retention.ms` to record timestamps, and the changes of a window have the timestamps
-of its records. When an application processes last year's records, the broker deletes the changelogs
+of its records. If an application processes last year's records, the broker deletes the changelogs
 of their windows soon after they are written, as in Kafka Streams.
 """
 
@@ -27,7 +27,7 @@ _LATEST_MS: Final = 253_402_300_799_000
 
 
 class RetentionCheck:
-    """Logs a warning for each store with a changelog retention too short for its records.
+    """Warns about each store whose changelog retention is too short for its records.
 
     The clock must be in sync with the brokers.
     """
@@ -65,7 +65,7 @@ class RetentionCheck:
     def _warn(self, store: str, newest_ms: int, retention_ms: int) -> None:
         newest = datetime.fromtimestamp(min(newest_ms, _LATEST_MS) / 1_000, UTC)
         logger.warning(
-            "task %s: store '%s' gets records of %s, but its changelog keeps records for %s by "
+            "task %s: store '%s' receives records of %s, but its changelog keeps records for %s by "
             "their timestamps (retention.ms=%d): the broker deletes the changes of these windows "
             "soon after they are written. The windows are lost if the local state is lost, for "
             "example with the disk, or at the end of the process for in-memory stores. To process "

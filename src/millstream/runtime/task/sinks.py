@@ -28,12 +28,13 @@ from millstream.topology.naming import name_problem
 from millstream.topology.physical.nodes import Partitioner
 from millstream.topology.physical.windowed_serdes import BoundWindowedKeyPartitioner
 
-#: Bounds the set of checked names: a topic function may return a new name for each record.
+#: The maximum size of the set of checked names, because a topic function may return a new name for
+#: each record.
 _MAX_VALID_TOPICS = 10_000
 
 
 class RecordContext(NamedTuple):
-    """The record context that a dynamic sink's topic function gets."""
+    """The record context that is passed to the topic function of a dynamic sink."""
 
     metadata: RecordMetadata
     timestamp: int
@@ -56,7 +57,7 @@ class RecordContext(NamedTuple):
 
 
 class RecordCollector(Protocol):
-    """Sends serialized records: to the producer, or to the test driver."""
+    """Sends serialized records to the producer or to the test driver."""
 
     def partition_count(self, topic: str) -> int | None:
         """Return the number of partitions of a topic; None if any partition number is valid."""
@@ -70,7 +71,7 @@ class RecordCollector(Protocol):
         timestamps: list[int],
         headers: list[Headers] | None,
     ) -> None:
-        """Send records in order. Partitions default to murmur2 of the key."""
+        """Send records in order. Partitions default to the murmur2 hash of the key."""
 
     def send_with_handler(
         self,
@@ -100,7 +101,7 @@ class SinkBatch(NamedTuple):
 
 
 class EncodeErrors(Protocol):
-    """Decides about records that cannot be serialized."""
+    """Decides whether to drop records that cannot be serialized."""
 
     def unwritable(self, batch: Batch, index: int, error: Exception) -> bool:
         """Return True to drop the record, False to fail."""
@@ -124,15 +125,15 @@ class ProductionErrors(Protocol):
 class Sink:
     """A sink node in one task.
 
-    If the serde, the topic function or the partitioner fails on a record, that record alone is
-    dropped if `errors` allows it.
+    If the serde, the topic function or the partitioner fails on a record, only that record is
+    dropped, provided that `errors` allows it.
 
     Args:
         topic: the full name of the topic, or a function of (key, value, record context).
         sink_buffer: collects the records of several sinks if the order among them matters.
         production: called first for records that cannot be serialized, and for rejected records.
             None if every rejection is a failure.
-        interruptible: returns a list that stops iterating when a batch takes too long.
+        interruptible: returns a copy of a list whose iteration stops when a batch takes too long.
     """
 
     def __init__(
@@ -256,8 +257,8 @@ class Sink:
         production = self._production
         if production is not None and production.skip_unserializable(batch, index, record, error):
             return
-        # Follows Kafka Streams: a failure of the sink counts as one of the node that forwarded to
-        # it.
+        # Follows Kafka Streams: a failure of the sink counts as a failure of the node that
+        # forwarded the record.
         if self._errors.unwritable(batch, index, error):
             return
         what, topic = record.unserialized, record.topic
@@ -319,7 +320,7 @@ class Sink:
         return list(chain.from_iterable(each)), copies
 
     def user_code_failed(self, what: str, batch: Batch, index: int, error: Exception) -> None:
-        """Drop a record on which a user function raised, or raise."""
+        """Drop a record on which a user function failed, or raise an error."""
         if self._errors.unwritable(batch, index, error):
             return
         raise ProcessingError(
@@ -329,12 +330,12 @@ class Sink:
         ) from error
 
     def _where(self, batch: Batch, index: int) -> dict[str, Any]:
-        place = batch.metadata_of(index)
+        metadata = batch.metadata_of(index)
         return {
             "task_id": self._task_id,
-            "topic": place.topic,
-            "partition": place.partition,
-            "offset": place.offset,
+            "topic": metadata.topic,
+            "partition": metadata.partition,
+            "offset": metadata.offset,
             "node": self.name,
         }
 
@@ -370,8 +371,10 @@ def _checked_partitions(chosen: Any, topic: str, count: int | None) -> int | tup
 
 
 class SinkBuffer:
-    """Collects the records of several sinks, to send them in depth-first order: by topic, or across
-    topics."""
+    """Collects the records of several sinks and sends them in depth-first order.
+
+    The order applies to each topic, or across topics if `across_topics` is set.
+    """
 
     def __init__(self, across_topics: bool = False) -> None:
         self._across_topics = across_topics
@@ -379,7 +382,7 @@ class SinkBuffer:
         self._collector: RecordCollector
 
     def add(self, collector: RecordCollector, outgoing: SinkBatch) -> None:
-        """Collect records until all sinks have added theirs."""
+        """Add the records of a sink, which wait until all sinks have added theirs."""
         self._collector = collector
         self._waiting.append(outgoing)
 
@@ -412,8 +415,8 @@ def _send_interleaved(collector: RecordCollector, parts: list[SinkBatch]) -> Non
         return
     rows: list[tuple[Order, int, int]] = []
     for number, part in enumerate(parts):
-        assert part.order is not None, "sinks that meet need records in order"
-        rows.extend((place, number, index) for index, place in enumerate(part.order))
+        assert part.order is not None, "sinks that share a topic need records in order"
+        rows.extend((rank, number, index) for index, rank in enumerate(part.order))
     rows.sort()
     picked = ((parts[number], index) for _, number, index in rows)
     for topic, run in groupby(picked, key=lambda row: row[0].topic):

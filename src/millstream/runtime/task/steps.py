@@ -1,9 +1,9 @@
 """The order in which the nodes of a sub-topology process a batch.
 
-A **step** is a group of nodes that runs at once. Most steps are single nodes, which process the
-whole batch. Nodes that share a store must see each other's writes record by record, and so must all
-nodes on a path between them. They form one step, through which records go one by one, depth-first,
-except for nodes that may process several records together (`independent_nodes`).
+A **step** is a group of nodes that run together. Most steps are single nodes, which process the
+whole batch. Nodes that share a store must read each other's writes record by record, and so must
+all nodes on a path between them. They form one step, through which records pass one by one,
+depth-first, except at nodes that may process several records together (`independent_nodes`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def plan_steps(nodes: Sequence[Node]) -> list[list[str]]:
     """Return the steps in topological order.
 
     Two nodes belong to one step if each can be reached from the other, where sharing a store counts
-    as an edge in both directions. So a step is a strongly connected component of that graph.
+    as an edge in both directions. A step is therefore a strongly connected component of that graph.
     """
     edges = children_of(nodes)
     sharers: dict[str, list[str]] = defaultdict(list)
@@ -53,12 +53,12 @@ def plan_steps(nodes: Sequence[Node]) -> list[list[str]]:
 
 
 def independent_nodes(nodes: Sequence[Node], steps: Sequence[Sequence[str]]) -> frozenset[str]:
-    """Return the nodes that may process many records before the nodes downstream in their step run.
+    """Return the nodes that may process many records before their descendants run.
 
-    These are nodes where the next record sees the same state whether or not the results of the
-    previous record have been forwarded: no two nodes among the node and its descendants in the step
-    share a store. The descendants must also get their records in the same order, so only one path
-    may lead to each.
+    At these nodes, the next record reads the same state whether or not the results of the previous
+    record have been forwarded: no two nodes among the node and its descendants in the step share a
+    store. The descendants must also receive their records in the same order, so only one path may
+    lead to each.
     """
     children = children_of(nodes)
     stores = {node.name: node.stores for node in nodes if isinstance(node, ProcessorNode)}
@@ -83,7 +83,7 @@ def _is_independent(
 
 
 def needs_order(nodes: Sequence[Node]) -> bool:
-    """Return whether records must carry their depth-first position, because paths meet again."""
+    """Return whether records must carry their depth-first position, because paths merge."""
     if any(len(step) > 1 for step in plan_steps(nodes)):
         return True
     if any(len(parents_of(node)) > 1 for node in nodes):

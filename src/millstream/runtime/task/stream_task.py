@@ -26,10 +26,10 @@ from millstream.state.task_stores import TaskStores
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of flush rounds for one commit until no cache has changes. Nodes that write only
-#: to their own stores need as many rounds as there are stores on a path.
+#: The maximum number of rounds in which a commit flushes the caches until none has changes. Nodes
+#: that write only to their own stores need as many rounds as there are stores on a path.
 _MAX_FLUSHES = 100
-#: Maximum duration of a single wait for completions.
+#: The maximum duration of a single wait for completions.
 _COMPLETION_WAIT_MS = 100
 
 
@@ -37,17 +37,17 @@ class StreamTask:
     """Reads its partitions, runs its nodes and tracks the offsets to commit.
 
     The task does not commit by itself: its thread commits all tasks together, because they share
-    one producer. The order is `drain` if the task is given up, `prepare_commit`, the producer's
-    flush, `offsets_to_commit`, the commit, `commit_begun`, and after a successful commit
-    `post_commit`. Records may be taken between the last two.
+    one producer. The order is `drain` if the task is being released, `prepare_commit`, the
+    producer's flush, `offsets_to_commit`, the commit, `on_commit_started`, and, after a successful
+    commit, `post_commit`. Records may be taken between the last two.
 
     A task may switch between active and standby any number of times. Its stores stay open, and each
-    time it starts it gets new operators, processors and queues.
+    start creates new operators, processors and queues.
 
-    Invariant: an offset is committed only after everything that its record caused was written.
+    Invariant: an offset is committed only after all effects of its record have been written.
 
     Args:
-        declared_at: returns file and line of the user's program that declared a node, for errors.
+        declared_at: returns the file and line where the user's program declared a node, for errors.
         retention_check: warns about records that changelogs do not retain; None without a broker.
     """
 
@@ -72,7 +72,7 @@ class StreamTask:
         #: The committed offset of each input partition, committed by this task or its previous
         #: owner.
         self.committed: dict[TopicPartition, int] = {}
-        #: The ids of its topics at the start, if available.
+        #: The ids of the task's topics when it started, if available.
         self.topic_ids: Mapping[str, str] = {}
         #: Records processed since the task was created.
         self.processed_total = 0
@@ -86,10 +86,10 @@ class StreamTask:
         self._pace = limits.pace_of(task_id)
         # Records taken since the last flush of the caches.
         self._unflushed = 0
-        # Whether punctuations by stream time are left over because the time of a step was over.
+        # Whether stream-time punctuations are still due because a step ran out of time.
         self._punctuations_due = False
         self._warned_about_cycle = False
-        # Whether the last check allowed taking records.
+        # Whether the latest check allowed taking records.
         self._can_take = True
         # Whether a commit is waiting for the records in flight.
         self._is_draining = False
@@ -105,12 +105,12 @@ class StreamTask:
     def buffered(self) -> int:
         return 0 if self._processing is None else self._processing.group.size
 
-    def buffered_in(self, place: TopicPartition) -> int:
-        return self.processing.group.queues[place].size
+    def buffered_in(self, partition: TopicPartition) -> int:
+        return self.processing.group.queues[partition].size
 
     @property
     def processing(self) -> TaskProcessing:
-        """The parts that process. Only available while the task runs."""
+        """The parts that are recreated by each start. Only available while the task runs."""
         assert self._processing is not None, f"task {self.task_id} is {self.state.name}"
         return self._processing
 
@@ -120,7 +120,7 @@ class StreamTask:
         """Lock the task's directory and open its stores.
 
         Raises:
-            LockError: another process holds the directory; try again later.
+            LockError: another process has locked the directory; try again later.
             TaskCorruptedError: the state on disk is unusable.
         """
         self.stores.open()
@@ -128,13 +128,13 @@ class StreamTask:
         self._state.transition_to(state, "stores are open")
 
     def activate(self) -> None:
-        """Let a standby or suspended task restore the missing state, to run after that."""
+        """Make a standby or suspended task restore its missing state before it runs."""
         if self.state is TaskState.SUSPENDED:
             self.stores.recycle()
         self._state.transition_to(TaskState.RESTORING, "now active")
 
     def convert_to_standby(self) -> None:
-        """Let a suspended task follow its changelogs, with its open stores."""
+        """Make a suspended task follow its changelogs with its open stores."""
         self.stores.recycle()
         self._state.transition_to(TaskState.STANDBY, "now a standby")
 
@@ -143,20 +143,22 @@ class StreamTask:
         committed: Mapping[TopicPartition, CommitOffset | None],
         topic_ids: Mapping[str, str] | None = None,
     ) -> None:
-        """Start processing. The stores must be restored. Old brokers have no topic ids.
+        """Start processing. The stores must be restored.
+
+        Old brokers have no topic ids.
 
         Raises:
-            Exception: a storage or changelog has failed, and init() has hidden the error.
+            Exception: a storage or changelog failed, and init() suppressed the error.
         """
-        topics = {place.topic for place in self.partitions}
+        topics = {partition.topic for partition in self.partitions}
         self.topic_ids = {t: each for t, each in (topic_ids or {}).items() if t in topics}
         processing = self._make_processing()
         processing.punctuations.report_to(self._earliest_punctuation)
         group = processing.group
-        for place, queue in group.queues.items():
-            offset = committed.get(place)
+        for partition, queue in group.queues.items():
+            offset = committed.get(partition)
             if offset is not None:
-                queue.committed_offset = self.committed[place] = offset.offset
+                queue.committed_offset = self.committed[partition] = offset.offset
                 metadata = CommitMetadata.decode(offset.metadata)
                 queue.partition_time = metadata.partition_time
                 queue.pending.start_at(metadata.partition_time)
@@ -173,7 +175,7 @@ class StreamTask:
         self.stores.after_work()
 
     def suspend(self) -> None:
-        """Stop processing, and keep the stores open. All work must be committed."""
+        """Stop processing but keep the stores open. All work must be committed."""
         self._state.transition_to(TaskState.SUSPENDED, "revoked")
         self._stop()
 
@@ -181,7 +183,7 @@ class StreamTask:
         """Close the task. Uncommitted work is lost.
 
         If not clean, the state on disk does not match the committed offsets: uncommitted state is
-        dropped and restored from the changelog.
+        dropped, and the state is restored from the changelog.
         """
         if self.state is TaskState.CLOSED:
             return
@@ -193,7 +195,7 @@ class StreamTask:
                 self._stop()
         finally:
             # Even if closing failed: the task can be opened again.
-            self._state.transition_to(TaskState.CLOSED, "given up")
+            self._state.transition_to(TaskState.CLOSED, "released")
 
     def revive(self) -> None:
         self._state.transition_to(TaskState.CREATED, "revived")
@@ -210,12 +212,12 @@ class StreamTask:
 
     # --- processing ----------------------------------------------------------------------------
 
-    def add_records(self, place: TopicPartition, records: RawRecords) -> None:
-        self.processing.group.queues[place].add(records)
+    def add_records(self, partition: TopicPartition, records: RawRecords) -> None:
+        self.processing.group.queues[partition].add(records)
 
-    def skip_to(self, place: TopicPartition, offset: int) -> None:
-        """Advance a partition to an offset that only transaction markers or gaps precede."""
-        if self.processing.group.queues[place].skip_to(offset):
+    def skip_to(self, partition: TopicPartition, offset: int) -> None:
+        """Advance a partition past transaction markers or gaps, up to an offset."""
+        if self.processing.group.queues[partition].skip_to(offset):
             self.commit_needed = True
 
     def is_processable(self, at_end: Callable[[TopicPartition], bool], max_idle_ms: int) -> bool:
@@ -245,18 +247,19 @@ class StreamTask:
         return 0 if self._processing is None else self._processing.executor.in_flight
 
     def step(self, limit: int) -> int:
-        """Process a batch of at most `limit` records. Returns the number of records.
+        """Process a batch of at most `limit` records; return the number of records.
 
-        First processes the results of completed calls. After each of the two, makes the
-        punctuations that are due by stream time, because a batch ends where the next one is due.
+        The results of completed calls are processed first. After these and after the batch, the
+        stream-time punctuations that are due run, because a batch ends where the next punctuation
+        is due.
 
         Raises:
-            StreamsError: a record failed, and the exception handler did not continue.
+            StreamsError: a record failed, and the exception handler did not return CONTINUE.
         """
         deadline = Deadline(self._clock, self._limits.calls_ms)
         self._release_completed()
         if self._punctuations_due and not deadline.passed:
-            # Punctuations that the last batch has made due come first.
+            # Punctuations that became due in the last batch come first.
             self.punctuate_stream_time()
             return 0
         capacity = self._capacity
@@ -332,7 +335,7 @@ class StreamTask:
             self.stores.after_work()
 
     def _release_some(self) -> Sequence[Batch]:
-        """Process some results of completed records; raises as `_run`."""
+        """Process some results of completed records. Raises the errors of `_run`."""
         executor, pace = self.processing.executor, self._pace
         time = self.processing.runner_context.downstream_time
         if self._limits.limit_ms is None:
@@ -352,14 +355,14 @@ class StreamTask:
         processing = self.processing
         limit = min(max_records, self._pace.batch.limit)
         if self._pace.flush.limit is not None:
-            # The results that this batch leaves in the caches are flushed by the next commit.
+            # The next commit flushes the results that this batch leaves in the caches.
             limit = min(limit, max(1, self._pace.flush.limit - self._unflushed))
         batches = processing.group.next_batch(
             limit, processing.punctuations.next_ms(PunctuationType.STREAM_TIME)
         )
         self.commit_needed = True
         if batches is None:
-            # All queued records were dropped: commit their offsets all the same.
+            # All queued records were dropped: commit their offsets anyway.
             return 0
         count = sum(len(batch) for _, batch in batches)
         took_ms = self._run(batches, count)
@@ -375,10 +378,10 @@ class StreamTask:
         return count
 
     def _run(self, batches: TaskBatch, count: int) -> int:
-        """Run the nodes on a batch. Returns the duration in milliseconds.
+        """Run the nodes on a batch; return the duration in milliseconds.
 
         Raises:
-            TaskMigratedError: it took too long, so uncommitted work must be dropped.
+            TaskMigratedError: the batch took too long, so uncommitted work must be dropped.
             StreamsError: a single record took too long again.
         """
         executor, limits = self.processing.executor, self._limits
@@ -392,35 +395,38 @@ class StreamTask:
         took_ms = self._clock.monotonic_ms() - started_ms
         if count == 1 and limits.is_exceeded(took_ms):
             origin = next(batch for _, batch in batches if len(batch)).origin
-            place, offset = origin.place(0), origin.offsets[0]
+            partition, offset = origin.place(0), origin.offsets[0]
             limits.check(
                 self._pace,
-                (place, offset),
+                (partition, offset),
                 took_ms,
                 f"One record, in node {executor.busiest} most of the time,",
                 task_id=self.task_id,
-                topic=None if place is None else place.topic,
-                partition=None if place is None else place.partition,
+                topic=None if partition is None else partition.topic,
+                partition=None if partition is None else partition.partition,
                 offset=offset,
                 node=executor.busiest,
             )
         return took_ms
 
     def _interrupted(self, what: str, took_ms: int) -> TaskMigratedError:
-        """Return the error that drops uncommitted work, and restart with single records."""
+        """Restart with single records; return the error that drops uncommitted work."""
         self._pace.restart()
         return TaskMigratedError(
             f"{what} in task {self.task_id} took {took_ms} ms, most recently in node "
             f"{self.processing.executor.busiest}, and was stopped between two records after the "
-            f"maximum of {self._limits.budget_ms} ms ({self._limits.settings} allow "
-            f"{self._limits.limit_ms} ms), so that the thread keeps its group membership and "
+            f"maximum of {self._limits.budget_ms} ms (limit: {self._limits.limit_ms} ms, "
+            f"{self._limits.settings}), so that the thread keeps its group membership and "
             "transaction. Uncommitted work is repeated, starting with single records."
         )
 
     @property
     def commit_requested(self) -> bool:
-        """Whether there is something to commit, and a commit is requested: by processors, full
-        stores or a commit that waits for records in flight."""
+        """Whether there is uncommitted work and a commit was requested.
+
+        Commits are requested by processors, full stores, cache flushes that are due, batches after
+        dropped work, and a commit that waits for records in flight.
+        """
         return self.commit_needed and (
             self._is_draining
             or self.processing.node_context.commit_state.commit_requested
@@ -431,13 +437,13 @@ class StreamTask:
 
     @property
     def _flush_is_due(self) -> bool:
-        """Whether with another record the next cache flush could take too long."""
+        """Whether the next cache flush could take too long with one more record."""
         limit = self._pace.flush.limit
         return limit is not None and self._unflushed >= limit and self.stores.has_cached_changes
 
     @property
     def next_wall_clock_ms(self) -> int | None:
-        """The time of the next punctuation by wall clock; None if there is none."""
+        """The time of the next wall-clock punctuation; None if there is none."""
         if self._is_draining:
             return None
         return self.processing.punctuations.next_ms(PunctuationType.WALL_CLOCK_TIME)
@@ -446,7 +452,7 @@ class StreamTask:
         self._earliest_punctuation = earliest_punctuation
 
     def punctuate_stream_time(self) -> bool:
-        """Make the punctuations that are due by stream time. Returns whether there were any."""
+        """Run the stream-time punctuations that are due; return whether there were any."""
         processing = self.processing
         stream_time = processing.group.stream_time
         downstream_time = processing.runner_context.downstream_time.stream_time
@@ -463,8 +469,8 @@ class StreamTask:
         return called or called_downstream
 
     def punctuate_wall_clock_time(self) -> bool:
-        """Make the punctuations that are due by wall clock. Returns whether there were any."""
-        # Their records may be in flight as well, and the commit would never come.
+        """Run the wall-clock punctuations that are due; return whether there were any."""
+        # The forwarded records may be in flight as well, so the commit would never happen.
         if self._is_draining:
             return False
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock.now_ms())
@@ -481,7 +487,7 @@ class StreamTask:
         return called
 
     def _update_punctuations_due(self) -> None:
-        """Update whether punctuations by stream time are due, which then come before other work."""
+        """Update whether stream-time punctuations are due, which then run before other work."""
         processing = self.processing
         next_ms = processing.punctuations.next_ms(PunctuationType.STREAM_TIME)
         self._punctuations_due = next_ms is not None and next_ms <= processing.group.stream_time
@@ -489,7 +495,7 @@ class StreamTask:
             self._earliest_punctuation.include(IMMEDIATELY)
 
     def _call_punctuator(self, callback: Callable[[int], None], time_ms: int) -> None:
-        """Call a punctuator; raises StreamsError if it exceeds the limits again."""
+        """Call a punctuator. Raises StreamsError if it exceeds the limits again."""
         limits, began_ms = self._limits, self._clock.monotonic_ms()
         self.processing.executor.punctuate(callback, time_ms)
         node = getattr(callback, "node", None)
@@ -506,8 +512,8 @@ class StreamTask:
     def can_commit(self) -> bool:
         """Return whether the task can commit now.
 
-        Where a commit must wait for records in flight, no records are taken from the first call on:
-        other tasks of the thread drain at the same time.
+        If the commit must wait for records in flight, the task takes no more records after the
+        first call, so that the tasks of the thread drain at the same time.
         """
         processing = self.processing
         # The effects of a punctuation are not repeated after a failure.
@@ -519,10 +525,10 @@ class StreamTask:
         return not self._is_draining or self._is_drained()
 
     def prepare_commit(self) -> None:
-        """After `can_commit`: flush the caches, and process the results downstream.
+        """Flush the caches and process the results downstream, after `can_commit`.
 
-        Flushes store by store in topology order, and again while results have changed a store that
-        was already flushed: an offset must not be committed before all effects of its record.
+        The stores are flushed in topology order, and again if results have changed a store that was
+        already flushed: an offset must not be committed before all effects of its record.
         """
         self._flush()
         self.stores.log_changes()
@@ -530,7 +536,7 @@ class StreamTask:
             self._retention_check.check(self.stores)
         if self._is_draining:
             self._is_draining = False
-            # Punctuations by wall clock were postponed.
+            # Wall-clock punctuations were postponed.
             self._earliest_punctuation.include(IMMEDIATELY)
 
     def _flush(self) -> None:
@@ -565,7 +571,7 @@ class StreamTask:
             self._write_without_forwarding()
 
     def _write_without_forwarding(self) -> None:
-        """Write the remaining changes without forwarding them, as a store without a cache does."""
+        """Write the remaining changes without forwarding them, like a store without a cache."""
         stores = self.stores.write_cached_changes()
         if not self._warned_about_cycle:
             self._warned_about_cycle = True
@@ -580,7 +586,7 @@ class StreamTask:
 
     @property
     def awaits_delivery(self) -> bool:
-        """Whether records only finish when their outputs have been delivered."""
+        """Whether records only finish once their outputs have been delivered."""
         return self.processing.executor.awaits_delivery
 
     def on_delivered(self) -> None:
@@ -593,69 +599,69 @@ class StreamTask:
         offsets: dict[TopicPartition, CommitOffset] = {}
         processing = self.processing
         processor_metadata = processing.processor_metadata
-        for place, queue in processing.group.queues.items():
+        for partition, queue in processing.group.queues.items():
             offset = queue.next_offset()
             if offset is not None:
-                topic_id = self.topic_ids.get(place.topic)
+                topic_id = self.topic_ids.get(partition.topic)
                 metadata = CommitMetadata(
                     queue.pending.time,
                     processor_metadata,
                     frozenset([] if topic_id is None else [topic_id]),
                 )
                 epoch = queue.leader_epoch()
-                offsets[place] = CommitOffset(offset, metadata.encode(), epoch)
+                offsets[partition] = CommitOffset(offset, metadata.encode(), epoch)
         return offsets
 
-    def commit_begun(self) -> None:
-        """Report that the offsets are being committed: later work is for the next commit."""
-        # Records that have completed since then may have sent something.
+    def on_commit_started(self) -> None:
+        """Record that the offsets are being committed: later work is for the next commit."""
+        # Records that have completed since the flush may have sent outputs.
         self.commit_needed = self.awaits_delivery
-        self.processing.node_context.commit_state.commit_begun()
-        self.stores.commit_begun()
+        self.processing.node_context.commit_state.on_commit_started()
+        self.stores.on_commit_started()
 
     def commit_failed(self) -> None:
-        """Report that the commit failed: the next commit includes its offsets."""
+        """Record that the commit failed: the next commit includes its offsets."""
         self.commit_needed = True
         self.processing.node_context.commit_state.commit_failed()
 
     def post_commit(
         self, offsets: Mapping[TopicPartition, CommitOffset], acked: Mapping[TopicPartition, int]
     ) -> None:
-        """After the commit, write the stores with their changelog offsets.
+        """Write the stores with their changelog offsets, after the commit.
 
         Args:
-            offsets: the committed offsets, also of other tasks.
+            offsets: the committed offsets, including those of other tasks.
             acked: the last acknowledged offset of each changelog partition that the thread's
                 producer has written, possibly while the thread owned the task earlier.
         """
         reached = self.stores.changelog_offsets()
-        known = {place: acked[place] for place in reached if place in acked}
-        for place in self.partitions:
-            if place in reached and place in offsets:
+        known = {partition: acked[partition] for partition in reached if partition in acked}
+        for partition in self.partitions:
+            if partition in reached and partition in offsets:
                 # The source topic of a table is its changelog.
-                known[place] = offsets[place].offset - 1
+                known[partition] = offsets[partition].offset - 1
         moved = {
-            place: offset
-            for place, offset in known.items()
-            if (before := reached[place]) is None or offset > before
+            partition: offset
+            for partition, offset in known.items()
+            if (before := reached[partition]) is None or offset > before
         }
         self.stores.commit(moved)
         self._pace.committed()
-        for place in self.partitions:
-            if place in offsets:
-                self.committed[place] = offsets[place].offset
+        for partition in self.partitions:
+            if partition in offsets:
+                self.committed[partition] = offsets[partition].offset
 
     @contextmanager
     def located_errors(self) -> Iterator[None]:
-        """Add the task to errors in the block, which all become StreamsErrors."""
+        """Convert errors in the block to StreamsErrors that contain the task."""
         try:
             yield
         except Exception as error:
-            failure = self.fail(error)
+            failure = self.with_location(error)
             raise failure from failure.__cause__
 
-    def fail(self, error: Exception) -> StreamsError:
-        """Return the error with this task, and the line that declared the node.
+    def with_location(self, error: Exception) -> StreamsError:
+        """Return the error with this task and the line that declared the node.
 
         A `StreamsError` keeps the details that it already has.
         """

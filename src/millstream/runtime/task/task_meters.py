@@ -24,7 +24,7 @@ _DEBUG: Final = RecordingLevel.DEBUG
 
 
 class ThreadSensors(NamedTuple):
-    """Sensors of the thread, in milliseconds, that its tasks also record to."""
+    """Sensors of the thread, in milliseconds, to which its tasks record as well."""
 
     processing: Sensor
     punctuated: Sensor
@@ -34,7 +34,7 @@ class TaskMeters:
     """The sensors of a task, and the scope to which its nodes and stores add theirs.
 
     Follows `TaskMetrics` of Kafka Streams, except that `process-rate` and `process-total` are
-    always recorded, because they are counted per batch.
+    always recorded, because counting per batch is cheap.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TaskMeters:
         self._punctuated = scope.average_and_maximum(TASK_GROUP, "punctuate-latency", _DEBUG)
         scope.gauge(TASK_GROUP, "punctuate-rate", self._punctuated.count_rate, _DEBUG)
         scope.gauge(TASK_GROUP, "punctuate-total", lambda: self._punctuated.count, _DEBUG)
-        #: By how much records are behind stream time, in milliseconds.
+        #: How far records are behind stream time, in milliseconds.
         self.lateness = scope.average_and_maximum(TASK_GROUP, "record-lateness", _DEBUG)
         self.restored = scope.rate_and_total(TASK_GROUP, "restore", _DEBUG)
         self.updated = scope.rate_and_total(TASK_GROUP, "update", _DEBUG)
@@ -89,7 +89,7 @@ class TaskMeters:
             self._thread.punctuated.record(took_ms)
 
     def processed(self, now_ms: int, count: int, took_ms: int) -> None:
-        """Record a batch that was processed until `now_ms` on the monotonic clock."""
+        """Record a batch whose processing ended at `now_ms` on the monotonic clock."""
         self._processing.record_shared(now_ms, count, took_ms)
 
 
@@ -103,20 +103,20 @@ def recording_of(config: StreamsConfig) -> RecordingSettings:
 
 TOPIC_GROUP: Final = "stream-topic-metrics"
 
-#: The number of records sampled per batch. Larger batches in quick succession are sampled at this
-#: interval.
+#: The number of records sampled per batch, and the minimum interval between samples of larger
+#: batches.
 _SAMPLE: Final = 8
 _SAMPLE_MS: Final = 10
-#: Maximum number of buffered timestamps, for records that come one by one.
+#: The maximum number of buffered timestamps, for records that arrive one by one.
 _MAX_BUFFERED: Final = 256
 
 
 class NodeMeter:
     """Measures the age of records at a node: wall clock minus timestamp, in milliseconds.
 
-    Of a large batch at most 9 records are sampled, evenly spread and including the first and the
-    last, and at most one large batch in 10 ms: 2 us for such a batch, 0.4 us for the others,
-    independent of the size. The clock is read once for all records that a batch causes.
+    At most one large batch is sampled in 10 ms, and at most 9 of its records, evenly spread and
+    including the first and the last. This takes 2 us for such a batch and 0.4 us for the others,
+    regardless of the size. The clock is read once for all records that result from a batch.
 
     Args:
         lateness: for a source, the sensor for records behind stream time. A source also counts its
@@ -126,7 +126,7 @@ class NodeMeter:
     __slots__ = ("_buffered", "_clock", "_last_sample_ms", "_latency", "_lateness", "_processed")
 
     def __init__(self, scope: MetricsScope, node: str, lateness: Sensor | None = None) -> None:
-        part = scope.part(processor_node_id=node)
+        part = scope.child(processor_node_id=node)
         self._clock = scope.clock
         self._latency = part.average_minimum_maximum(NODE_GROUP, "record-e2e-latency")
         self._processed = part.sensor(RecordingLevel.TRACE)
@@ -202,7 +202,7 @@ def node_meters(meters: TaskMeters, nodes: Collection[Node]) -> dict[str, NodeMe
 class ConsumedMeter:
     """Counts the records and bytes that a source reads from one topic.
 
-    Bytes, of keys and values together, are counted at the DEBUG level, at 25 ns a record.
+    Bytes of keys and values together are counted at the DEBUG level, which takes 25 ns per record.
     """
 
     __slots__ = ("_counts_bytes", "_totals")
@@ -250,6 +250,6 @@ class _TopicTotals:
     def __init__(self, scope: MetricsScope, node: str, topic: str, what: str) -> None:
         self.records = 0
         self.bytes = 0
-        part = scope.part(processor_node_id=node, topic=topic)
+        part = scope.child(processor_node_id=node, topic=topic)
         part.gauge(TOPIC_GROUP, f"records-{what}-total", lambda: self.records)
         part.gauge(TOPIC_GROUP, f"bytes-{what}-total", lambda: self.bytes, RecordingLevel.DEBUG)

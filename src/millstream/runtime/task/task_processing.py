@@ -29,7 +29,7 @@ class CommitState:
     processor_metadata: dict[str, int] = field(default_factory=dict)
     _was_requested: bool = False
 
-    def commit_begun(self) -> None:
+    def on_commit_started(self) -> None:
         """Reset the request; later requests apply to the next commit."""
         self._was_requested, self.commit_requested = self.commit_requested, False
 
@@ -113,7 +113,7 @@ class NodeExecutor(Protocol):
 
 
 class ExecutorFactory(Protocol):
-    """Creates the executor of a task; takes the parameters of `Executor`."""
+    """Creates the executor of a task from the parameters of `Executor`."""
 
     def __call__(
         self,
@@ -130,8 +130,8 @@ class ExecutorFactory(Protocol):
 class TaskProcessing:
     """The parts of a task whose state depends on the records processed since the task started.
 
-    They are recreated when the task restarts, because operators and processors live for one run
-    only. The stores stay open.
+    They are recreated when the task restarts, because operators and processors exist only for one
+    run. The stores stay open.
     """
 
     group: PartitionGroup

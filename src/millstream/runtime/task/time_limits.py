@@ -1,4 +1,4 @@
-"""Time limits of user code: target durations of batches, and the handling of longer ones.
+"""Time limits for user code: target durations of batches, and the handling of longer batches.
 
 `max.poll.interval.ms` and, under exactly-once, `transaction.timeout.ms` limit the time between two
 polls and between two commits. Batches are much shorter: their size adapts to their duration,
@@ -24,7 +24,7 @@ from millstream.record import TaskId, TopicPartition
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Maximum target duration of batches and chunks, and the size of the first one.
+#: The maximum target duration of batches and chunks, and the size of the first one.
 _BATCH_MS: Final = 200
 _FIRST_RECORDS: Final = 128
 
@@ -33,13 +33,13 @@ class BatchSize:
     """Adapts the number of records in a batch to the time that batches take.
 
     Commits, rebalances and commands wait for the end of a batch. If the first batch has one record,
-    none exceeds the limits of the group and of the transaction before anything has been measured.
-    After a dozen batches the choice makes no difference: 200,000 records took 0.6 s of CPU time
-    with 1 and with 128.
+    no batch exceeds the limits of the group and the transaction before any duration has been
+    measured. After a dozen batches, the initial size makes no difference: 200,000 records took 0.6
+    s of CPU time with 1 and with 128.
     """
 
     def __init__(self, first: int = _FIRST_RECORDS, batch_ms: int = _BATCH_MS) -> None:
-        #: Maximum number of records in the next batch.
+        #: The maximum number of records in the next batch.
         self.limit = first
         self._batch_ms = batch_ms
 
@@ -58,12 +58,12 @@ class FlushSize:
     of the caches with it.
     """
 
-    #: Maximum growth factor from one flush to the next.
+    #: The maximum growth factor from one flush to the next.
     _GROWTH: Final = 8
 
     def __init__(self) -> None:
-        #: Number of records after which the next commit is due. None while flushes are fast: then
-        #: only `commit.interval.ms` applies.
+        #: The number of records after which the next commit is due. None while flushes are fast:
+        #: then only `commit.interval.ms` applies.
         self.limit: int | None = None
 
     def adapt(self, count: int, took_ms: int, flush_ms: int) -> None:
@@ -77,32 +77,33 @@ class FlushSize:
 
 #: The target duration of batches and chunks is at most this fraction of the limit.
 _BATCH_DIVISOR: Final = 20
-#: Time for the flushes of all tasks of a thread: this fraction of the limit, and this maximum.
+#: The time for the flushes of all tasks of a thread is at most this fraction of the limit, and at
+#: most this duration.
 _FLUSH_DIVISOR: Final = 4
 _MAX_FLUSH_MS: Final = 5_000
-#: A batch is stopped after this fraction of the limit, and after this maximum.
+#: A batch is stopped after this fraction of the limit, and at the latest after this duration.
 _BUDGET_DIVISOR: Final = 2
 _MAX_BUDGET_MS: Final = 30_000
 
 
 @dataclass(slots=True)
 class TaskPace:
-    """The adaptive batch sizes of one task on this thread. Survives a restart of the task."""
+    """The adaptive batch sizes of one task on this thread. They survive a restart of the task."""
 
     batch: BatchSize
-    #: The records that are deserialized at once.
+    #: The number of records that are deserialized together.
     chunk: BatchSize
-    #: The results of concurrent calls that are emitted at once.
+    #: The number of results of concurrent calls that are emitted together.
     released: BatchSize
-    #: The records between two flushes of the caches.
+    #: The number of records between two flushes of the caches.
     flush: FlushSize = field(default_factory=FlushSize)
-    #: The last unit of work that exceeded the limits.
+    #: The latest unit of work that exceeded the limits.
     exceeded: object = None
     #: Whether work was dropped since then, so that the unit is repeated.
     repeats: bool = False
     #: Whether to commit after each batch. Several units that are each within the limits may
-    #: together exceed those of a transaction, so after work was dropped this lasts while single
-    #: records take as long as a batch should.
+    #: together exceed those of a transaction, so this is set after work was dropped and reset once
+    #: batches may have several records.
     commits_each: bool = False
 
     def committed(self) -> None:
@@ -115,7 +116,7 @@ class TaskPace:
 
 @dataclass(slots=True)
 class _Timer:
-    """A timer that stops user functions and iterations."""
+    """A timer that interrupts user functions and iterations."""
 
     at_ms: int
     calls: UserCalls | None
@@ -126,7 +127,7 @@ class _Timer:
 class TimeLimits:
     """The time limits of one stream thread and the pace of its tasks.
 
-    The pace outlives the tasks: a batch that was stopped is not retried in the same size.
+    The pace outlives the tasks, so that a batch that was stopped is not retried with the same size.
 
     Args:
         limit_ms: the shortest of the limits. None disables them, as in the test driver: batches
@@ -190,7 +191,7 @@ class TimeLimits:
 
     @contextmanager
     def watched(self, calls: UserCalls | None, *, divisible: bool) -> Iterator[None]:
-        """Interrupt the code inside when it takes too long, if the work is divisible.
+        """Interrupt the code in the block if it takes too long and the work is divisible.
 
         Raises:
             BatchInterruptedError: a function of `calls` raised it, even if user code caught it.
@@ -206,11 +207,11 @@ class TimeLimits:
                 self._timer = None
                 has_raised = timer.fired and calls is not None and calls.restore()
             if has_raised:
-                # Also if user code has replaced the error: a record was not finished.
+                # Even if user code has replaced the error, a record was not finished.
                 raise BatchInterruptedError
 
     def interruptible(self, items: list[T]) -> list[T]:
-        """Return a copy of a list that stops iterating when the timer fires."""
+        """Return a copy of a list whose iteration stops when the timer fires."""
         timer = self._timer
         if timer is None:
             return items
@@ -242,10 +243,11 @@ class TimeLimits:
         return self.limit_ms is not None and took_ms > self.limit_ms
 
     def check(self, pace: TaskPace, unit: object, took_ms: int, what: str, **where: Any) -> None:
-        """Check the duration of an indivisible unit of work, which is equal when it is repeated.
+        """Check the duration of an indivisible unit of work.
 
-        The first violation is logged: the process may have been paused. If the work was dropped
-        because of it and the unit takes as long again, it would be repeated forever.
+        `unit` must be equal when the work is repeated. The first violation is only logged, because
+        the process may have been paused. If work was dropped after that and the unit takes too long
+        again, it would be repeated forever.
 
         Raises:
             StreamsError: the unit has exceeded the limits for the second time.
@@ -263,8 +265,8 @@ class TimeLimits:
     def _message(self, what: str, took_ms: int, *, again: bool) -> str:
         repeated = ", and was already repeated once for that reason" if again else ""
         return (
-            f"{what} took {took_ms} ms, longer than {self.settings} allow "
-            f"({self.limit_ms} ms){repeated}. Make the function faster (use map_async to call "
+            f"{what} took {took_ms} ms, longer than the limit of {self.limit_ms} ms "
+            f"({self.settings}){repeated}. Make the function faster (use map_async to call "
             f"services), or raise {self.settings}."
         )
 
@@ -274,14 +276,14 @@ class TimeLimits:
 
 @dataclass(slots=True)
 class ChunkPace:
-    """Limits the number of records of a partition that are deserialized at once."""
+    """Limits the number of records of a partition that are deserialized together."""
 
     limits: TimeLimits
     pace: TaskPace
     clock: Clock
     task_id: TaskId
     source: str
-    place: TopicPartition
+    partition: TopicPartition
     _took_ms: int = 0
 
     @property
@@ -310,12 +312,12 @@ class ChunkPace:
         if count == 1 and self.limits.is_exceeded(took_ms):
             self.limits.check(
                 self.pace,
-                ("deserialization", self.place, offset),
+                ("deserialization", self.partition, offset),
                 took_ms,
                 f"The serdes or the timestamp extractor of source {self.source}, for one record,",
                 task_id=self.task_id,
-                topic=self.place.topic,
-                partition=self.place.partition,
+                topic=self.partition.topic,
+                partition=self.partition.partition,
                 offset=offset,
                 node=self.source,
             )

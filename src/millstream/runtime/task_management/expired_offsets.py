@@ -17,14 +17,14 @@ _MAX_LISTED = 6
 
 
 class ExpiredOffsetsCheck:
-    """Warns once about each task that reads its input again on top of existing state.
+    """Warns once about each task that rereads its input on top of existing state.
 
     Brokers delete the offsets of a group without members after `offsets.retention.minutes`, but
     state directories and changelogs stay. Kafka Streams starts such a task without a warning.
 
     A committed offset for any of the task's partitions is sufficient: the other partitions belong
     to topics that are new to the task or had no records so far. A task with empty input may have
-    state from its punctuators, and commits nothing.
+    state from its punctuators but commits no offsets.
     """
 
     def __init__(self, have_records: Callable[[Collection[TopicPartition]], bool]) -> None:
@@ -62,8 +62,8 @@ class ExpiredOffsetsCheck:
             "and set them with kafka-consumer-groups --reset-offsets. If the application may be "
             "closed for a long time, raise offsets.retention.minutes on the brokers.",
             task.task_id,
-            _named(held),
-            _named(inputs),
+            _listed(held),
+            _listed(inputs),
         )
 
     def _are_read_again(self, partitions: Collection[TopicPartition]) -> bool:
@@ -79,6 +79,6 @@ def _input(partition: TopicPartition, start: int) -> str:
     return f"{partition} from {where.get(start, f'offset {start}')}"
 
 
-def _named(things: list[str]) -> str:
-    more = f" and {len(things) - _MAX_LISTED} more" * (len(things) > _MAX_LISTED)
-    return f"{', '.join(things[:_MAX_LISTED])}{more}"
+def _listed(items: list[str]) -> str:
+    more = f" and {len(items) - _MAX_LISTED} more" * (len(items) > _MAX_LISTED)
+    return f"{', '.join(items[:_MAX_LISTED])}{more}"

@@ -1,9 +1,10 @@
 """Keeps the global stores of a thread up to date with their topics.
 
-Each stream thread has a consumer for all partitions of all global topics. It first reads them from
-the position of its copy to their ends at the start; only then do the thread's tasks start to
-process. From then on, updates are applied between the batches of the tasks. In Kafka Streams, the
-threads of an instance share one copy, which a separate thread updates (`GlobalStreamThread`).
+Each stream thread has a consumer for all partitions of all global topics. When the thread starts,
+the consumer first reads them from the position of the thread's copy to their current ends; only
+then do the tasks start to process. After that, updates are applied between the batches of the
+tasks. In Kafka Streams, the threads of an instance share one copy, which a separate thread updates
+(`GlobalStreamThread`).
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ logger = logging.getLogger(__name__)
 
 #: How long one request may block the loop.
 _REQUEST_TIMEOUT_MS = 3_000
-#: Not every broker knows a new topic yet.
+#: The wait for a missing topic, because a new topic is not immediately visible on every broker.
 _MISSING_TOPIC_TIMEOUT_MS = 5_000
-#: The target time of a batch: with slow user code, batches are reduced to about this.
+#: The target duration of a batch; with slow user code, batches are reduced to about this.
 _TARGET_BATCH_MS = 200
 _FIRST_BATCH_RECORDS = 100
 #: The interval of progress messages in the log.
@@ -67,7 +68,7 @@ class _Phase(enum.Enum):
 
 @dataclass(slots=True)
 class _CatchUpProgress:
-    """The progress of a partition towards its end offset at the start."""
+    """The progress of a partition toward its end offset at the start."""
 
     start: int
     end_offset: int
@@ -81,7 +82,7 @@ class GlobalStoreUpdater:
 
     Args:
         directory: the directory of persistent stores; None if all are in memory.
-        listener: receives the events of each partition's catch-up, as for a changelog.
+        listener: receives the catch-up events of each partition, like those of a changelog.
         timeout_ms: how long requests may fail before the thread fails.
         metadata_max_age_ms: the interval of checks for new partitions.
     """
@@ -126,11 +127,11 @@ class GlobalStoreUpdater:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the stores are catching up, before tasks may read them."""
+        """Whether the stores are still catching up, so that tasks may not read them yet."""
         return self._phase is _Phase.CATCHING_UP
 
     def find(self, name: str) -> OpenStore | None:
-        """Return a store for queries; None if there is none with the name or it has not caught up.
+        """Return a store for queries; None if it does not exist or has not caught up.
 
         A partially read store would report existing keys as missing. In Kafka Streams, queries are
         only possible after the global thread has caught up.
@@ -138,15 +139,15 @@ class GlobalStoreUpdater:
         return self.stores.find(name) if self.caught_up else None
 
     def step(self, timeout_ms: int) -> None:
-        """Advance towards the ends of the topics, or apply new records.
+        """Advance toward the ends of the topics, or apply new records.
 
-        Only waits for records, up to the timeout, while catching up.
+        Waits for records, up to the timeout, only while catching up.
 
         Raises:
             TaskCorruptedError: the stores are corrupted; `rebuild` them.
             MissingSourceTopicError: a topic does not exist.
             BrokerUnavailableError: the cluster did not respond for the whole timeout.
-            LockError: another process has had the stores open for the whole timeout.
+            LockError: another process has kept the stores open for the whole timeout.
             StreamsError: a record could not be read, or the user's processor failed.
         """
         if self._phase is _Phase.CLOSED and self._open_retry.is_due:
@@ -164,7 +165,7 @@ class GlobalStoreUpdater:
     def rebuild(self, why: TaskCorruptedError) -> None:
         """Delete the stores and read the topics again. No task may be using the stores.
 
-        Raises StreamsError if the stores were rebuilt several times in a row.
+        Raises StreamsError if the stores were already rebuilt several times in a row.
         """
         self._rebuild_count += 1
         if self._rebuild_count > _MAX_REBUILDS:
@@ -189,7 +190,7 @@ class GlobalStoreUpdater:
                 self._directory.unlock()
 
     def _stop(self) -> None:
-        behind = [
+        unfinished = [
             (partition, known, self._position(partition))
             for partition, known in self._catching_up.items()
         ]
@@ -198,10 +199,10 @@ class GlobalStoreUpdater:
         self._catching_up.clear()
         self._phase = _Phase.CLOSED
         with ExitStack() as stopping:
-            # Runs in reverse order, and all of them even if one fails.
+            # The callbacks run in reverse order, all of them even if one fails.
             stopping.callback(self.stores.close)
             stopping.callback(self._consumer.unassign, read)
-            for partition, progress, offset in behind:
+            for partition, progress, offset in unfinished:
                 stopping.callback(
                     self._notify,
                     RestoreStep.SUSPENDED,
@@ -225,7 +226,7 @@ class GlobalStoreUpdater:
         self._phase = _Phase.OPEN
 
     def _begin(self) -> None:
-        """Read on from the position of each store, to the partitions' ends."""
+        """Start reading from the position of each store to the ends of the partitions."""
         try:
             partitions = self._partitions(self._existing_topics())
             ends = self._consumer.end_offsets(partitions, _REQUEST_TIMEOUT_MS)
@@ -317,7 +318,7 @@ class GlobalStoreUpdater:
             )
 
     def _adjust_batch_size(self, count: int, took_ms: int) -> None:
-        """Limit the time of a batch, since rebalances, commits and commands wait for its end."""
+        """Limit the duration of batches, for which rebalances, commits and commands wait."""
         if took_ms > _TARGET_BATCH_MS:
             self._limit = max(1, count * _TARGET_BATCH_MS // took_ms)
         elif count == self._limit and 2 * took_ms < _TARGET_BATCH_MS:
@@ -344,11 +345,11 @@ class GlobalStoreUpdater:
         self._notify(RestoreStep.END, partition, progress, progress.end_offset, progress.records)
 
     def _check_partitions(self) -> None:
-        """Start to read partitions that were added."""
+        """Start reading partitions that were added."""
         self._next_check_ms = self._clock.monotonic_ms() + self._metadata_max_age_ms
         try:
             counts = self._cluster.partition_counts(self.stores.topics, _REQUEST_TIMEOUT_MS)
-            new = [place for place in self._partitions(counts) if place not in self._assigned]
+            new = [each for each in self._partitions(counts) if each not in self._assigned]
             self._consumer.assign(dict.fromkeys(new, OFFSET_BEGINNING), _REQUEST_TIMEOUT_MS)
         except (BrokerUnavailableError, UnknownTopicError) as error:
             logger.info("cannot check for new partitions of global topics: %s", error)

@@ -1,6 +1,6 @@
 """Global stores at run time: each is a copy of one topic that all tasks of a thread can read.
 
-Kafka Streams' `GlobalStateUpdateTask` and `GlobalStateManagerImpl`.
+Corresponds to Kafka Streams' `GlobalStateUpdateTask` and `GlobalStateManagerImpl`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class GlobalStores:
         self._drops = drops
         self._storages = storages or RocksDBStorages()
         self._record = CurrentRecord()
-        #: Storage errors since the stores were opened.
+        #: Storage errors since the last `open` or `update`.
         self.failures = EngineFailures()
         self._opened: dict[str, OpenStore] = {}
         self._processors: dict[str, _TopicProcessor] = {}
@@ -99,15 +99,15 @@ class GlobalStores:
         return self._by_topic[topic].store
 
     def last_offset(self, partition: TopicPartition) -> int | None:
-        """Return the last offset of a partition that its store contains; None without one."""
+        """Return the last offset of a partition in its store; None if the store has none."""
         return self._opened[self.store_of(partition.topic)].base.committed_offset(partition)
 
     def open(self) -> None:
         """Open the stores and their processors.
 
         Raises:
-            ConfigError: a serde is neither given nor set as a default.
-            TaskCorruptedError: the state on disk cannot be read. Nothing stays open.
+            ConfigError: a serde is missing and has no default.
+            TaskCorruptedError: the state on disk cannot be read; nothing stays open.
         """
         self.failures.reset()
         with ExitStack() as undo:
@@ -132,7 +132,7 @@ class GlobalStores:
                 are unchanged.
         """
         own = self.store_of(partition.topic)
-        # A query may have failed meanwhile, which only affects its caller.
+        # A query may have failed in the meantime, which only affects its caller.
         self.failures.reset()
         try:
             self._processors[partition.topic].add(partition, records)
@@ -150,16 +150,16 @@ class GlobalStores:
         return self._opened[name].store
 
     def find(self, name: str) -> OpenStore | None:
-        """Return an open store for queries; None if there is none with the name."""
+        """Return an open store for queries; None if no store has the name."""
         return self._opened.get(name)
 
     def close(self) -> None:
-        """Close the stores and their processors. Does nothing if they are closed."""
+        """Close the stores and their processors. Does nothing if they are already closed."""
         with ExitStack() as closing:
             for opened in self._opened.values():
                 closing.callback(opened.close)
-            for filler in self._processors.values():
-                closing.callback(filler.operator.close)
+            for processor in self._processors.values():
+                closing.callback(processor.operator.close)
             self._opened = {}
             self._processors = {}
 
@@ -222,7 +222,7 @@ class GlobalStores:
 
 
 class ReadOnlyGlobalStore:
-    """A wrapper of a store that only allows reads."""
+    """A store wrapper that only allows reads."""
 
     def __init__(self, name: str, store: Any) -> None:
         self.name = name
@@ -320,7 +320,7 @@ class _GlobalTask:
 
     def stream_time_ms(self) -> int:
         raise UnsupportedOperationError(
-            "A global store has no stream time, because no task reads it. Use the record's "
+            "A global store has no stream time, because no task reads its topic. Use the record's "
             "timestamp."
         )
 

@@ -21,8 +21,8 @@ class NoGroup:
     """Replaces the group member of an application with only global stores.
 
     Such an application reads every partition of its topics in each instance, commits nothing and
-    has no tasks. In this case Kafka Streams starts no stream threads, and so no consumer that joins
-    a group. Reports a single, empty assignment.
+    has no tasks. In this case, Kafka Streams starts no stream threads and therefore joins no group.
+    Reports an empty assignment.
     """
 
     rebalancing = False
@@ -30,7 +30,7 @@ class NoGroup:
     def __init__(self, waker: Waker) -> None:
         self._waker = waker
         self._events: list[MemberEvent] = []
-        #: The number of calls of `progress`, which shows that the loop is alive.
+        #: The number of calls to `progress`, which shows that the loop is alive.
         self.rounds = 0
 
     def start(self) -> None:
@@ -48,16 +48,16 @@ class NoGroup:
         """Do nothing."""
 
     def progress(self) -> None:
-        """Count the call: no group requires it, but the driver does."""
+        """Count the call. No group requires it, but the watchdog does."""
         self.rounds += 1
 
     def commit(self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int) -> None:
-        raise IllegalStateError("Without a group there is nowhere to commit offsets.")
+        raise IllegalStateError("Offsets cannot be committed without a group.")
 
     def begin_commit(
         self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int
     ) -> CommitResponse:
-        raise IllegalStateError("Without a group there is nowhere to commit offsets.")
+        raise IllegalStateError("Offsets cannot be committed without a group.")
 
     def committed(
         self, partitions: Collection[TopicPartition], timeout_ms: int
@@ -70,7 +70,7 @@ class NoGroup:
 
     @contextmanager
     def without_rejoin(self) -> Iterator[GroupMetadata]:
-        raise IllegalStateError("Without a group there is nowhere to commit offsets.")
+        raise IllegalStateError("Offsets cannot be committed without a group.")
         yield
 
     def close(self, *, leave_group: bool, timeout_ms: int) -> None:

@@ -2,8 +2,8 @@
 
 Restoration takes place between the batches of running tasks: the loop calls `step` in each round,
 and only the restoring tasks wait. A changelog is read from the store's position to the end offset
-at the start of the restoration. The changelogs of standby tasks have no such end: they are followed
-as long as the task exists, but only while no active task is restoring (Kafka Streams'
+at the start of the restoration. The changelogs of standby tasks have no such end: they are read for
+the lifetime of the task, but only while no active task is restoring (Kafka Streams'
 `DefaultStateUpdater`).
 """
 
@@ -35,8 +35,9 @@ logger = logging.getLogger(__name__)
 
 _Step = RestoreStep
 
-#: 0.6 us per record of 13 + 8 bytes in ascending order, consuming included, of which reading and
-#: RocksDB take 0.2 each. With Python messages, batches of 20,000 or 5,000 took a seventh longer.
+#: Restoring takes 0.6 us per record of 13 + 8 bytes in ascending order, including consumption;
+#: reading and RocksDB take 0.2 us of that each. With Python messages, batches of 20,000 or 5,000
+#: records took a seventh longer.
 _BATCH_RECORDS = 10_000
 #: The interval of progress messages in the log.
 _PROGRESS_LOG_INTERVAL_MS = 10_000
@@ -55,9 +56,9 @@ class EndOffsets(Protocol):
 
 
 class _ChangelogReader:
-    """A changelog partition that is being read. A standby follows it beyond its end.
+    """A changelog partition that is being read. A standby reads beyond its end.
 
-    In a topic that the task also reads, the limit is the task's next offset: a store must not
+    If the task also reads the topic as input, the limit is the task's next offset: a store must not
     contain records that its task has not read.
     """
 
@@ -76,10 +77,10 @@ class _ChangelogReader:
         self.restorer = restorer
         self.start = _start_of(restorer)
         self.end_offset = end_offset if limit is None else min(end_offset, limit)
-        #: The end offset, or the limit, at the start.
+        #: The value of `end_offset` at the start.
         self.first_end = self.end_offset
         self.has_limit = limit is not None
-        #: When a standby that has reached the limit continues; else None.
+        #: When a standby that has reached its limit continues; None for other readers.
         self.paused_until_ms: int | None = None
         self.standby = standby
         self.started_ms = self.logged_ms = now_ms
@@ -92,7 +93,7 @@ class _ChangelogReader:
 
 @dataclass(frozen=True, slots=True)
 class _PendingRestore:
-    """A task before the start of its restoration."""
+    """A task whose restoration has not started yet."""
 
     changelogs: Mapping[TopicPartition, StoreRestorer]
     retry: RetrySchedule
@@ -116,7 +117,7 @@ class StateRestorer:
         timeout_ms: int,
         listener: Callable[[RestoreEvent], None],
         limits: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]] | None = None,
-        is_called: Callable[[], bool] = lambda: False,
+        is_interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         self._consumer = consumer
         self._cluster = cluster
@@ -124,7 +125,7 @@ class StateRestorer:
         self._timeout_ms = timeout_ms
         self._listener = listener
         self._limits = limits or (lambda partitions: {})
-        self._is_interrupted = is_called
+        self._is_interrupted = is_interrupted
         self._pending: dict[TaskId, _PendingRestore] = {}
         self._reading: dict[TopicPartition, _ChangelogReader] = {}
         self._paused: set[TopicPartition] = set()
@@ -141,9 +142,10 @@ class StateRestorer:
         *,
         standby: bool = False,
     ) -> None:
-        """Restore a task's stores, each from its changelog partition; a standby's without end.
+        """Restore a task's stores, each from its changelog partition.
 
-        A task that was added before continues from its position: as active, if it was a standby.
+        The restoration of a standby task has no end. A task that was added before continues from
+        its position, for example as an active task that was a standby.
         """
         self._drop(task_id, _Step.STANDBY_MIGRATED if standby else _Step.STANDBY_PROMOTED)
         if changelogs:
@@ -177,7 +179,7 @@ class StateRestorer:
         return any(reader.task_id == task_id for reader in self._reading.values())
 
     def has_caught_up(self, task_id: TaskId) -> bool:
-        """Return whether a standby has read what its changelogs contained at the start."""
+        """Return whether a standby has read its changelogs up to their ends at the start."""
         if task_id in self._pending:
             return False
         position = self._consumer.position
@@ -190,8 +192,8 @@ class StateRestorer:
     def step(self, timeout_ms: int, work_ms: int = 0) -> None:
         """Start pending restorations and apply the next records.
 
-        Waits for the first record, then restores further records of active tasks for `work_ms`.
-        Standbys are paused while an active task is restoring.
+        Waits for the first record, then continues to restore active tasks for `work_ms`. Standbys
+        are paused while an active task is restoring.
 
         Raises:
             TaskCorruptedError: the positions of stores are not in their changelogs.
@@ -235,7 +237,7 @@ class StateRestorer:
         return bool(fetched)
 
     def _refresh_limits(self) -> None:
-        """Resume standbys after their active task has advanced."""
+        """Resume standbys whose active tasks have advanced."""
         now_ms = self._clock.monotonic_ms()
         paused = {
             partition: reader
@@ -305,7 +307,7 @@ class StateRestorer:
             }
             self._consumer.assign(behind, _REQUEST_TIMEOUT_MS)
         except (BrokerUnavailableError, UnknownTopicError) as error:
-            # Not every broker knows a new changelog yet.
+            # A new changelog is not immediately visible on every broker.
             waiting.retry.failed(error)
             return
         del self._pending[task_id]
@@ -322,7 +324,7 @@ class StateRestorer:
     def _apply_all(self, fetched: Mapping[TopicPartition, RawRecords]) -> None:
         """Apply the records of all stores, then raise the first error.
 
-        The consumer never returns these records again, so the other stores would miss them.
+        The consumer never returns these records again, so the other stores would lack them.
         """
         failed: StreamsError | None = None
         corrupted: set[TaskId] = set()

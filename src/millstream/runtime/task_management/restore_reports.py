@@ -1,4 +1,4 @@
-"""Reports restoration events to the driver, as far as it needs them."""
+"""Reports the restoration events that the driver needs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ _EVENT_LOG_INTERVAL_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RestoreReportOptions:
-    """The receivers of restore events in the driver, which always gets starts and ends."""
+    """The receivers of restore events in the driver.
 
-    #: A listener needs every batch of active tasks and global stores.
+    The driver always receives the start and the end of a restoration.
+    """
+
+    #: Whether a listener needs every batch of active tasks and global stores.
     restore_listener: bool = False
-    #: A listener needs every batch of standbys.
+    #: Whether a listener needs every batch of standbys.
     standby_listener: bool = False
-    #: A terminal shows the progress of long restorations.
+    #: Whether a terminal shows the progress of long restorations.
     progress_bars: bool = False
-    #: The event log shows the progress of all stores, including standbys.
+    #: Whether the event log shows the progress of all stores, including standbys.
     event_log: bool = False
 
 
@@ -44,10 +47,10 @@ class RestoreReports:
         self._reported_ms: dict[TopicPartition, int] = {}
 
     def __call__(self, event: RestoreEvent) -> None:
-        if self._is_wanted(event):
+        if self._is_needed(event):
             self._control.report(event)
 
-    def _is_wanted(self, event: RestoreEvent) -> bool:
+    def _is_needed(self, event: RestoreEvent) -> bool:
         options = self._options
         if event.step is RestoreStep.STANDBY_BATCH:
             return options.standby_listener or (
@@ -79,9 +82,9 @@ _BATCH_STEPS: Final = frozenset({RestoreStep.BATCH, RestoreStep.STANDBY_BATCH})
 class RestoreMeters:
     """Updates the restoration metrics of a thread, and forwards the events.
 
-    In Kafka Streams the state updater is a separate thread. Here restoration runs on the stream
-    thread between its batches, so the ratios are fractions of the thread's time: `took` has the
-    times for restoring active tasks (False) and updating standbys (True).
+    In Kafka Streams, the state updater is a separate thread. Here, restoration runs on the stream
+    thread between its batches, so the ratios are fractions of the thread's time: `took` contains
+    the durations of restoring active tasks (False) and updating standbys (True).
     """
 
     def __init__(
@@ -91,11 +94,11 @@ class RestoreMeters:
         took: Mapping[bool, Sensor],
         task: Callable[[TaskId], TaskMeters | None],
         is_paused: Callable[[], bool],
-        then: Callable[[RestoreEvent], None],
+        listener: Callable[[RestoreEvent], None],
     ) -> None:
         self._rounds = rounds
         self._task = task
-        self._listener = then
+        self._listener = listener
         self._reading: dict[TopicPartition, tuple[TaskId, bool]] = {}
         self._records, self._calls = scope.sensor(), scope.sensor()
         self._durations = took
@@ -118,16 +121,16 @@ class RestoreMeters:
         step, partition = event.step, event.topic_partition
         task = self._task(event.task_id)
         if step in _START_STEPS:
-            self._reading[partition] = (event.task_id, step.is_of_standby)
-            if task is not None and not step.is_of_standby:
+            self._reading[partition] = (event.task_id, step.is_standby)
+            if task is not None and not step.is_standby:
                 task.remaining[partition] = max(0, event.end_offset - event.offset)
         elif step in _BATCH_STEPS:
             self._records.record_many(event.records, event.records, 0, 0)
             self._calls.record()
             if task is not None:
-                sensor = task.updated if step.is_of_standby else task.restored
+                sensor = task.updated if step.is_standby else task.restored
                 sensor.record_many(event.records, event.records, 0, 0)
-                if not step.is_of_standby:
+                if not step.is_standby:
                     task.remaining[partition] = max(0, event.end_offset - event.offset - 1)
         else:
             self._reading.pop(partition, None)

@@ -1,4 +1,4 @@
-"""The offsets from which a task's input partitions are read, and recreated input topics."""
+"""The start offsets of a task's input partitions, and the detection of recreated topics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TopicReader(Protocol):
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
-        """The ids of its topics when it started to read them, as far as known."""
+        """The ids of the task's topics when it started to read them, where known."""
 
 
 R = TypeVar("R", bound=TopicReader)
@@ -47,7 +47,7 @@ class TopicIncarnations:
     """Detects recreated topics by their ids (KIP-516), every `metadata.max.age.ms`.
 
     The offsets of a recreated topic start at 0 again, so an old position would skip its first
-    records. Brokers before Kafka 2.8 have no topic ids; there, nothing is detected.
+    records. Brokers older than Kafka 2.8 have no topic ids, so nothing is detected there.
     """
 
     def __init__(self, index: TopicIndex, clock: Clock, interval_ms: int) -> None:
@@ -57,13 +57,16 @@ class TopicIncarnations:
         self._next = Deadline(clock, interval_ms)
 
     def ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Return the ids of existing topics; raises BrokerUnavailableError without a response."""
+        """Return the ids of existing topics.
+
+        Raises BrokerUnavailableError if the brokers do not respond.
+        """
         return self._index.topic_ids(sorted(topics), _REQUEST_TIMEOUT_MS)
 
     def outdated(self, readers: Sequence[R]) -> list[R]:
-        """Return the readers of topics that were recreated since they started.
+        """Return the readers of topics that were recreated after the readers started.
 
-        Checks at an interval; requests without a response are repeated later.
+        The check runs once per interval; requests without a response are repeated later.
         """
         if not readers or not self._next.passed:
             return []
@@ -84,7 +87,7 @@ _MAX_LISTED = 6
 
 
 class ResetPolicy(NamedTuple):
-    """The start in a topic without a valid committed offset.
+    """The start position in a topic without a valid committed offset.
 
     Args:
         start: the beginning, the end, a time before now, or an error.
@@ -97,7 +100,7 @@ class ResetPolicy(NamedTuple):
 
 
 class CommittedOffsetLookup(Protocol):
-    """The group member's committed offsets."""
+    """Looks up the committed offsets of the group."""
 
     def committed(
         self, partitions: Collection[TopicPartition], timeout_ms: int
@@ -105,7 +108,7 @@ class CommittedOffsetLookup(Protocol):
 
 
 class OffsetIndex(Protocol):
-    """The main consumer's offset lookups."""
+    """Looks up the offsets of partitions with the main consumer."""
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int, /
@@ -119,7 +122,7 @@ class OffsetIndex(Protocol):
 
 
 class CommittedOffsets(Protocol):
-    """The committed offsets, and the start offsets without them; see `StartOffsets`."""
+    """The committed offsets and start offsets of partitions; see `StartOffsets`."""
 
     def topic_ids(self, partitions: Collection[TopicPartition]) -> Mapping[str, str]: ...
     def committed(
@@ -139,10 +142,10 @@ class CommittedOffsets(Protocol):
 
 
 class StartOffsets:
-    """The group's committed offset or, without one, the reset policy of the source.
+    """Determines start offsets from the group's offsets or, without them, the reset policy.
 
-    If the committed offset is out of range, records were lost. Only an explicit policy applies
-    then; Kafka Streams also applies its default, `earliest`.
+    If the committed offset is out of range, records were lost. In this case, only an explicit
+    policy applies; Kafka Streams also applies its default, `earliest`.
 
     All methods raise BrokerUnavailableError if the brokers do not respond.
     """
@@ -161,7 +164,7 @@ class StartOffsets:
         self._incarnations = incarnations
         self._clock = clock
         self._ends: dict[TopicPartition, int] = {}
-        #: The last start offset of each partition, and the topic's id at that time.
+        #: The latest start offset of each partition, and the topic's id at that time.
         self._last_starts: dict[TopicPartition, tuple[str, int]] = {}
 
     def committed(
@@ -176,7 +179,7 @@ class StartOffsets:
     def note_end_offsets(self, partitions: Collection[TopicPartition]) -> None:
         """Record the end offsets of partitions that are read from their end.
 
-        Restoring a task takes a while, and records that arrive meanwhile must not be skipped.
+        Restoring a task takes a while, and records that arrive in the meantime must not be skipped.
         """
         latest = [partition for partition in partitions if self._start_of(partition) == "latest"]
         if latest:
@@ -197,8 +200,8 @@ class StartOffsets:
 
         Raises:
             StreamsError: nothing is committed and the policy is `none`.
-            OffsetOutOfRangeError: as `out_of_range`, for offsets of a recreated topic that were
-                committed, or read before by this thread.
+            OffsetOutOfRangeError: like `out_of_range`, for offsets of a recreated topic that were
+                committed, or previously read by this thread.
         """
         starts: dict[TopicPartition, int] = {}
         replaced: dict[TopicPartition, int] = {}
@@ -221,13 +224,13 @@ class StartOffsets:
         return starts
 
     def out_of_range(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Return the offsets from which to continue when the next offsets are out of range.
+        """Return the offsets from which to continue if the next offsets are out of range.
 
         Raises:
-            OffsetOutOfRangeError: some partitions have no explicit policy, or `none`: lists them
-                with their remaining offsets and the number of lost records.
-            TaskMigratedError: another member has processed the partition and deleted the records.
-            UnknownTopicError: a partition does not exist anymore.
+            OffsetOutOfRangeError: some partitions have no explicit policy, or the policy `none`.
+                The error lists them with their remaining offsets and the number of lost records.
+            TaskMigratedError: another member has processed the partition in the meantime.
+            UnknownTopicError: a partition no longer exists.
         """
         committed = self.committed(list(offsets))
         for partition, offset in offsets.items():
@@ -235,26 +238,26 @@ class StartOffsets:
             if group is not None and group.offset > offset:
                 raise TaskMigratedError(
                     f"The group has committed offset {group.offset}: another member has processed "
-                    "this partition meanwhile.",
+                    "this partition in the meantime.",
                     topic=partition.topic,
                     partition=partition.partition,
                     offset=offset,
                 )
         ids = self.topic_ids(list(offsets))
-        anew = {
+        recreated = {
             partition
             for partition in offsets
             if self._is_recreated(partition, committed.get(partition), ids.get(partition.topic))
         }
-        return self._reset_starts(offsets, anew)
+        return self._reset_starts(offsets, recreated)
 
     def _is_recreated(
         self, partition: TopicPartition, committed: CommitOffset | None, topic_id: str | None
     ) -> bool:
         """Return whether the topic of the group's offset was deleted and recreated.
 
-        Brokers eventually delete the committed offsets of a deleted topic; then the id at the last
-        start of this thread is decisive.
+        Brokers eventually delete the committed offsets of a deleted topic; then the id at this
+        thread's latest start is decisive.
         """
         if committed is not None:
             known = CommitMetadata.decode(committed.metadata).topic_ids
@@ -268,7 +271,7 @@ class StartOffsets:
         first = self._index.beginning_offsets(offsets, _REQUEST_TIMEOUT_MS)
         end = self._index.end_offsets(offsets, _REQUEST_TIMEOUT_MS)
         losses = {
-            partition: _describe_displacement(
+            partition: _describe_loss(
                 partition,
                 offset,
                 first[partition],
@@ -322,7 +325,7 @@ class StartOffsets:
         return OFFSET_BEGINNING if policy == "earliest" else OFFSET_END
 
 
-def _describe_displacement(
+def _describe_loss(
     partition: TopicPartition, offset: int, first: int, end: int, *, recreated: bool
 ) -> str:
     if recreated:

@@ -19,28 +19,28 @@ _REQUEST_TIMEOUT_MS = 3_000
 class TaskInputs:
     """Connects the main consumer with the tasks that read from it.
 
-    Partitions with more than `max_buffered` records are paused until half of these are taken. Only
-    partitions that wait for another partition reach this limit.
+    Partitions with more than `max_buffered` records are paused until at most half as many are left.
+    Only partitions that wait for another partition reach this limit.
     """
 
     def __init__(
         self,
         consumer: Consumer,
         offsets: CommittedOffsets,
-        resetting: RetrySchedule,
+        reset_retry: RetrySchedule,
         *,
         max_buffered: int,
     ) -> None:
         self._consumer = consumer
         self._offsets = offsets
-        self._reset_retry = resetting
-        #: The out-of-range offsets of partitions.
+        self._reset_retry = reset_retry
+        #: The out-of-range offsets of partitions that are yet to be reset.
         self._out_of_range: dict[TopicPartition, int] = {}
         self._max_buffered = max_buffered
         self._readers: dict[TopicPartition, StreamTask] = {}
         self._paused: set[TopicPartition] = set()
-        # Tasks with records. Avoids checking hundreds of idle tasks for each batch. Ordered by
-        # arrival, so that simulations are deterministic.
+        # Tasks with records, which saves checking hundreds of idle tasks for each batch. They are
+        # ordered by arrival, so that simulations are deterministic.
         self._with_records: dict[StreamTask, None] = {}
 
     def fetch(
@@ -49,7 +49,10 @@ class TaskInputs:
         starts: Mapping[TopicPartition, int],
         leader_epochs: Mapping[TopicPartition, int],
     ) -> None:
-        """Start to fetch records; raises BrokerUnavailableError without a response in time."""
+        """Start fetching records.
+
+        Raises BrokerUnavailableError if the brokers do not respond in time.
+        """
         self._consumer.assign(starts, _REQUEST_TIMEOUT_MS, leader_epochs)
         self._readers.update((partition, task) for task in tasks for partition in task.partitions)
 
@@ -62,9 +65,9 @@ class TaskInputs:
         self._consumer.unassign(fetched)
 
     def refetch(self) -> None:
-        """Ignore the ends of partitions that were seen before now.
+        """Invalidate the known ends of partitions.
 
-        Records that were fetched but not polled are fetched again.
+        Records that were fetched but not polled yet are fetched again.
         """
         reading = self._readers.keys() - self._paused
         self._consumer.pause(reading)
@@ -78,7 +81,7 @@ class TaskInputs:
         """
         for partition, columns in records.items():
             task = self._readers.get(partition)
-            # The partition may have been given up between the fetch and the poll.
+            # The partition may have been released between the fetch and the poll.
             if task is not None:
                 task.add_records(partition, columns)
                 self._with_records[task] = None
@@ -92,7 +95,7 @@ class TaskInputs:
             self._reset_positions()
 
     def on_punctuated(self, task: StreamTask) -> None:
-        """Check for in-flight work that punctuators, not records, have started."""
+        """Include the task if its punctuators have started work that is in flight."""
         if task.in_flight:
             self._with_records[task] = None
 
@@ -114,7 +117,10 @@ class TaskInputs:
                 self._consumer.resume([partition])
 
     def skip_to_ends(self) -> None:
-        """Advance tasks in partitions without buffered records. Takes 1 us per partition."""
+        """Advance tasks past gaps in partitions without buffered records.
+
+        This takes 1 us per partition.
+        """
         for partition, task in self._readers.items():
             if not task.buffered_in(partition):
                 position = self._consumer.position(partition)
@@ -122,7 +128,7 @@ class TaskInputs:
                     task.skip_to(partition, position)
 
     def processable(self, max_idle_ms: int) -> list[StreamTask]:
-        """Return the tasks that can take records now, by id."""
+        """Return the tasks that can process records now, ordered by id."""
         at_end = self._consumer.at_end
         ready = [task for task in self._with_records if task.is_processable(at_end, max_idle_ms)]
         return sorted(ready, key=lambda task: task.task_id)
@@ -133,7 +139,7 @@ class TaskInputs:
         Partitions that are no longer read are ignored.
 
         Raises:
-            OffsetOutOfRangeError: some of them have no explicit reset policy.
+            OffsetOutOfRangeError: some partitions have no explicit reset policy.
             BrokerUnavailableError: the brokers did not respond for the whole timeout.
         """
         self._out_of_range.update({p: offsets[p] for p in offsets if p in self._readers})

@@ -40,7 +40,7 @@ _MAX_REVIVALS = 3
 
 @dataclass(slots=True)
 class _PendingOpen:
-    """A task that waits for its directory, and its intended role."""
+    """A task that is waiting for its directory, and its intended role."""
 
     retry: LockRetry
     standby: bool
@@ -49,13 +49,13 @@ class _PendingOpen:
 class TaskManager:
     """The tasks of a stream thread.
 
-    A task goes through: created → stores opened (its directory locked) → restored → running. Its
-    input partitions are only fetched while it runs. A standby follows its changelogs until it
-    becomes active; then it only restores the rest. A task may change its role any number of times:
-    it stays the same task with open stores.
+    A task passes through these steps: created → stores opened (its directory locked) → restored →
+    running. Its input partitions are only fetched while it runs. A standby follows its changelogs
+    until it becomes active; then it only restores the rest. A task may change its role any number
+    of times: it stays the same task with open stores.
 
     Args:
-        may_start: returns whether restored tasks may start to process.
+        may_start: returns whether restored tasks may start processing.
         calls_ms: how long `punctuate` calls punctuators before it returns; None for no limit.
     """
 
@@ -85,7 +85,7 @@ class TaskManager:
         self._may_start = may_start
         self._tasks: dict[TaskId, StreamTask] = {}
         self._pending_opens: dict[TaskId, _PendingOpen] = {}
-        #: Active tasks without the end offsets of their partitions as of the assignment.
+        #: Active tasks for which the end offsets as of the assignment are not recorded yet.
         self._missing_end_offsets: set[TaskId] = set()
         self._end_offset_retry = RetrySchedule("fetching end offsets", clock, timeout_ms)
         self._start_retry = RetrySchedule("starting restored tasks", clock, timeout_ms)
@@ -94,12 +94,12 @@ class TaskManager:
         #: The task whose punctuators were called last.
         self._last_punctuated = TaskId(-1, -1)
         self._revivals: Counter[TaskId] = Counter()
-        #: The number of rebuilds of a task's state.
+        #: The number of times that the state of a task was rebuilt.
         self.rebuilt_total = 0
-        #: The number of changes of the tasks or their states.
+        #: The number of changes to the tasks or their states.
         self.changes = 0
-        # Cached, because the loop reads these many times per round: sorting takes 0.5 us per task.
-        # All by id.
+        # Cached and ordered by id, because the loop reads these many times per round, and sorting
+        # takes 0.5 us per task.
         self.all: Sequence[StreamTask] = ()
         self.running: Sequence[StreamTask] = ()
         self.standby: frozenset[TaskId] = frozenset()
@@ -109,7 +109,7 @@ class TaskManager:
 
     @property
     def all_running(self) -> bool:
-        """Whether no active task waits for its directory or its state."""
+        """Whether no active task is waiting for its directory or its state."""
         return len(self.running) == len(self._tasks) - len(self.standby)
 
     @property
@@ -119,8 +119,9 @@ class TaskManager:
     def assign(self, wanted: TaskPartitions, standby: TaskPartitions | None = None) -> None:
         """Own exactly these tasks: close all others and create new ones.
 
-        Tasks to be closed (`outdated`) should be committed; otherwise their work is repeated. A
-        task that changes its role, or returns after a suspension, keeps its stores open.
+        Tasks to be closed (`outdated`) should be committed first; otherwise, their work is
+        repeated. A task that changes its role, or returns after a suspension, keeps its stores
+        open.
         """
         copies = standby or {}
         for task in self.outdated(wanted, copies):
@@ -148,7 +149,7 @@ class TaskManager:
         ]
 
     def _make_active(self, task_id: TaskId, partitions: frozenset[TopicPartition]) -> None:
-        """Activate a task, which processes once its stores are restored."""
+        """Activate a task, which starts to process once its stores are restored."""
         task = self._tasks.get(task_id)
         if task is None:
             self._add(task_id, partitions, standby=False)
@@ -187,8 +188,10 @@ class TaskManager:
         ]
 
     def suspend(self, task_ids: Iterable[TaskId]) -> None:
-        """Suspend committed tasks: the next assignment may turn them into standbys. Tasks without
-        state are closed. Raises StreamsError if a task fails to suspend."""
+        """Suspend committed tasks, which the next assignment may turn into standbys.
+
+        Tasks without state are closed. Raises StreamsError if a task fails to suspend.
+        """
         for task_id in list(task_ids):
             task = self._tasks[task_id]
             if task.state is TaskState.SUSPENDED:
@@ -212,7 +215,7 @@ class TaskManager:
     def close(self, task_ids: Iterable[TaskId], *, clean: bool) -> None:
         """Close tasks and stop fetching their records.
 
-        All tasks are closed even if one fails; then a clean close raises the first error.
+        All tasks are closed even if one fails; after that, a clean close raises the first error.
         """
         failure: Exception | None = None
         for task_id in list(task_ids):
@@ -222,20 +225,20 @@ class TaskManager:
             raise failure
 
     def _close(self, task: StreamTask, *, clean: bool) -> StreamsError | None:
-        """Close a task and remove everything about it; return the error, if any."""
+        """Close a task and remove all references to it; return the error, if any."""
         task_id = task.task_id
         self._pending_opens.pop(task_id, None)
         self._missing_end_offsets.discard(task_id)
         try:
             with ExitStack() as closing:
-                # Runs in reverse order. A failure must not leave the task open and its directory
-                # locked.
+                # The callbacks run in reverse order. A failure must not leave the task open and its
+                # directory locked.
                 closing.callback(task.close, clean=clean)
                 closing.callback(self.inputs.stop, task)
                 closing.callback(self._restoration.remove, task_id)
         except Exception as error:
             logger.warning("task %s did not close: %s", task_id, error)
-            return task.fail(error)
+            return task.with_location(error)
         return None
 
     def close_active(self, *, clean: bool) -> None:
@@ -248,8 +251,9 @@ class TaskManager:
     def revive(self, error: TaskCorruptedError) -> None:
         """Rebuild corrupted tasks: delete their state and restore it.
 
-        The state is marked on disk as corrupted, so it is not used if the task is given up before
-        it is reopened. Raises StreamsError for a task that was rebuilt several times in a row.
+        The state is marked on disk as corrupted, so that it is not used if the task is released
+        before it is reopened. Raises StreamsError for a task that was already rebuilt several times
+        in a row.
         """
         for task_id in sorted(error.task_ids & self._tasks.keys()):
             self._revivals[task_id] += 1
@@ -261,13 +265,14 @@ class TaskManager:
                     task_id=task_id,
                 ) from error
             task = self._tasks[task_id]
-            standby, unexpected = self._is_standby(task), task_id in self._missing_end_offsets
+            standby = self._is_standby(task)
+            lacks_end_offsets = task_id in self._missing_end_offsets
             with suppress(LockError):
                 # A task that is not open was marked when opening it failed.
                 task.stores.mark_corrupted()
             self._close(task, clean=False)
             task.revive()
-            if unexpected:
+            if lacks_end_offsets:
                 self._missing_end_offsets.add(task_id)
             self._open_later(task, standby=standby)
         self._sort()
@@ -277,7 +282,7 @@ class TaskManager:
 
         Args:
             timeout_ms: how long to wait for a record to restore.
-            restore_ms: how long to restore further records, as long as there are any.
+            restore_ms: how long to restore further records, if there are any.
 
         Raises:
             TaskCorruptedError: a task's state must be rebuilt (`revive`).
@@ -297,9 +302,9 @@ class TaskManager:
             self._start_restored()
 
     def step(self, task: StreamTask, limit: int) -> int:
-        """Let a task process at most `limit` records; return the number of records.
+        """Process at most `limit` records of a task; return the number of records.
 
-        Raises StreamsError with the task's id if the task fails, as `punctuate`.
+        Raises StreamsError with the task's id if the task fails, like `punctuate`.
         """
         with task.located_errors():
             count = task.step(limit)
@@ -307,10 +312,11 @@ class TaskManager:
         return count
 
     def punctuate(self) -> bool:
-        """Call the due punctuators; return whether there were any. Cheap if none is due.
+        """Call the punctuators that are due; return whether there were any.
 
-        When the time limit is exceeded, the remaining tasks come first in the next call. Here only
-        those stream-time punctuators that no batch has made due.
+        This is cheap if none is due. If the time limit is exceeded, the remaining tasks come first
+        in the next call. Stream-time punctuators that become due in a batch are called after that
+        batch; this calls the others.
         """
         earliest = self._earliest_punctuation
         if earliest.due_ms is None or self._clock.now_ms() < earliest.due_ms:
@@ -339,7 +345,7 @@ class TaskManager:
                 by_stream = task.punctuate_stream_time()
                 return task.punctuate_wall_clock_time() or by_stream
         except StreamsError:
-            # The other tasks were not punctuated yet.
+            # The punctuators of the other tasks were not called yet.
             self._earliest_punctuation.include(IMMEDIATELY)
             raise
 
@@ -356,8 +362,11 @@ class TaskManager:
         self._pending_opens[task.task_id] = _PendingOpen(retry, standby)
 
     def _fetch_end_offsets(self) -> None:
-        """Record the end offsets of new active tasks: once per assignment, however long a task
-        waits for its directory and state, and however often these are rebuilt."""
+        """Record the end offsets of new active tasks.
+
+        This happens once per assignment, however long a task waits for its directory and its state,
+        and however often the state is rebuilt.
+        """
         if not self._missing_end_offsets or not self._end_offset_retry.is_due:
             return
         tasks = [self._tasks[task_id] for task_id in sorted(self._missing_end_offsets)]
@@ -424,9 +433,9 @@ class TaskManager:
 class OffsetSums:
     """The sum of the changelog offsets of each task's state, for the group's leader (KIP-441).
 
-    Published by the stream thread and read by the group member's thread when it joins. Unused state
-    on disk counts as well. If another thread has the task open, that thread reports a more recent
-    sum, and the leader uses the larger one.
+    The stream thread publishes the sums, and the group member's thread reads them when it joins.
+    Unused state on disk counts as well. If another thread has the task open, that thread reports a
+    more recent sum, and the leader uses the larger one.
     """
 
     def __init__(self, directory: StateDirectory) -> None:

@@ -1,4 +1,4 @@
-"""The stream thread's part of a rebalance: the second of the four assignors."""
+"""The assignor of a stream thread: the second of the four in `millstream.assignment`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _RETRY_INTERVAL_MS = 250
 class AssignorCluster:
     """The assignor's access to the cluster, with one deadline for all requests of a rebalance.
 
-    The rest of the group waits meanwhile. An assignment requires the topics in `needed`.
+    The other members of the group wait for the assignment, which requires the topics in `needed`.
     """
 
     def __init__(
@@ -63,28 +63,28 @@ class AssignorCluster:
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         """Return the partition counts of the topics that exist.
 
-        Waits for a topic that is needed, or existed the last time, before reporting it as missing:
-        a broker may lag behind, and the result affects every task of the group.
+        Waits for a topic that is needed, or that existed in the previous call, before reporting it
+        as missing: a broker may lag behind, and the result affects every task of the group.
         """
         expected = frozenset(topics) & (self._needed | self._last_topics)
         # Reserve time for the other requests of this rebalance.
-        patience_ms = min(_MISSING_TOPIC_TIMEOUT_MS, self._remaining_ms() // 3)
-        patience = Deadline(self._clock, patience_ms)
+        wait_ms = min(_MISSING_TOPIC_TIMEOUT_MS, self._remaining_ms() // 3)
+        wait = Deadline(self._clock, wait_ms)
         while True:
             counts = self._admin.partition_counts(topics, self._remaining_ms())
             missing = expected - counts.keys()
-            if not missing or patience.passed:
+            if not missing or wait.passed:
                 self._last_topics = frozenset(counts)
                 return counts
-            logger.debug("requesting %s again, which the cluster does not have", sorted(missing))
-            self._clock.sleep_ms(patience.remaining_ms(_RETRY_INTERVAL_MS))
+            logger.debug("looking again for missing topics: %s", sorted(missing))
+            self._clock.sleep_ms(wait.remaining_ms(_RETRY_INTERVAL_MS))
 
     def current_partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
-        """Return the partition counts as `partition_counts`, but without waiting for topics."""
+        """Return the partition counts like `partition_counts`, but without waiting for topics."""
         return self._admin.partition_counts(topics, self._remaining_ms())
 
     def replica_racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
-        """Return the racks of each partition's replicas, if all brokers with replicas have one."""
+        """Return the racks of each partition's replicas, if all their brokers have one."""
         return self._admin.replica_racks(topics, self._remaining_ms())
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -105,7 +105,7 @@ class AssignorCluster:
 
 
 def configured_assignor(config: StreamsConfig) -> TaskAssignor:
-    """Return the task assignor of the settings, by default the high-availability assignor.
+    """Return the configured task assignor; by default, the high-availability assignor.
 
     `task_assignor_class` may be a function, an object or a class with a method `assign`. It
     receives an `ApplicationState` and returns the tasks of each process (KIP-924).
@@ -129,7 +129,7 @@ def configured_assignor(config: StreamsConfig) -> TaskAssignor:
 
 
 class ThreadAssignor:
-    """The `MemberAssignor` of a stream thread, called on the member's thread like `offset_sums`."""
+    """The `MemberAssignor` of a stream thread; it runs on the member's thread."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class ThreadAssignor:
         self._shutdown_requested = False
 
     def request_shutdown(self) -> None:
-        """Add a shutdown request for all instances to all further joins (KIP-671)."""
+        """Add a shutdown request for all instances to all future joins (KIP-671)."""
         self._shutdown_requested = True
 
     def user_data(self) -> bytes:
@@ -180,9 +180,9 @@ class ThreadAssignor:
         """Return this member's assignment.
 
         Raises:
-            MissingSourceTopicError: source topics do not exist; lists them.
+            MissingSourceTopicError: source topics do not exist; the error lists them.
             TaskAssignmentError: the leader could not compute an assignment.
-            TopologyError: the leader has another topology.
+            TopologyError: the leader has a different topology.
             ShutdownRequestedError: a member requested a shutdown of all instances.
         """
         assignment = decode_assignment(event.partitions, event.user_data, end_point=self._end_point)
@@ -218,7 +218,10 @@ class ThreadAssignor:
 
 
 def _describe_requesters(requested_by: Collection[str]) -> str:
-    """Return the members that requested the shutdown, if known; Java leaders do not report them."""
+    """Describe the members that requested the shutdown, if known.
+
+    Java leaders do not report them.
+    """
     if not requested_by:
         return "An instance"
     return f"The member{'' if len(requested_by) == 1 else 's'} {', '.join(requested_by)}"

@@ -7,7 +7,7 @@ import { fetchJson, path } from "./server.js";
 
 const PAGE = 50;
 
-// The queries of each form of store: a display name, the fields, and the path.
+// The queries for each form of store, with a display name, the fields, and the path to request.
 const QUERIES = {
   "key-value": [
     { name: "Key", fields: ["key"], to: (store, { key }) => ofKey(store, "keys", key) },
@@ -25,7 +25,7 @@ const QUERIES = {
 };
 
 function ofKey(store, what, key, given = {}) {
-  // Browsers interpret these two as path segments, however they are encoded.
+  // Browsers interpret these keys as path segments even if they are percent-encoded.
   const isDotSegment = key === "." || key === "..";
   return isDotSegment ? path(["stores", store, what, btoa(key)], { ...given, key_as: "base64" }) : path(["stores", store, what, key], given);
 }
@@ -128,7 +128,7 @@ function found(store, at, way, redraw) {
   if (at.error) {
     return h("div", { class: ["callout", "warn"] }, h("span", { class: "pill" }, h("b", null, at.error.code)), h("p", null, at.error.message));
   }
-  if (!at.given) return h("p", { class: "quiet" }, "Queries are served by the thread that owns the key, on any host.");
+  if (!at.given) return h("p", { class: "quiet" }, "Queries are answered by the thread that owns the key, on any host.");
   const entries = at.pages.flatMap((page) => page.entries);
   if (!entries.length) return at.busy ? null : h("p", { class: "quiet" }, "No entries.");
   const cursor = at.pages.at(-1).cursor;

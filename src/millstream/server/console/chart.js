@@ -7,7 +7,7 @@ const WIDTH = 1000;
 const HEIGHT = 160;
 const SMOOTH = 3;
 
-/** A chart of counts per second, latest at the right. */
+/** A chart of counts per second, with the latest on the right. */
 export function chart(history, label) {
   const values = smoothed(history);
   const most = nice(Math.max(1, ...values));
@@ -15,7 +15,7 @@ export function chart(history, label) {
   const y = (value) => HEIGHT - (value / most) * (HEIGHT - 6);
   const points = values.map((value, index) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`);
   const line = points.length ? `M${points.join("L")}` : "";
-  const words = `${label}: ${rate(values.at(-1) ?? 0)} now, at most ${rate(Math.max(0, ...values))} in ${plural(values.length, "second")}`;
+  const words = `${label}: ${rate(values.at(-1) ?? 0)} now, maximum ${rate(Math.max(0, ...values))} in ${plural(values.length, "second")}`;
   return h(
     "figure",
     { class: "chart" },

@@ -1,5 +1,5 @@
-// A small virtual DOM: `h` describes elements, `draw` updates the page to match. Existing elements
-// are reused where possible, so that focus, selection and scrolling survive each update.
+// A small virtual DOM: `h` describes elements, and `draw` updates the page to match. Existing
+// elements are reused where possible, which preserves focus, selection and scroll positions.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -84,7 +84,7 @@ function change(element, name, value, before) {
     if (before) element.removeEventListener(name.slice(2), before);
     if (value) element.addEventListener(name.slice(2), value);
   } else if (name === "vars") {
-    // The policy of the page forbids style attributes, but not custom properties by script.
+    // The content security policy forbids style attributes, but not custom properties set by scripts.
     for (const [variable, number] of Object.entries(value ?? {})) {
       element.style.setProperty(`--${variable}`, String(number));
     }

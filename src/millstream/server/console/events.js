@@ -1,4 +1,4 @@
-// All events of all kinds as one list, latest first.
+// Events of all kinds in one list, latest first.
 
 import { duration, plural, stateText } from "./format.js";
 import { tone } from "./components.js";
@@ -28,7 +28,7 @@ function stateChange(each, index) {
 function rebalance(each, nowMs) {
   const took = (each.ended_ms ?? nowMs) - each.began_ms;
   const moved = moves(each).length;
-  const what = moved ? `${plural(moved, "task")} moved` : "no task moved";
+  const what = moved ? `${plural(moved, "task")} moved` : "no tasks moved";
   return {
     key: `rebalance ${each.number}`, at: each.began_ms, until: each.ended_ms, kind: "rebalance", tone: each.ended_ms === null ? "warn" : "info",
     title: each.ended_ms === null ? `Rebalance ${each.number} in progress` : `Rebalance ${each.number}: ${what} in ${duration(took)}`,
@@ -49,7 +49,7 @@ function restored(restores) {
   for (const each of restores) {
     if (each.state === "running" || each.kind === "standby" || each.records === 0) continue;
     const last = groups.get(`${each.store} ${each.state}`)?.at(-1);
-    // Ordered latest first.
+    // The restorations are ordered latest first.
     if (last && last.at(-1).told_ms - each.told_ms < COMBINE_MS) last.push(each);
     else groups.set(`${each.store} ${each.state}`, [...(groups.get(`${each.store} ${each.state}`) ?? []), [each]]);
   }
@@ -66,7 +66,7 @@ function restored(restores) {
   });
 }
 
-/** The tasks with another thread or role after a rebalance. */
+/** The tasks whose thread or role was changed by a rebalance. */
 export function moves({ before, after }) {
   const places = (owned) => {
     const found = new Map();

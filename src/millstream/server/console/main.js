@@ -5,14 +5,14 @@ import { frame } from "./frame.js";
 import { decoded, follow, keepToken, takeToken } from "./server.js";
 import { signIn } from "./sign_in.js";
 import { onSystemTheme, showTheme, switchTheme } from "./theme.js";
-import { errors } from "./view_errors.js";
-import { overview } from "./view_overview.js";
-import { restore } from "./view_restore.js";
-import { stores } from "./view_stores.js";
-import { subscriptions } from "./view_subscriptions.js";
-import { tasks } from "./view_tasks.js";
-import { timeline } from "./view_timeline.js";
-import { topology } from "./view_topology.js";
+import { errors } from "./views/errors.js";
+import { overview } from "./views/overview.js";
+import { restore } from "./views/restore.js";
+import { stores } from "./views/stores.js";
+import { subscriptions } from "./views/subscriptions.js";
+import { tasks } from "./views/tasks.js";
+import { timeline } from "./views/timeline.js";
+import { topology } from "./views/topology.js";
 
 const VIEWS = { overview, topology, tasks, restore, stores, errors, timeline, subscriptions };
 
@@ -66,7 +66,7 @@ function focusView(name) {
   const main = document.getElementById("main");
   main?.focus({ preventScroll: true });
   scrollTo(0, 0);
-  // On a narrow page the navigation is a row that may be scrolled.
+  // On a narrow page, the navigation is a scrollable row.
   document.querySelector(".ways a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   setLiveRegion(`${name} view`);
 }

@@ -1,11 +1,11 @@
 // Helpers for restorations, shared by several views.
 
-/** Running restorations that tasks wait for; standbys never complete. */
+/** The running restorations of active tasks; those of standbys never complete. */
 export function inProgress(restores) {
   return restores.filter((each) => each.state === "running" && each.kind !== "standby");
 }
 
-/** The share that has been read of what was to be read at the start. */
+/** The share of the changelog that has been read, from the start position to the end. */
 export function share({ start, at, end }) {
   return end > start ? (at - start) / (end - start) : 1;
 }

@@ -1,4 +1,4 @@
-// Requests to the server, with the token; responses as JSON, errors as `ServerError`s.
+// Requests to the server, with the token. Error responses are thrown as `ServerError`s.
 
 const TOKEN_KEY = "millstream-token";
 const RETRY_FIRST_MS = 1000;
@@ -17,7 +17,7 @@ export class ServerError extends Error {
 
 /**
  * Take the token from the fragment of the URL, which browsers do not send to servers. Returns
- * whether there was one.
+ * whether the URL contained a token.
  */
 export function takeToken() {
   const given = /^#token=([^&]+)/.exec(location.hash);
@@ -81,8 +81,8 @@ export function path(parts, parameters = {}) {
  */
 export function follow(onState, onStatus) {
   const stop = new AbortController();
-  // Browsers keep pages in the back/forward cache together with their connections, of which there
-  // are six per server: a seventh page would wait until the first one is evicted.
+  // Browsers keep pages in the back/forward cache together with their connections, and allow six
+  // connections per server: a seventh page would wait until the first one is evicted.
   addEventListener("pagehide", () => stop.abort(), { once: true });
   addEventListener("pageshow", (event) => event.persisted && location.reload(), { once: true });
   (async () => {

@@ -1,4 +1,4 @@
-// The form for the token, if the page was opened without one.
+// The form for the token, shown if the page was opened without one.
 
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
@@ -16,7 +16,7 @@ export function signIn(onToken) {
       "form",
       { class: "card", onsubmit: submit },
       icon("key"),
-      h("h1", null, "This console needs a token"),
+      h("h1", null, "This console requires a token"),
       h(
         "p",
         { class: "quiet" },

@@ -1,4 +1,4 @@
-"""The data of the console: as a document or as an event stream."""
+"""The data of the console, as a document or as an event stream."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _MAX_STREAMS: Final = 16
 
 
 class ConsoleFeed:
-    """Builds the current document once for all connected consoles, and only if there are any.
+    """Builds the current document once for all connected consoles, if there are any.
 
-    Only used on the server's event loop.
+    Must only be used on the server's event loop.
     """
 
     def __init__(self, backend: ServerBackend, threads: RequestThreads) -> None:
@@ -43,7 +43,7 @@ class ConsoleFeed:
         self._built_at = float("-inf")
 
     async def parts(self) -> DocumentParts:
-        """Return the parts, at most a second old."""
+        """Return the parts; rebuild them if they are older than `_MAX_AGE_S`."""
         async with self._build_lock:
             if time.monotonic() - self._built_at > _MAX_AGE_S:
                 self._parts = await self._threads.run(self._build)
@@ -61,14 +61,14 @@ class ConsoleFeed:
 
 
 def change_event(before: DocumentParts | None, now: DocumentParts) -> bytes:
-    """Return the event that updates a client from one version to another; empty without changes.
+    """Return the event that updates a client; empty if nothing has changed.
 
     The event is a `state` with the whole document, or a `change` with the changed parts: a changed
-    part replaces the previous one, and members of an object replace members of the same name.
+    part replaces the previous one, and members of an object replace the members with the same name.
     """
     if before is None or before.keys() != now.keys():
         return b"event: state\ndata: " + _join(now) + b"\n\n"
-    # A client that is updated every second mostly compares identical objects.
+    # Clients are updated every second, so most comparisons are between identical objects.
     changed = {name: part for name, part in now.items() if part != before[name]}
     return b"event: change\ndata: " + _join(changed) + b"\n\n" if changed else b""
 
@@ -130,7 +130,7 @@ class ConsoleRoutes:
         ]
 
     def close(self) -> None:
-        """End the streams. Called on the server's event loop."""
+        """End the streams. Must be called on the server's event loop."""
         self._closing.set()
 
     async def _events(self, request: HttpRequest) -> Response:

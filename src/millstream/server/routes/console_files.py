@@ -1,6 +1,7 @@
 """The files of the console, kept in memory.
 
-Only files that are in the folder `console` when the server starts are served, whatever the path.
+Only files that are in the folder `console` when the server starts are served, regardless of the
+requested path.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _TYPES: Final[Mapping[str, str]] = {
     "woff2": "font/woff2",
 }
 _PAGE: Final = "index.html"
+#: The subfolder with one module for each view.
+_VIEWS: Final = "views/"
 
 
 @dataclass(frozen=True)
@@ -52,17 +55,20 @@ class ConsoleFiles:
     """Serves the files of the console as they were on creation."""
 
     def __init__(self) -> None:
+        folder = files("millstream.server").joinpath("console")
         self._files = {
-            each.name: _read(each.name, each.read_bytes())
-            for each in files("millstream.server").joinpath("console").iterdir()
+            prefix + each.name: _read(each.name, each.read_bytes())
+            for prefix, found in (("", folder), (_VIEWS, folder.joinpath(_VIEWS)))
+            for each in found.iterdir()
             if each.name.rpartition(".")[2] in _TYPES
         }
 
     def endpoints(self) -> list[Endpoint]:
-        """Return the endpoints, which need no token: they contain no application data."""
+        """Return the endpoints. They need no token: the files contain no application data."""
         return [
             Endpoint("GET", "/", self._page, is_open=True),
             Endpoint("GET", "/assets/{name}", self._asset, is_open=True),
+            Endpoint("GET", f"/assets/{_VIEWS}{{name}}", self._view, is_open=True),
         ]
 
     async def _page(self, request: HttpRequest) -> Response:
@@ -71,10 +77,13 @@ class ConsoleFiles:
     async def _asset(self, request: HttpRequest) -> Response:
         return self._file_response(request, request.values["name"])
 
+    async def _view(self, request: HttpRequest) -> Response:
+        return self._file_response(request, _VIEWS + request.values["name"])
+
     def _file_response(self, request: HttpRequest, name: str) -> Response:
         file = self._files.get(name)
         if file is None:
-            raise HttpError(404, "NOT_FOUND", "The console has no such file.")
+            raise HttpError(404, "NOT_FOUND", "The console does not have this file.")
         if request.headers.get("if-none-match") == file.headers["etag"]:
             return Response(status_code=304, headers=dict(file.headers))
         return Response(file.content, headers=dict(file.headers))

@@ -19,8 +19,8 @@ _MSGPACK: Final = "application/msgpack"
 def health_endpoints(backend: ServerBackend) -> list[Endpoint]:
     """Return the endpoints `/health/live` and `/health/ready`: 200 for yes, 503 for no.
 
-    They need no token, because probes do not send one, and reveal nothing else. With the token, the
-    response contains the state and the reason.
+    They need no token, because probes do not send one. With the token, the response also contains
+    the state and the reason.
     """
 
     def endpoint(probe: str, summary: str) -> Endpoint:

@@ -52,21 +52,21 @@ class MetadataRoutes:
             get(
                 "/metadata/stores/{store}",
                 self._with_store,
-                "The instances with partitions or copies of a store.",
+                "The instances that have partitions or standby copies of a store.",
                 "Instances",
                 STORE,
             ),
             get(
                 "/metadata/stores/{store}/keys/{key}",
                 self._of_key,
-                "The instance of a key, according to Kafka's default partitioner.",
+                "The instance that has a key, according to Kafka's default partitioner.",
                 "Place",
                 *(STORE, KEY, KEY_AS),
             ),
             get(
                 "/metadata/lags",
                 self._lags,
-                "The lags of the stores of this instance behind their changelogs.",
+                "How far the stores of this instance are behind their changelogs.",
                 "Lags",
             ),
         ]

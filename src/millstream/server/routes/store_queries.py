@@ -34,13 +34,13 @@ from millstream.windowed import MAX_TIME_MS
 
 _STALE: Final = Parameter(
     "stale",
-    "Whether standby and restoring copies may be read, which may be behind.",
+    "Whether to also read standby and restoring copies, which may lag.",
     kind="boolean",
     default=False,
 )
 _LIMIT: Final = Parameter(
     "limit",
-    "The maximum number of entries of a page.",
+    "The maximum number of entries on a page.",
     kind="integer",
     default=100,
     minimum=1,
@@ -55,11 +55,11 @@ _TO_KEY: Final = Parameter("to", "The last key, inclusive.")
 _FROM: Final = Parameter(
     "from", "The earliest window start, in milliseconds since the epoch.", kind="integer"
 )
-_TO: Final = Parameter("to", "The latest one, inclusive.", kind="integer")
+_TO: Final = Parameter("to", "The latest window start, inclusive.", kind="integer")
 _FROM_TIME: Final = Parameter(
     "from", "The earliest time, in milliseconds since the epoch.", kind="integer"
 )
-_TO_TIME: Final = Parameter("to", "The latest one, inclusive.", kind="integer")
+_TO_TIME: Final = Parameter("to", "The latest time, inclusive.", kind="integer")
 _AS_OF: Final = Parameter(
     "as_of", "A single point in time, instead of `from` and `to`.", kind="integer"
 )
@@ -90,8 +90,8 @@ class StoreRoutes:
             get(
                 "/stores/{store}/range",
                 self._range,
-                "A page of the entries of a key-value store, by partition, in the order of "
-                "serialized keys.",
+                "A page of the entries of a key-value store, ordered by partition and serialized "
+                "key.",
                 "Page",
                 *(STORE, _FROM_KEY, _TO_KEY, *_PAGED, _DESCENDING),
             ),
@@ -138,7 +138,7 @@ class StoreRoutes:
         key = given_key(request, codec)
         partition, host, value, position = self._value(codec, key, stale=request.values["stale"])
         if value is None:
-            raise HttpError(404, "KEY_NOT_FOUND", f"Store {codec.name} has no such key.")
+            raise HttpError(404, "KEY_NOT_FOUND", f"Store {codec.name} does not have this key.")
         shown = to_json_value(key)
         found = {"key": shown, "partition": partition, "host": host, "position": position}
         return found | _entry(codec, shown, value)
@@ -164,7 +164,7 @@ class StoreRoutes:
             found = self._found(state_query.with_partitions({place.partition}))
             if found is not None:
                 partition, answer = found
-                # An instance that is not announced has no address.
+                # An instance without an HTTP server has no address.
                 host = None if place.active_host.port < 0 else str(place.active_host)
                 return partition, host, answer.result, answer.position.as_dict()
         # The writer of the input may have used another partitioner.
@@ -175,7 +175,7 @@ class StoreRoutes:
         return partition, None, answer.result, answer.position.as_dict()
 
     def _found(self, request: StateQueryRequest) -> tuple[int, QueryResult] | None:
-        """Return the result of the partition that has a value; None if there is none."""
+        """Return the result of the partition that has a value, or None."""
         answers = self._backend.query(request).partition_results
         for partition, answer in answers.items():
             if answer.is_success and answer.result is not None:
@@ -307,8 +307,10 @@ class StoreRoutes:
     def _page(
         self, request: HttpRequest, codec: StoreCodec, entries: EntryReader, key: Any = None
     ) -> Any:
-        """Return a page of all partitions. A key is first queried in the partition it belongs
-        to."""
+        """Return a page of all partitions.
+
+        The entries of a key are first read from the partition that the default partitioner chooses.
+        """
         place = None if key is None else known_location(self._backend, codec.name, key)
         if place is not None and request.values["cursor"] is None:
             page = read_page(entries, [place.partition], request)
@@ -322,11 +324,11 @@ class StoreRoutes:
         name = request.values["store"]
         codec = self._backend.codec_of(name)
         if codec is None or codec.shape not in shapes:
-            is_one = "an internal store" if codec is None else f"a {codec.shape} store"
+            actual = "an internal store" if codec is None else f"a {codec.shape} store"
             raise HttpError(
                 400,
                 "WRONG_STORE_KIND",
-                f"Store {name} is {is_one}; this request needs a {' or '.join(shapes)} store.",
+                f"Store {name} is {actual}; this request requires a {' or '.join(shapes)} store.",
             )
         return codec
 

@@ -1,15 +1,15 @@
 """Pickles data classes by value: msgspec structs, dataclasses, named tuples, typed dicts.
 
 cloudpickle recreates a class in two steps, so that the class may refer to itself: first an empty
-class, then its attributes. That does not suffice for classes from which serdes are made:
+class, then its attributes. This is not enough for classes from which serdes are made:
 
-- A `msgspec.Struct` lays out its fields when it is created. So the first step gets the names of its
-  fields, their defaults and its options.
+- The fields of a `msgspec.Struct` are laid out when the class is created. Therefore, the first step
+  includes the names of the fields, their defaults, and the options of the struct.
 - String annotations (`from __future__ import annotations`, or a class that refers to itself) are
-  resolved in the module of the class, which does not exist in a worker. So they are resolved before
-  the class is pickled.
+  resolved in the module of the class, which does not exist in a worker. Therefore, they are
+  resolved before the class is pickled.
 - msgspec caches compiled type information in a class from which a serde was made. The cache cannot
-  be pickled; the worker's msgspec builds it again.
+  be pickled; the worker's msgspec rebuilds it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STRUCT_OPTIONS: Final = (
 #: The attribute in which msgspec caches type information of an enum, dataclass or typed dict.
 _CACHE: Final = "__msgspec_cache__"
 _POST_INIT: Final = "__post_init__"
-#: Where Python 3.14 keeps unevaluated annotations (PEP 649), which a worker cannot evaluate.
+#: The attributes with unevaluated annotations in Python 3.14 (PEP 649), useless in a worker.
 _LAZY_ANNOTATIONS: Final = ("__annotate__", "__annotate_func__", "__annotations_cache__")
 
 #: The attributes of a type's constraints, as in `Annotated[int, msgspec.Meta(ge=0)]`.
@@ -50,8 +50,8 @@ Reduced = tuple[Any, ...]
 def reduce_data_class(cls: type, reduced: Reduced) -> Reduced:
     """Add the fields and types of a data class to cloudpickle's reduced value.
 
-    The value is a constructor, its arguments, of which the first one is the metaclass, and the
-    state, of which the first part is the class's dictionary.
+    The value consists of a constructor, its arguments, which begin with the metaclass, and the
+    state, which begins with the class's dictionary.
     """
     make, arguments, (variables, slots), *rest = reduced
     variables = {name: value for name, value in variables.items() if name != _CACHE}
@@ -82,9 +82,9 @@ def new_struct(
 ) -> type:
     """Create a struct without its state in the worker, in place of its metaclass.
 
-    `fields` are the struct's own fields, with the arguments of `msgspec.field`.
+    `fields` contains the struct's own fields, with the arguments of `msgspec.field`.
     """
-    # msgspec reads the types when it decodes the first value; the state sets them before.
+    # msgspec reads the types when it decodes the first value, after the state has set them.
     namespace["__annotations__"] = dict.fromkeys(fields, Any)
     for field, default in fields.items():
         if default:
@@ -156,6 +156,6 @@ def _resolved(cls: type, annotations: dict[str, Any]) -> dict[str, Any]:
             hints = typing.get_type_hints(holder, module, dict(vars(cls)), include_extras=True)
             found[name] = hints[name]
         except Exception:
-            # For example a name that only type checkers import. Its users raise an error.
+            # For example, a name that only type checkers import. Code that uses it will raise.
             found[name] = annotations[name]
     return found

@@ -1,7 +1,7 @@
 """Compares a worker's Python and package versions with the driver's.
 
-A pickle of one version of Python or of a library may fail in odd ways under another version, so all
-differences are reported in one error before anything is unpickled.
+A pickle from one version of Python or of a library may fail in obscure ways under another version,
+so all differences are reported in one error before anything is unpickled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from millstream.errors import EnvironmentMismatchError
 
-#: A package, the driver's version and the worker's version; None if it is not installed.
+#: A package, the driver's version and the worker's version. A version is None if not installed.
 Difference = tuple[str, str | None, str | None]
 
 PACKAGES: Final = (
@@ -26,7 +26,7 @@ PACKAGES: Final = (
     "orjson",
 )
 
-#: Packages that may be missing on either side. If both have one, the versions must be equal.
+#: Packages that may be missing on either side. If installed on both, the versions must be equal.
 OPTIONAL_PACKAGES: Final = ("millstream-speedups",)
 
 
@@ -47,12 +47,12 @@ def checked_task(
     """Return the function of the Spark task, which compares versions and runs a pickled plan.
 
     The function returns one element: the encoded `ThreadExit`, or the list of differences. It must
-    run even if the worker lacks Millstream or has another version. So it is a closure, which
-    Spark's pickler ships by value (it would ship a module's function by name), and it uses only the
-    standard library until the comparison is done.
+    run even if the worker lacks Millstream or has another version. Therefore, it is a closure,
+    which Spark's pickler ships by value (it would ship a module-level function by name), and it
+    uses only the standard library until it has compared the versions.
 
     The function does not read its input. PySpark never reuses a worker whose task left input
-    unread, even if reuse is enabled: so the memory of a stream thread is freed with its process.
+    unread, even if reuse is enabled, so the memory of a stream thread is freed with its process.
     """
     drivers = dict(versions)
     optional = OPTIONAL_PACKAGES
@@ -93,8 +93,7 @@ def mismatch_error(differences: Sequence[Difference]) -> EnvironmentMismatchErro
     )
     return EnvironmentMismatchError(
         f"The Python environment of Spark's workers differs from the driver's: {listed}. Install "
-        "the same versions on the executors, or ship the driver's environment to them "
-        "(spark.archives with a packed environment, or PYSPARK_PYTHON naming the same "
-        "interpreter).",
+        "the same versions on the executors, or give them the driver's environment (a packed "
+        "environment in spark.archives, or PYSPARK_PYTHON set to the same interpreter).",
         differences=differences,
     )

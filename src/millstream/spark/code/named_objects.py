@@ -1,9 +1,10 @@
 """Pickles objects that Python pickles by name, or cannot pickle although their parts can be.
 
 A cached function (`functools.lru_cache`), a `typing.NewType` and objects whose `__reduce__` returns
-a string are pickled as the names of module variables. But a worker has another main script, and it
-would load user modules from their files, without the changes that the driver made. So these objects
-are pickled as their parts if functions of their module are pickled by value.
+a string are pickled as the names of module variables. However, a worker has a different main
+script, and it would load user modules from their files, without the changes that the driver made.
+Therefore, if the functions of a module are pickled by value, such objects are pickled as their
+parts.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from millstream.spark.code.user_modules import UserModules
 _Reduced = tuple[Any, ...]
 
 _CachedFunction: Final = type(functools.lru_cache(lambda: None))
-#: The attribute of `functools.cached_property` that is recreated: it had a lock until Python 3.11.
+#: An attribute of `functools.cached_property` until Python 3.11, which is recreated.
 _LOCK: Final = "lock"
 #: The code of each function that `functools.singledispatch` returns.
 _GENERIC: Final = functools.singledispatch(lambda _: None).__code__  # type: ignore[attr-defined]  # a function
-#: The type parameter classes of this Python, without `TypeVar`, which cloudpickle supports.
+#: The type parameter classes of this Python version except `TypeVar`, which cloudpickle supports.
 _PARAMETERS: Final = tuple(
     getattr(typing, name) for name in ("ParamSpec", "TypeVarTuple") if hasattr(typing, name)
 )
@@ -50,7 +51,7 @@ def is_importable(thing: object, name: str, modules: UserModules) -> bool:
 
 
 def reduce_named(thing: Any, name: str) -> _Reduced | None:
-    """Reduce an object whose `__reduce__` returned `name`; None if unsupported."""
+    """Reduce an object whose `__reduce__` returned `name`; return None if unsupported."""
     if isinstance(thing, _CachedFunction):
         function = thing.__wrapped__
         # `lru_cache` sets this attribute again.
@@ -66,9 +67,9 @@ def reduce_named(thing: Any, name: str) -> _Reduced | None:
 
 
 def reduce_composed(thing: Any) -> _Reduced | None:
-    """Reduce an object with unpicklable internals; None for other objects.
+    """Reduce an object with unpicklable internals; return None for other objects.
 
-    These are a `functools.cached_property`, which may contain a lock, and a
+    Such objects are a `functools.cached_property`, which may contain a lock, and a
     `functools.singledispatch` function, which contains weak references.
     """
     if isinstance(thing, functools.cached_property):
@@ -126,7 +127,7 @@ _singletons: Final[dict[tuple[type, str], Any]] = {}
 
 
 def new_singleton(kind: type, name: str) -> Any:
-    """Return the object of this class and name in the worker, the same for each pickle.
+    """Return the worker's only object of this class and name, for all pickles.
 
     A topology and its settings may be pickled separately and compare such objects by identity.
     """
@@ -150,7 +151,7 @@ def _reduce_singleton(thing: Any, name: str) -> _Reduced | None:
     try:
         object.__new__(kind)
     except TypeError:
-        # The class, or one of its bases, is not written in Python.
+        # The class or one of its bases is not written in Python.
         return None
     slots = {
         slot: getattr(thing, slot)
@@ -174,11 +175,11 @@ def is_loguru_core(thing: object) -> bool:
 
 
 def reduce_loguru_core(core: Any, is_picklable: Callable[[object], bool]) -> _Reduced:
-    """Reduce a loguru `Core`, which loggers share, with its picklable sinks.
+    """Reduce a loguru `Core` with its picklable sinks.
 
-    Files, queues and handlers of `logging` stay in the driver, as they do for loggers of `logging`,
-    which are pickled by name. If all sinks stay in the driver, the logger writes to the worker's
-    stderr.
+    Files, queues and handlers of `logging` stay in the driver. The same applies to loggers of
+    `logging`, which are pickled by name. If all sinks stay in the driver, the logger writes to the
+    worker's stderr.
     """
     state = dict(core.__getstate__())
     sinks = state.get("handlers", {})

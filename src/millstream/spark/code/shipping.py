@@ -1,13 +1,13 @@
 """Pickles a stream thread's code so that a worker can run it.
 
 Spark ships closures, not packages. Lambdas, closures and everything in the main script are pickled
-by value. So are the user's own modules that are not installed in the environment (`import helpers`
-beside the script), however deep they are referenced. Installed packages are pickled by name and
-must be installed on the executors too.
+by value. The same applies to the user's own modules that are not installed in the environment (such
+as `helpers` next to the script), even if they are referenced only indirectly. Installed packages
+are pickled by name and must be installed on the executors as well.
 
-A module that is pickled by value has copies of the driver's variables in the worker. An `import`
-statement inside a function returns this module if the driver has imported it as well. Other user
-modules are found with a local master only, where workers use the driver's `sys.path`.
+In the worker, a module that was pickled by value has copies of the driver's variables. An `import`
+statement inside a function returns this module if the driver has imported it too. Other user
+modules are only found with a local master, whose workers use the driver's `sys.path`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from millstream.spark.code.user_modules import UserModules, fill_function, is_co
 
 logger = logging.getLogger(__name__)
 
-#: A plan above this size most likely contains data by accident, and causes a warning.
+#: A larger plan causes a warning, because it most likely contains data by accident.
 LARGE_PLAN_BYTES: Final = 10 * 1024 * 1024
 
-#: Packages that each worker has. cloudpickle cannot pickle itself by value.
+#: Packages that every worker has. cloudpickle cannot pickle itself by value.
 _INSTALLED_ON_WORKERS: Final = frozenset({"millstream", "cloudpickle"})
 
 #: cloudpickle has one process-wide list of the modules to pickle by value.
@@ -60,14 +60,14 @@ _registry_lock = threading.Lock()
 def ship(thing: Any, what: str) -> bytes:
     """Pickle an object, called `what` in messages, with everything it refers to.
 
-    Raises a `NotPicklableError` with the path to the object that cannot be pickled.
+    Raises a `NotPicklableError`, which contains the path to the object that cannot be pickled.
     """
     data = _dumps(thing, what)
     if len(data) > LARGE_PLAN_BYTES:
         logger.warning(
-            "Shipping %s to Spark's workers takes %.1f MB per stream thread. It most likely "
-            "contains data through a closure or a global variable; load the data in the worker "
-            "instead, for example in a processor's init().",
+            "Shipping %s to Spark's workers takes %.1f MB per stream thread. A closure or a global "
+            "variable most likely contains data; load the data in the worker instead, for example "
+            "in a processor's init().",
             what,
             len(data) / 1e6,
         )
@@ -79,7 +79,7 @@ def dumps(thing: Any) -> bytes:
 
 
 def user_modules() -> list[ModuleType]:
-    """Return the imported modules that workers cannot import, because they are not installed."""
+    """Return the imported modules that are not installed, so workers cannot import them."""
     # A copy, because other threads may import modules concurrently.
     return [
         module
@@ -138,7 +138,7 @@ def _reduce_code(code: CodeType) -> tuple[Any, ...]:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Extends cloudpickle by modules, objects and classes that it cannot pickle."""
+    """Extends cloudpickle to modules, objects and classes that it cannot pickle."""
 
     dispatch_table: Final = ChainMap({CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
 
@@ -178,9 +178,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return make, arguments, (fill, state, imported), None, None, fill_function
 
     def _reduce_object(self, thing: Any) -> Any:
-        """Return the default reduced value, unless it is a name that workers cannot import."""
+        """Return the default reduced value; replace it if it is a name workers cannot import."""
         if is_loguru_core(thing):
-            # A sink may refer to the logger that it belongs to.
+            # A sink may refer to its own logger.
             return (object, ()) if self._is_trial else reduce_loguru_core(thing, self._is_picklable)
         composed = reduce_composed(thing)
         reduced = thing.__reduce_ex__(self.proto) if composed is None else composed
@@ -241,7 +241,8 @@ def _is_installed(file: str) -> bool:
 def _installed_folders() -> tuple[str, ...]:
     """Return the folders of the standard library and of installed packages, with trailing slashes.
 
-    Not all of `sys.prefix`: on many systems that is /usr, which may contain applications as well.
+    These do not include all of `sys.prefix`, which is /usr on many systems and may contain
+    applications as well.
     """
     packages = {sysconfig.get_paths()[name] for name in ("purelib", "platlib")}
     packages.update(site.getsitepackages())

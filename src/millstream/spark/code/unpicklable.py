@@ -1,8 +1,8 @@
-"""Finds the unpicklable object in a large object graph, and the path to it.
+"""Finds the unpicklable object in a large object graph, and the path to this object.
 
 "cannot pickle '_thread.lock' object" is of little use for a whole topology. The search tries the
-parts of an unpicklable object one by one, descends into the first one that fails, and stops at the
-object with only picklable parts: that is the culprit.
+parts of an unpicklable object one by one, descends into the first part that fails, and ends at an
+object whose parts are all picklable, which is the culprit.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from millstream.spark.code.named_objects import is_generic
 from millstream.spark.code.user_modules import imported_names
 
 #: How deep the search descends, and how many parts of one object it tries.
-_DEPTH: Final = 60
-_PARTS: Final = 10_000
+_MAX_DEPTH: Final = 60
+_MAX_PARTS: Final = 10_000
 #: Attributes of a class that its pickle does not contain.
 _NOT_PICKLED: Final = frozenset(
     {"__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__msgspec_cache__"}
@@ -39,16 +39,16 @@ class _Step(NamedTuple):
 
 
 def find_unpicklable(thing: Any, what: str, attempt: Callable[[Any], bytes]) -> UnpicklableObject:
-    """Search an object that cannot be pickled; `attempt` pickles an object or raises an error."""
+    """Find the culprit in an unpicklable object; `attempt` pickles an object or raises an error."""
     path = [what]
     node: str | None = None
-    # Keeps the objects alive, because ids are unique among existing objects only.
+    # The list keeps the objects alive, because ids are only unique among existing objects.
     visited = [thing]
     reason = _failure(thing, attempt) or ""
-    for _ in range(_DEPTH):
+    for _ in range(_MAX_DEPTH):
         named = _node_name(thing)
         if named is not None:
-            # The path to a node consists of internal objects only.
+            # Dropped, because the path to a node consists of internal objects only.
             kind = "store" if "Store" in type(thing).__name__ else "node"
             path, node = [f"{kind} '{named}'"], named
         step = _failing_part(thing, attempt, {id(other) for other in visited})
@@ -63,7 +63,7 @@ def find_unpicklable(thing: Any, what: str, attempt: Callable[[Any], bytes]) -> 
 
 def _failing_part(thing: Any, attempt: Callable[[Any], bytes], seen: set[int]) -> _Step | None:
     for number, step in enumerate(_parts(thing)):
-        if number >= _PARTS:
+        if number >= _MAX_PARTS:
             return None
         if id(step.part) not in seen and _failure(step.part, attempt) is not None:
             return step

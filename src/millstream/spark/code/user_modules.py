@@ -1,14 +1,14 @@
 """Pickles user modules by value: their variables, their functions' globals, and lazy imports.
 
-cloudpickle recreates a function with a globals dictionary of its own, separate from the function's
-module. Here functions of a module share the dictionary of the recreated module, as they do in the
-driver.
+cloudpickle recreates a function with its own globals dictionary, separate from the function's
+module. Here, the functions of a module share the dictionary of the recreated module, as they do in
+the driver.
 
 A function may import a module when it is called (`import settings` in its body, for example to
 avoid a circular import). Such imports are found in the function's code, and the modules are pickled
 with the function. While `recreated_modules()` is active, recreated modules are in the worker's
-`sys.modules`, so that the import statement returns them with the driver's variables and does not
-load their files again.
+`sys.modules`, so the import statement returns them with the driver's variables and does not load
+their files again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-#: Set by the import system; a recreated module has its own values, or none.
+#: Attributes that the import system sets. A recreated module has different values, or none.
 _IMPORT_MACHINERY: Final = frozenset(
     {"__builtins__", "__cached__", "__loader__", "__spec__", "__path__"}
 )
@@ -40,16 +40,16 @@ _Reduced = tuple[Any, ...]
 
 
 class UserModules:
-    """The driver's modules that are pickled by value, within one pickle.
+    """The driver's modules that are pickled by value, for one pickle.
 
-    `names` are modules, and packages whose modules are all pickled by value.
+    `names` contains modules, and packages whose modules are all pickled by value.
     """
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
         self._empty: dict[str, EmptyModule] = {}
         self._contents: dict[str, PackageContents] = {}
-        #: The stand-ins for functions' globals, by the `id()` of the module's dictionary.
+        #: The objects that represent functions' globals, by the `id()` of the module's dictionary.
         self.globals_by_id = {
             id(vars(module)): ModuleGlobals(self.empty(module))
             for name, module in list(sys.modules.items())
@@ -63,7 +63,7 @@ class UserModules:
         return is_listed and not is_compiled(sys.modules.get(name))
 
     def empty(self, module: ModuleType) -> EmptyModule:
-        """Return the stand-in for the module without its variables: one object per module."""
+        """Return the object that represents the module without its variables in this pickle."""
         return self._empty.setdefault(module.__name__, EmptyModule(module))
 
     def reduce(self, module: ModuleType) -> _Reduced:
@@ -143,9 +143,9 @@ class ModuleGlobals(dict[str, Any]):
 def imported_names(function: FunctionType) -> list[tuple[str, bool]]:
     """Return the full names of the modules that a function imports when it is called.
 
-    `from a import b` also yields `a.b`, which is not necessarily a module. Each name has a flag
-    whether the module is needed with its submodules: after `import a`, the function may use `a.b`;
-    `from a import b` names the submodule.
+    `from a import b` also yields `a.b`, which is not necessarily a module. The flag of each name is
+    True if the module is needed with its submodules: after `import a`, the function may use `a.b`,
+    whereas `from a import b` names the submodule.
     """
     package = function.__globals__.get("__package__")
     return [
@@ -160,7 +160,7 @@ def new_module(name: str, identity: Mapping[str, Any]) -> ModuleType:
 
 
 def same_module(module: ModuleType) -> ModuleType:
-    """Return the module; its variables are set next."""
+    """Return the module. Unpickling sets its variables afterwards."""
     return module
 
 
@@ -174,7 +174,7 @@ def fill_function(
 ) -> None:
     """Set the state of a function with lazy imports in the worker.
 
-    The state is cloudpickle's state setter, its argument, and the modules that are imported.
+    The state consists of cloudpickle's state setter, its argument, and the imported modules.
     """
     fill, argument, _ = state
     fill(function, argument)
@@ -189,8 +189,8 @@ _registered_names: Final[list[set[str]]] = []
 def recreated_modules() -> Iterator[None]:
     """Add recreated modules to `sys.modules` inside the context.
 
-    The first module of a name stays: a later pickle with the same module, such as a command, does
-    not overwrite changes that functions made to the module's variables.
+    The first module of each name is kept, so that a later pickle with the same module, such as a
+    command, does not overwrite changes that functions made to the module's variables.
     """
     names: set[str] = set()
     with _registration_lock:
@@ -223,8 +223,8 @@ def _register(module: ModuleType) -> None:
 
 
 def _reduced_module(empty: EmptyModule, variables: dict[str, Any]) -> _Reduced:
-    # The variables are state, which is set after the module is memoized: modules may refer to each
-    # other in a cycle.
+    # The variables are state, which is set after the module is memoized, because modules may refer
+    # to each other in a cycle.
     return same_module, (empty,), variables, None, None, fill_module
 
 
@@ -242,7 +242,7 @@ def _absolute_name(name: str, package: object) -> str:
     try:
         return importlib.util.resolve_name(name, package if isinstance(package, str) else None)
     except ImportError:
-        # A relative import outside of a package, which fails in the driver as well.
+        # A relative import outside a package, which fails in the driver as well.
         return name
 
 
@@ -250,7 +250,7 @@ _found_in_code: WeakKeyDictionary[CodeType, tuple[tuple[str, bool], ...]] = Weak
 
 
 def _imports_of(code: CodeType) -> tuple[tuple[str, bool], ...]:
-    """Return the imports of code as written, relative names with leading dots."""
+    """Return the imports as written in the code: relative names have leading dots."""
     found = _found_in_code.get(code)
     if found is None:
         found = _found_in_code[code] = tuple(dict.fromkeys(_find_imports(code)))
@@ -276,7 +276,7 @@ def _find_imports(code: CodeType) -> Iterator[tuple[str, bool]]:
 
 
 def module_path() -> tuple[str, ...]:
-    """Return `sys.path` of this process, with the working directory spelled out."""
+    """Return `sys.path` of this process, with the working directory as an absolute path."""
     return tuple(path or os.getcwd() for path in sys.path)
 
 
@@ -284,9 +284,9 @@ def module_path() -> tuple[str, ...]:
 def driver_modules(path: Sequence[str]) -> Iterator[None]:
     """Make `import` find the driver's modules inside the context, on the driver's machine.
 
-    The folders of the process itself, with Spark's own modules, precede the driver's `sys.path`.
-    Modules that were pickled by value take precedence over their files and have the driver's
-    variables.
+    The worker's own folders, which contain Spark's modules, precede those of the driver's
+    `sys.path`. Modules that were pickled by value take precedence over their files and have the
+    driver's variables.
     """
     added = [folder for folder in dict.fromkeys(path) if folder not in sys.path]
     sys.path.extend(added)

@@ -37,7 +37,10 @@ _TIMESTAMP: Final = "google.protobuf.Timestamp"
 
 
 def codec_of_schema(serde: RegistrySerde) -> ColumnCodec:
-    """Return the codec of a serde's schema; raise a `ValueError` if it is invalid or empty."""
+    """Return the codec for a serde's schema.
+
+    Raises a `ValueError` if the schema is invalid or has no fields.
+    """
     if not isinstance(serde.schema, str):
         return _message_codec(serde.schema.DESCRIPTOR, serde.schema, ())
     schema = json.loads(serde.schema)
@@ -52,7 +55,7 @@ def codec_of_schema(serde: RegistrySerde) -> ColumnCodec:
 
 
 class _AvroCodecs:
-    """Creates the codecs of one Avro schema and keeps its named types for later references."""
+    """Creates the codecs for one Avro schema, and stores its named types for later references."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
@@ -120,7 +123,7 @@ class _AvroCodecs:
         if full in enclosing:
             return json_codec()
         if full not in self._named:
-            raise ValueError(f"the schema refers to a type '{name}' that it does not define")
+            raise ValueError(f"the schema refers to the type '{name}', which it does not define")
         return self.codec(self._named[full], enclosing, namespace)
 
 
@@ -133,7 +136,7 @@ def _avro_takes_null(schema: Any) -> bool:
 
 
 def _avro_logical_type(schema: Mapping[str, Any]) -> ColumnCodec | None:
-    """Return the codec of a logical type that fastavro converts; None for other types."""
+    """Return the codec for a logical type that fastavro converts; None for other types."""
     arrow = load_arrow()
     logical = f"{schema['type']}-{schema.get('logicalType')}"
     if logical in ("bytes-decimal", "fixed-decimal"):
@@ -197,7 +200,7 @@ def _json_object_codec(schema: Any, root: Any, enclosing: tuple[str, ...]) -> Co
                 name,
                 _json_schema_codec(inner, root, enclosing),
                 item_getter(name),
-                # An optional field is omitted for None; null would be a different value.
+                # None omits an optional field, because null would be a different value.
                 omit_null=name not in required,
             )
             for name, inner in schema["properties"].items()
@@ -206,7 +209,7 @@ def _json_object_codec(schema: Any, root: Any, enclosing: tuple[str, ...]) -> Co
 
 
 def _resolve_reference(root: Any, reference: str) -> Any:
-    """Resolve a reference inside the schema; None for external references."""
+    """Resolve a reference inside the schema; return None for external references."""
     if not reference.startswith("#/"):
         return None
     found = root
@@ -216,9 +219,9 @@ def _resolve_reference(root: Any, reference: str) -> Any:
 
 
 def _message_codec(descriptor: Any, message: Any, enclosing: tuple[str, ...]) -> ColumnCodec:
-    """Return the codec of a Protobuf message; `message` is its class."""
+    """Return the codec for a Protobuf message; `message` is the message's class."""
     if not descriptor.fields:
-        raise ValueError(f"the message {descriptor.full_name} has no fields to be columns")
+        raise ValueError(f"the message {descriptor.full_name} has no fields")
     enclosing = (*enclosing, descriptor.full_name)
     fields = [
         FieldCodec(field.name, _protobuf_codec(field, enclosing), _protobuf_getter(field))
@@ -249,13 +252,13 @@ def _protobuf_scalar(field: Any, enclosing: tuple[str, ...]) -> ColumnCodec:
         by_name = field.enum_type.values_by_name
         return ElementwiseCodec(
             arrow.string(),
-            # A number that the schema does not define stays a number.
+            # A number that the schema does not define becomes its decimal text.
             lambda number: by_number[number].name if number in by_number else str(number),
             lambda name: by_name[name].number if name in by_name else int(name),
         )
     if field.type in (_PROTOBUF_MESSAGE, _PROTOBUF_GROUP):
         return _protobuf_inner(field.message_type, enclosing)
-    # By the numbers of C++ types (`FieldDescriptor.cpp_type`).
+    # The keys are the numbers of C++ types (`FieldDescriptor.cpp_type`).
     types = {
         1: arrow.int32(),
         2: arrow.int64(),

@@ -1,7 +1,7 @@
 """Maps serdes to column types of Spark and Arrow, and converts between bytes and columns.
 
-The column from `column_of(serde)` has the types, and converts bytes to a `pyarrow.Array` and an
-array to bytes. Values of a serde of user functions have no declared type and stay bytes.
+`column_of(serde)` returns a column, which has these types and converts bytes to a `pyarrow.Array`
+and back. A serde that consists of user functions has no declared type, so its values remain bytes.
 
 | serde | Spark's type |
 | --- | --- |
@@ -12,8 +12,8 @@ array to bytes. Values of a serde of user functions have no declared type and st
 | `DOUBLE`, `FLOAT` | `double`, `float` |
 | `BOOLEAN` | `boolean` |
 | `VOID` | `void` |
-| `json_of(...)`, `msgpack_of(...)` | a struct, array or map by the type's annotations |
-| `avro(...)`, `json_schema(...)`, `protobuf(...)` | a struct by the schema |
+| `json_of(...)`, `msgpack_of(...)` | a struct, array or map according to the type's annotations |
+| `avro(...)`, `json_schema(...)`, `protobuf(...)` | a struct according to the schema |
 | `list_of(...)` | an array |
 | `time_windowed(...)`, `session_windowed(...)` | a struct of `key`, `window_start`, `window_end` |
 """
@@ -90,7 +90,7 @@ class SerdeColumn:
         self.arrow_type: Any = _arrow_type(self.spark_type)
 
     def decode(self, topic: str, datas: Sequence[bytes | None]) -> Any:
-        """Deserialize values, a list or a `pyarrow.Array` of binary, to a `pyarrow.Array`."""
+        """Deserialize a list or a binary `pyarrow.Array` of values to a `pyarrow.Array`."""
         if hasattr(datas, "to_pylist"):
             datas = datas.to_pylist()
         try:
@@ -112,7 +112,7 @@ class SerdeColumn:
             ) from error
 
     def encode(self, topic: str, column: Any) -> list[bytes | None]:
-        """Serialize each value of a `pyarrow.Array` or `ChunkedArray` that Arrow can cast."""
+        """Serialize each value of a `pyarrow.Array` or `ChunkedArray`, after casting it."""
         try:
             return self.serde.serialize_many(topic, self.values(topic, column))
         except BatchSerializationError as error:
@@ -133,18 +133,18 @@ class SerdeColumn:
 
 
 class BinaryColumn(SerdeColumn):
-    """Converts strings and bytes to a column without an object per value."""
+    """Converts strings and bytes to a column without creating an object per value."""
 
     def decode(self, topic: str, datas: Sequence[bytes | None]) -> Any:
         try:
             return _cast(_binary(datas), self.arrow_type)
         except ValueError:
-            # Some value is not UTF-8: the serde's error names it.
+            # A value is not valid UTF-8. The serde raises an error that identifies it.
             return super().decode(topic, datas)
 
 
 class NumberColumn(SerdeColumn):
-    """Converts numbers of a fixed size to a column without an object per value."""
+    """Converts numbers of a fixed size to a column without creating an object per value."""
 
     def __init__(self, serde: FixedSizeSerde[Any], codec: ColumnCodec) -> None:
         super().__init__(serde, codec)
@@ -156,15 +156,15 @@ class NumberColumn(SerdeColumn):
         try:
             fixed = _binary(datas).cast(arrow.binary(self._size))
         except (ValueError, TypeError):
-            # Some value has another size: the serde's error names it.
+            # A value has the wrong size. The serde raises an error that identifies it.
             return super().decode(topic, datas)
         return numbers_of(fixed, self._code, self.arrow_type)
 
 
 def numbers_of(fixed: Any, code: str, arrow_type: Any) -> Any:
-    """Convert big-endian numbers, a fixed-size binary array, to an Arrow array.
+    """Convert a fixed-size binary array of big-endian numbers to an Arrow array.
 
-    `code` is a type code of the module `array`.
+    `code` is a type code of the `array` module.
     """
     arrow = load_arrow()
     if fixed.offset:
@@ -179,7 +179,7 @@ def numbers_of(fixed: Any, code: str, arrow_type: Any) -> Any:
 
 
 def column_of(serde: Serde[Any]) -> SerdeColumn:
-    """Return the column of a serde's values; raise an `ImportError` without pyarrow."""
+    """Return the column for a serde's values. Requires pyarrow, or raises an `ImportError`."""
     if _is_opaque(serde):
         serde = BYTES
     codec = _codec_of(serde)
@@ -223,7 +223,7 @@ def _codec_of(serde: Serde[Any]) -> ColumnCodec:
         return _windowed_codec(_codec_of(serde.inner))
     if isinstance(serde, RegistrySerde) and serde.schema is not None:
         return codec_of_schema(serde)
-    # A user's serde inside another serde: stays bytes.
+    # Values of a user's serde inside another serde remain bytes.
     return ElementwiseCodec(
         arrow.binary(),
         lambda value: serde.serialize("", value),
@@ -249,12 +249,12 @@ def _windowed(row: Mapping[str, Any]) -> Windowed[Any]:
 
 
 def time_of_ms(time_ms: int) -> datetime | None:
-    """Convert a time for a column; None for the end of windows that never end."""
+    """Convert a time for a column; return None for the end of a window that never ends."""
     return None if time_ms >= LAST_MS else _EPOCH + timedelta(milliseconds=time_ms)
 
 
 def ms_of_time(time: datetime | None) -> int:
-    """Convert an aware time, rounded down; None is the end of windows that never end."""
+    """Convert an aware time, rounded down. None is the end of a window that never ends."""
     return MAX_TIME_MS if time is None else (time - _EPOCH) // _MILLISECOND
 
 
@@ -263,7 +263,7 @@ def _arrow_type(spark_type: Any) -> Any:
 
     if "timezone" in signature(to_arrow_type).parameters:
         return to_arrow_type(spark_type, timezone="UTC")
-    # Spark 4.1 has no such parameter and always uses UTC.
+    # Spark 4.1 lacks the parameter and always uses UTC.
     return to_arrow_type(spark_type)
 
 

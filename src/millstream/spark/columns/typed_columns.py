@@ -21,12 +21,15 @@ from millstream.operators.arrow import import_pyarrow
 
 
 def load_arrow() -> Any:
-    """Return pyarrow, or raise an `ImportError` that tells how to install it."""
+    """Return pyarrow, or raise an `ImportError` that explains how to install it."""
     return import_pyarrow("Serdes as columns of Spark")
 
 
 class ColumnCodec:
-    """Converts values of one type to an Arrow column and back; here with Arrow's own conversion."""
+    """Converts values of one type to an Arrow column and back.
+
+    This base class uses Arrow's own conversion.
+    """
 
     def __init__(self, arrow_type: Any) -> None:
         self.arrow_type = arrow_type
@@ -39,7 +42,7 @@ class ColumnCodec:
         return load_arrow().array(values, self.arrow_type)
 
     def values(self, array: Any) -> list[Any]:
-        """Convert a column to builtin values, which `msgspec.convert` accepts."""
+        """Convert a column to built-in values, which `msgspec.convert` accepts."""
         return list(array.to_pylist())
 
 
@@ -65,7 +68,7 @@ class ElementwiseCodec(ColumnCodec):
 class WrappedCodec(ColumnCodec):
     """Converts values before and after another codec.
 
-    `to_arrow` is None if the other codec needs no conversion.
+    `to_arrow` is None if the inner codec accepts the values without a conversion.
     """
 
     def __init__(
@@ -135,19 +138,19 @@ class MapCodec(ColumnCodec):
 class FieldCodec:
     name: str
     codec: ColumnCodec
-    #: Returns the field of a struct.
+    #: Returns the field's value from a struct.
     get: Callable[[Any], Any]
-    #: msgspec's encoded name of the field in builtin values; None if it is `name`.
+    #: The field's encoded name in built-in values (as in msgspec); None if it is `name`.
     encoded_name: str | None = None
-    #: Whether null is omitted in builtin values: the field may be omitted, but not None.
+    #: Whether built-in values omit a null, for a field that may be missing but not None.
     omit_null: bool = False
 
 
 class StructCodec(ColumnCodec):
-    """Converts values with fields; Arrow has no type for a struct without fields.
+    """Converts values with at least one field. Spark has no use for a struct without fields.
 
-    `extra` are additional items of a builtin value, such as the struct's tag. `as_list` is whether
-    the builtin value is a list of the fields.
+    `extra` contains additional items of a built-in value, such as the struct's tag. `as_list` is
+    True if the built-in value is a list of the fields.
     """
 
     def __init__(
@@ -185,7 +188,7 @@ class StructCodec(ColumnCodec):
         ]
         present = array.is_valid().to_pylist()
         rows = zip(zip(*columns, strict=True), present, strict=True)
-        return [self._built(row) if is_there else None for row, is_there in rows]
+        return [self._built(row) if is_valid else None for row, is_valid in rows]
 
     def _built(self, row: tuple[Any, ...]) -> Any:
         if self._as_list:
@@ -205,7 +208,7 @@ def _field_array(field: FieldCodec, values: Sequence[Any]) -> Any:
 
 
 def _offsets(values: Sequence[Any]) -> Any:
-    """Return the list offsets in Arrow's format, with null for None."""
+    """Return the offsets of lists in Arrow's format, with null for None."""
     offsets: list[int | None] = []
     position = 0
     for value in values:
@@ -223,7 +226,8 @@ def _slices(array: Any) -> list[slice | None]:
     """Return the slice of each list in the array of all elements; None for null."""
     bounds = pairwise(array.offsets.to_pylist())
     present = array.is_valid().to_pylist()
-    return [slice(*ends) if there else None for ends, there in zip(bounds, present, strict=True)]
+    pairs = zip(bounds, present, strict=True)
+    return [slice(*ends) if is_valid else None for ends, is_valid in pairs]
 
 
 def json_text(value: Any) -> str:
@@ -240,7 +244,7 @@ def utc_timestamps() -> Any:
 
 
 def codec_of_type(type_: Any) -> ColumnCodec:
-    """Return the codec of a declared type that `json_of` and `msgpack_of` accept."""
+    """Return the codec for a declared type that `json_of` and `msgpack_of` accept."""
     return _codec_of_info(inspect.type_info(type_), ())
 
 
@@ -277,7 +281,7 @@ def _codec_of_info(info: Any, enclosing: tuple[Any, ...]) -> ColumnCodec:
             _codec_of_info(info.key_type, enclosing), _codec_of_info(info.value_type, enclosing)
         )
     if isinstance(info, inspect.TupleType) and info.item_types:
-        # Spark's names of tuple fields.
+        # The same names as Spark's for the fields of tuples.
         fields = [
             FieldCodec(f"_{number + 1}", _codec_of_info(item, enclosing), itemgetter(number))
             for number, item in enumerate(info.item_types)
@@ -287,7 +291,7 @@ def _codec_of_info(info: Any, enclosing: tuple[Any, ...]) -> ColumnCodec:
 
 
 def _plain_type(arrow: Any, info: Any) -> Any:
-    """Return the Arrow type of values that need no conversion; None for others."""
+    """Return the Arrow type for values that need no conversion; None for other values."""
     if isinstance(info, inspect.DateTimeType):
         return arrow.timestamp("us") if info.tz is False else utc_timestamps()
     types = {
@@ -309,7 +313,7 @@ def _plain_type(arrow: Any, info: Any) -> Any:
 
 
 def _codec_of_values(values: Sequence[Any]) -> ColumnCodec:
-    """Return the codec of enums and literals, by value if all are str or all are int."""
+    """Return the codec for an enum or literal, by value if all values are str or all are int."""
     arrow = load_arrow()
     kinds = {type(value) for value in values if value is not None}
     if kinds == {str}:
@@ -324,9 +328,9 @@ def _value_of(value: Any) -> Any:
 
 
 def _codec_of_fields(info: Any, enclosing: tuple[Any, ...]) -> ColumnCodec | None:
-    """Return the codec of structs, dataclasses, typed dicts and named tuples.
+    """Return the codec for a struct, dataclass, typed dict or named tuple.
 
-    None for other types, types without fields, and recursive references.
+    Returns None for other types, types without fields, and recursive references.
     """
     supported = (
         inspect.StructType | inspect.DataclassType | inspect.TypedDictType | inspect.NamedTupleType
@@ -355,7 +359,7 @@ def _codec_of_fields(info: Any, enclosing: tuple[Any, ...]) -> ColumnCodec | Non
 
 
 def item_getter(name: str) -> Callable[[Any], Any]:
-    """Return a getter for a dict in which the key may be missing."""
+    """Return a getter for dicts in which the key may be missing."""
     return lambda value: value.get(name)
 
 

@@ -1,8 +1,8 @@
 """The stream thread's end of the control connection.
 
-The thread's process opens the connection: executors can reach the driver, but not vice versa. After
-the loss of a connection, the thread tries to reconnect for a grace period; after that it counts as
-lost and stops gracefully. The driver's end is in `control_server`.
+The thread's process opens the connection, because executors can reach the driver, but not vice
+versa. After the loss of a connection, the thread tries to reconnect for a grace period. After that,
+the thread counts as lost and stops gracefully. The driver's end is in `control_server`.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ GRACE_MS: Final = 30_000
 #: How long `report` blocks while the buffer is full of unacknowledged reports.
 REPORT_WAIT_MS: Final = 100
 
-#: The limit of unacknowledged bytes above which replies are replaced by an error, so that reports
-#: have room.
+#: The number of unacknowledged bytes above which replies are replaced by an error, so that the
+#: buffer has space for reports.
 MAX_REPLY_BYTES: Final = 32 * 1024 * 1024
 
-_DIAL_TIMEOUT_S: Final = 5.0
-#: The maximum number of queued commands; further ones wait in the driver, which has its own limit.
+_CONNECT_TIMEOUT_S: Final = 5.0
+#: The maximum number of queued commands. Others wait in the driver, which has its own limit.
 _MAX_COMMANDS: Final = 1_000
-_BACKOFF_FIRST_S: Final = 0.1
-_BACKOFF_MOST_S: Final = 2.0
+_INITIAL_BACKOFF_S: Final = 0.1
+_MAX_BACKOFF_S: Final = 2.0
 _CLOCK: Final = SystemClock()
 
 
@@ -59,8 +59,9 @@ class ControlChannel:
     No method blocks the processing loop longer than documented. Thread-safe, except that only one
     thread at a time may call `commands` and `wait`.
 
-    Beyond `max_reports` unacknowledged reports, the oldest are dropped, counted and logged.
-    `certificate` is the driver's in DER, or empty if the connection is not encrypted.
+    If there are more than `max_reports` unacknowledged reports, the oldest are dropped, counted and
+    logged. `certificate` is the driver's certificate in DER, or empty if the connection is not
+    encrypted.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class ControlChannel:
         self._hello = hello
         self._grace_s = grace_ms / 1000
         self._reliable_channel = ReliableChannel(max_messages=max_reports, drop_oldest=True)
-        # A SimpleQueue because its `put` is safe in a signal handler; `_on_message` bounds it.
+        # A SimpleQueue, because its `put` is safe in a signal handler. `_on_message` limits it.
         self._commands: queue.SimpleQueue[ReceivedCommand] = queue.SimpleQueue()
         self._peeked: list[ReceivedCommand] = []
         #: None until the code has been received.
@@ -91,13 +92,13 @@ class ControlChannel:
         self._connector = threading.Thread(
             target=self._keep_connected, name=f"{hello.thread_name}-control", daemon=True
         )
-        #: The reason why the thread is lost; None while it is not.
+        #: Why the thread is lost; None if it is not lost.
         self.lost_reason: str | None = None
-        #: The name of the signal that stopped the thread; None if there was none.
+        #: The name of the signal that stopped the thread, if any.
         self.stop_signal: str | None = None
         self._reported_drops = 0
         self._request_error: StreamsError | None = None
-        #: Called when a command has arrived or the driver is lost; on any thread, or in a signal
+        #: Called when a command has arrived or the driver is lost, on any thread or in a signal
         #: handler. Set by the thread's code.
         self.on_event: Callable[[], None] = lambda: None
 
@@ -108,7 +109,7 @@ class ControlChannel:
         return not self.lost
 
     def close(self, flush_ms: int = 2_000) -> None:
-        """Deliver pending reports, for up to `flush_ms`, then disconnect and join the threads."""
+        """Deliver pending reports for up to `flush_ms`, then disconnect and join the threads."""
         if not self.lost and self._connector.is_alive():
             self._reliable_channel.flush(flush_ms / 1000)
         self._closing.set()
@@ -117,11 +118,11 @@ class ControlChannel:
         if link is not None:
             link.close()
         if self._connector.is_alive():
-            # Longer than any blocking step of that thread.
-            self._connector.join(_DIAL_TIMEOUT_S + 1)
+            # Longer than any blocking call of that thread.
+            self._connector.join(_CONNECT_TIMEOUT_S + 1)
 
     def take_code(self) -> bytes:
-        """Return the thread's code, a pickled `ThreadMain`, once; later calls return b""."""
+        """Return the thread's code, a pickled `ThreadMain`. Later calls return b""."""
         code, self._code = self._code or b"", b""
         return code
 
@@ -135,11 +136,11 @@ class ControlChannel:
         return self._connected.is_set()
 
     def report(self, report: Report, *, latest_only: bool = False) -> None:
-        """Send a report to the driver, exactly once and in order, across reconnects.
+        """Send a report to the driver, exactly once and in order, even across reconnects.
 
-        Blocks for at most `REPORT_WAIT_MS` if the driver is connected but acknowledges nothing. An
-        unpicklable report arrives as `UndeliverableObject`. With `latest_only`, it replaces an
-        unsent report of the same type.
+        Blocks for at most `REPORT_WAIT_MS` if the driver is connected but does not acknowledge
+        messages. An unpicklable report arrives as an `UndeliverableObject`. With `latest_only`, the
+        report replaces an unsent report of the same type.
         """
         self._post(
             encode_message(MessageType.REPORT, encode_value(report)),
@@ -147,10 +148,10 @@ class ControlChannel:
         )
 
     def reply(self, command: ReceivedCommand, answer: Any) -> None:
-        """Reply to a request; an exception is raised in the driver.
+        """Reply to a request. If `answer` is an exception, the driver raises it.
 
-        Does nothing for a command that needs no reply. If too many replies are unacknowledged,
-        sends an error instead: replies must not displace reports.
+        Does nothing for a command that needs no reply. If too many replies are unacknowledged, this
+        sends an error instead, so that replies do not displace reports.
         """
         if command.number is None:
             return
@@ -160,8 +161,8 @@ class ControlChannel:
             data = encode_value(
                 ThreadUnavailableError(
                     f"The reply of {self._hello.thread_name} has {len(data)} bytes, and {waiting} "
-                    "bytes of earlier messages are not yet delivered to the driver: there are too "
-                    "many concurrent requests. Retry later."
+                    "bytes of earlier messages have not been delivered to the driver yet, because "
+                    "there are too many concurrent requests. Retry later."
                 )
             )
         self._post(encode_message(MessageType.REPLY, data, command.number))
@@ -169,8 +170,8 @@ class ControlChannel:
     def reject_requests(self, error: StreamsError) -> None:
         """Reply to all pending and future requests with an error.
 
-        A closing thread does not process commands, for minutes at worst, and callers must not have
-        to wait for that.
+        A closing thread may not process commands for minutes, and callers must not have to wait
+        that long.
         """
         self._request_error = error
         self._peeked = [command for command in self.commands() if not self._reject_request(command)]
@@ -187,7 +188,7 @@ class ControlChannel:
     def commands(self) -> list[ReceivedCommand]:
         """Return the commands that arrived since the last call, oldest first, without blocking."""
         arrived = self._commands
-        # Called once per iteration of the processing loop; nearly always empty.
+        # Called in each iteration of the processing loop. There are rarely any commands.
         if not self._peeked and arrived.empty():
             return []
         found, self._peeked = self._peeked, []
@@ -205,21 +206,21 @@ class ControlChannel:
         return True
 
     def stop_by_signal(self, signal_name: str, commit_timeout_ms: int) -> None:
-        """Enqueue a close command. Safe in a signal handler: takes no lock."""
+        """Enqueue a close command. Takes no lock, so it is safe in a signal handler."""
         self.stop_signal = signal_name
         self._commands.put(ReceivedCommand(Close(commit_timeout_ms=commit_timeout_ms)))
         self.on_event()
 
     def _post(self, payload: bytes, latest_key: Hashable = None) -> None:
         reliable_channel = self._reliable_channel
-        # Only a connected driver can make room in the buffer.
+        # Only acknowledgments of a connected driver free space in the buffer.
         wait_s = REPORT_WAIT_MS / 1000 if self.connected else 0.0
         reliable_channel.post(payload, wait_s=wait_s, latest_key=latest_key)
         if reliable_channel.dropped > self._reported_drops:
             if self._reported_drops == 0:
                 logger.warning(
-                    "The driver does not receive the reports of %s fast enough: from now on, the "
-                    "oldest ones are dropped.",
+                    "The driver does not receive the reports of %s fast enough. From now on, the "
+                    "oldest reports are dropped.",
                     self._hello.thread_name,
                 )
             self._reported_drops = reliable_channel.dropped
@@ -228,7 +229,7 @@ class ControlChannel:
         try:
             self._reconnect_loop()
         except Exception as error:
-            # Without this thread, no commands would arrive any more.
+            # Without this thread, commands no longer arrive.
             logger.exception(
                 "The control connection of %s failed unexpectedly", self._hello.thread_name
             )
@@ -254,16 +255,16 @@ class ControlChannel:
                 break
             if not self._closing.is_set():
                 logger.warning(
-                    "%s lost its connection to the driver; it continues to work and tries to "
+                    "%s lost its connection to the driver. It continues to work, and tries to "
                     "reconnect for %.0f s.",
                     self._hello.thread_name,
                     self._grace_s,
                 )
 
     def _connect(self) -> ControlLink | None:
-        """Retry until there is a link, the channel is closed, or the grace period is over."""
+        """Retry until a link is established, the channel is closed, or the grace period ends."""
         deadline = time.monotonic() + self._grace_s
-        backoff_s = _BACKOFF_FIRST_S
+        backoff_s = _INITIAL_BACKOFF_S
         while not self._closing.is_set():
             try:
                 return self._register()
@@ -279,16 +280,16 @@ class ControlChannel:
                         f"for {self._grace_s:.0f} s: {error}"
                     )
                     return None
-                # Jitter, so that the threads do not all reconnect at the same time.
+                # With jitter, so that the threads do not all reconnect at the same time.
                 self._closing.wait(min(left_s, backoff_s * random.uniform(0.5, 1.0)))
-                backoff_s = min(backoff_s * 2, _BACKOFF_MOST_S)
+                backoff_s = min(backoff_s * 2, _MAX_BACKOFF_S)
         return None
 
     def _register(self) -> ControlLink:
         connection = control_protocol.connect_to_driver(
             self._address,
             self._authkey,
-            timeout_s=_DIAL_TIMEOUT_S,
+            timeout_s=_CONNECT_TIMEOUT_S,
             idle_timeout_s=IDLE_TIMEOUT_S,
             certificate=self._certificate,
         )

@@ -1,11 +1,13 @@
 """The wire protocol between driver and stream thread: authenticated frames over TCP.
 
-Both ends prove that they have the application's key before any other data is read: frames contain
-pickles, and a peer that can send a pickle can execute code. Each frame has an authentication code
-that binds it to the connection, the direction and its position in the stream, so that frames cannot
-be injected or replayed either. Between machines, the connection uses TLS (`encryption`).
+Both ends prove that they have the application's key before any other data is read, because frames
+contain pickles, and a peer that can send a pickle can execute code. Each frame has an
+authentication code that binds it to the connection, the direction and its position in the stream,
+so frames can be neither injected nor replayed. Between machines, the connection uses TLS
+(`encryption`).
 
-A frame consists of: length of the body (4 bytes, big-endian), authentication code (16 bytes), body.
+A frame consists of the length of the body (4 bytes, big-endian), the authentication code
+(16 bytes), and the body.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from millstream.spark.connection.encryption import EncryptedSocket, wrap_client_
 #: A plain or encrypted socket.
 Stream = socket.socket | EncryptedSocket
 
-#: The maximum size of a frame; a larger one ends the connection.
+#: The maximum size of a frame. A larger frame ends the connection.
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 
 _MAGIC: Final = b"millstream-control-2\n"
@@ -37,9 +39,9 @@ _LENGTH: Final = struct.Struct(">I")
 _COUNTER: Final = struct.Struct(">Q")
 #: The kernel's `struct timeval`: seconds and microseconds.
 _TIMEVAL: Final = struct.Struct("@ll")
-#: The maximum size of one `send`, so that the timeout applies to progress, not to a whole frame.
+#: The maximum size of one `send` call, so that the timeout limits progress, not a whole frame.
 _CHUNK_BYTES: Final = 256 * 1024
-#: The minimum buffer size of one `recv`, because many small frames arrive together.
+#: The minimum buffer size of one `recv` call, because many small frames arrive together.
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -48,8 +50,7 @@ class ControlConnection:
 
     One thread may receive while others send. Any failure, such as a timeout or a frame that is not
     authentic, raises a `ConnectionError` and closes the connection. The connection owns the socket.
-    `sends` and `receives` are the labels with which this end and the peer authenticate their
-    frames.
+    `sends` and `receives` are the labels in the authentication codes of this end and the peer.
     """
 
     def __init__(
@@ -66,8 +67,8 @@ class ControlConnection:
         self._unsent = b""
         #: The bytes that were received but not yet consumed.
         self._received = bytearray()
-        # Use the kernel's timeout: Python's needs an additional system call each time, and after
-        # each system call a thread waits for Python's global interpreter lock.
+        # Use the kernel's timeout, because Python's timeout needs an additional system call each
+        # time, and after each system call a thread waits for Python's global interpreter lock.
         sock.settimeout(None)
         seconds, fraction_s = divmod(idle_timeout_s, 1)
         limit = _TIMEVAL.pack(int(seconds), int(fraction_s * 1e6))
@@ -75,7 +76,7 @@ class ControlConnection:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def send(self, *bodies: bytes) -> None:
-        """Send one frame per body, in one system call if possible.
+        """Send one frame per body, in a single system call if possible.
 
         After each system call, the sender may have to wait for Python's global interpreter lock.
         Raises a `ValueError` if a body is larger than `MAX_FRAME_BYTES`.
@@ -115,7 +116,7 @@ class ControlConnection:
 
     @property
     def has_partial_send(self) -> bool:
-        """Whether `send_nowait` has left unsent bytes; the next `send` sends them first."""
+        """Whether `send_nowait` has left unsent bytes, which the next `send` sends first."""
         return bool(self._unsent)
 
     @property
@@ -126,7 +127,7 @@ class ControlConnection:
     def send_nowait(self, *bodies: bytes) -> None:
         """Send as much of the frames as possible without blocking.
 
-        Must not be called while another thread sends, or while there are unsent bytes.
+        Must not be called while another thread is sending, or while there are unsent bytes.
         """
         assert isinstance(self._sock, socket.socket)
         with self._sending:
@@ -141,14 +142,14 @@ class ControlConnection:
     def receive_nowait(self, max_frames: int) -> list[bytes]:
         """Return up to `max_frames` received frames, without blocking.
 
-        Must not be called while another thread receives.
+        Must not be called while another thread is receiving.
         """
         assert isinstance(self._sock, socket.socket)
         part = None
         try:
             part = self._sock.recv(_READ_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            # Nothing was received now, but earlier data may contain whole frames.
+            # No new data has arrived, but earlier data may contain whole frames.
             pass
         except OSError as error:
             raise self._fail(error) from error
@@ -170,9 +171,9 @@ class ControlConnection:
         return length > MAX_FRAME_BYTES or len(received) >= _LENGTH.size + _CODE_BYTES + length
 
     def close(self) -> None:
-        """Close the connection, which also wakes a receiving thread. Idempotent."""
-        # Shut down first: closing the socket does not wake another thread that is reading. If the
-        # peer is gone, the shutdown fails, which can be ignored.
+        """Close the connection, and wake a thread that is receiving. Idempotent."""
+        # Shut down first, because closing the socket does not wake a thread that is reading. If
+        # the peer is gone, the shutdown fails, which can be ignored.
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
@@ -215,8 +216,8 @@ def connect_to_driver(
 ) -> ControlConnection:
     """Open the worker's end of a connection, or raise a `ConnectionError`.
 
-    `timeout_s` limits connecting and authenticating together. `certificate` is the certificate of
-    the driver in DER format, or empty if the connection is not encrypted.
+    `timeout_s` limits the total time for connecting and authenticating. `certificate` is the
+    driver's certificate in DER, or empty if the connection is not encrypted.
     """
     deadline = time.monotonic() + timeout_s
     try:
@@ -257,7 +258,7 @@ def accept_worker(
 ) -> ControlConnection:
     """Open the driver's end of a connection, or close the socket and raise a `ConnectionError`.
 
-    `timeout_s` limits the authentication of the client.
+    `timeout_s` limits the time for authenticating the client.
     """
     deadline = time.monotonic() + timeout_s
     sock: Stream = accepted
@@ -301,7 +302,7 @@ def _read(sock: Stream, size: int, deadline: float) -> bytes:
     while size > 0:
         left = deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("no answer in time")
+            raise TimeoutError("no response in time")
         sock.settimeout(left)
         part = sock.recv(size)
         if not part:

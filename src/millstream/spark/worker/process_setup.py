@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from typing import Final
 
 #: Spark's sockets are among the first descriptors that a worker opens.
-_MOST_DESCRIPTORS: Final = 256
+_MAX_DESCRIPTORS: Final = 256
 
 _sockets: Final[set[int]] = set()
 
 
 @contextmanager
 def closed_in_forked_children() -> Iterator[None]:
-    """Close the sockets that are open now in children that are forked inside the context.
+    """Close the currently open sockets in children that are forked inside the context.
 
     Spark detects that a worker has died when the worker's end of its socket is closed. A child
-    process that user code forked inherits that end, so if the child outlives the worker, Spark does
-    not notice.
+    process that user code forked inherits that end, so Spark would not detect the worker's death
+    while the child is running.
     """
-    _sockets.update(filter(_is_socket, range(_MOST_DESCRIPTORS)))
+    _sockets.update(filter(_is_socket, range(_MAX_DESCRIPTORS)))
     try:
         yield
     finally:
@@ -40,8 +40,8 @@ def _is_socket(descriptor: int) -> bool:
 def _replace_sockets() -> None:
     if not _sockets:
         return
-    # Replaced, not closed: Python's socket objects still have these descriptors, which must not be
-    # reused for other files.
+    # Replaced rather than closed: Python's socket objects still hold these descriptors, so they
+    # must not be reused for other files.
     devnull = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for descriptor in _sockets:
         os.dup2(devnull, descriptor, inheritable=False)
@@ -56,10 +56,10 @@ os.register_at_fork(after_in_child=_replace_sockets)
 def infrequent_gc() -> Iterator[None]:
     """Make Python collect reference cycles about a hundred times less often.
 
-    A batch holds many thousand objects, which the collector would traverse repeatedly to no effect:
-    1.0 us per JSON record, as much as all other work together, and 1.1 of 2.5 us per record of a
-    changelog that is read into columns. Objects that exist now, such as imported modules, are
-    excluded from collections.
+    A batch holds many thousands of objects, which the collector would traverse repeatedly to no
+    effect. This took 1.0 us per JSON record, as much as all other work together, and 1.1 of 2.5 us
+    per record of a changelog that is read into columns. Existing objects, such as imported modules,
+    are excluded from collections.
     """
     before = gc.get_threshold()
     gc.freeze()

@@ -1,6 +1,7 @@
-"""Configures logging on a worker as on the driver, so that the program's own loggers work there.
+"""Configures logging on workers as on the driver, so that the program's own loggers work there.
 
-Levels, formats and filters are shipped; files and other targets are not. Workers log to stderr.
+Levels, formats and filters are shipped; files and other destinations are not. Workers log to
+stderr.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from millstream.errors import NotPicklableError, summary_of
 from millstream.spark.code.shipping import ship
 
 _MILLSTREAM = "millstream"
-#: The logger of the group member's Kafka client. The member itself logs all that matters.
+#: The logger of the group member's Kafka client. The member itself logs all relevant events.
 _KAFKA_CLIENT = "kafka"
 _UUID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=-StreamThread-)")
 
@@ -55,17 +56,17 @@ class LoggingSetup:
         )
 
     def _enable_millstream_loggers(self) -> None:
-        """Enable Millstream's loggers that `dictConfig` of an earlier application disabled."""
+        """Enable Millstream's loggers that an earlier application disabled with `dictConfig`."""
         for name, logger in _loggers(include_millstream=True).items():
             if name.partition(".")[0] == _MILLSTREAM and name not in self.loggers:
                 logger.disabled = False
 
     @contextmanager
     def apply(self, thread_name: str) -> Iterator[None]:
-        """Apply this configuration, with stderr as the target, inside the context.
+        """Apply this configuration inside the context, with stderr as the destination.
 
         The previous configuration is restored afterwards, because Spark may reuse the process. Each
-        line of Millstream's loggers has the thread's name.
+        line of Millstream's loggers contains the thread's name.
         """
         millstream = logging.getLogger(_MILLSTREAM)
         changed = [*map(logging.getLogger, (_MILLSTREAM, _KAFKA_CLIENT, *self.loggers))]
@@ -77,7 +78,7 @@ class LoggingSetup:
             logger.propagate, logger.disabled = settings.propagate, settings.disabled
             if settings.handler is not None:
                 added.append((logger, _stderr_handler(settings.handler)))
-        # A separate handler: Millstream's lines do not depend on the program's format.
+        # A separate handler, so that Millstream's lines do not depend on the program's format.
         millstream.setLevel(self.millstream_level)
         millstream.propagate = False
         self._enable_millstream_loggers()
@@ -101,7 +102,7 @@ class LoggingSetup:
 
 
 def short_name(thread_name: str) -> str:
-    """Return a thread's name without its process id: `shop-StreamThread-1`."""
+    """Return a thread's name without its process ID: `shop-StreamThread-1`."""
     return _UUID.sub("", thread_name)
 
 
@@ -115,7 +116,7 @@ def _loggers(*, include_millstream: bool = False) -> dict[str, logging.Logger]:
 
 
 def _handlers_of(logger: logging.Logger) -> list[logging.Handler]:
-    # Some libraries have a NullHandler of their own.
+    # Matched by name, because some libraries define their own NullHandler.
     return [each for each in logger.handlers if type(each).__name__ != "NullHandler"]
 
 
@@ -128,7 +129,7 @@ def _settings_of(logger: logging.Logger) -> _LoggerSettings:
     handler = None
     if handlers:
         formatter = handlers[0].formatter
-        # The output of other formatters may have any form, and their code is not shipped.
+        # Other formatters may produce any output, and their code is not shipped.
         plain = formatter if type(formatter) is logging.Formatter else None
         handler = _HandlerSettings(
             int(min(each.level for each in handlers)),
@@ -211,7 +212,7 @@ class _WorkerHandler(logging.StreamHandler[TextIO]):
 class _LenientFormatter(logging.Formatter):
     """Formats a record as the driver does, or in a default format if the record lacks a field.
 
-    Log record factories and unpicklable filters are not shipped.
+    Fields can be missing because log record factories and unpicklable filters are not shipped.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -227,8 +228,8 @@ _PLAIN = logging.Formatter("%(levelname)s %(name)s: %(message)s")
 class _LenientFilter:
     """Filters records as the driver does, and keeps records for which the filter raises.
 
-    A filter may depend on state of the driver, for example on a context variable. Python's loggers
-    raise a filter's exception in the code that logs.
+    A filter may depend on the driver's state, for example on a context variable. Python's loggers
+    propagate a filter's exception to the code that logs.
     """
 
     def __init__(self, shipped: Any) -> None:
@@ -256,7 +257,7 @@ def _pickle_filters(filters: Sequence[Any]) -> tuple[bytes, ...]:
             shipped.append(ship(each, f"the log filter {type(each).__name__}"))
         except NotPicklableError as error:
             logging.getLogger(__name__).warning(
-                "Workers log without a filter that cannot be shipped, and in a default format "
+                "A log filter cannot be shipped: workers log without it, and use a default format "
                 "where the configured format needs the filter's fields: %s",
                 error,
             )
@@ -274,7 +275,7 @@ def _unpickle_filters(filters: Sequence[bytes]) -> Iterator[Any]:
 
 
 class _UtcFormatter(logging.Formatter):
-    """Formats lines like `2026-01-31 12:00:00,000Z INFO [shop-StreamThread-1] millstream.x: …`."""
+    """Formats lines as `2026-01-31 12:00:00,000Z INFO [shop-StreamThread-1] millstream.x: …`."""
 
     @staticmethod
     def converter(seconds: float | None) -> time.struct_time:

@@ -1,8 +1,9 @@
 """The Spark task of a stream thread, in the Python worker.
 
-The task connects to the driver, runs the thread's code, and restores the state of the process:
-PySpark may reuse the process for another task, or kill it without notice. Errors of the thread are
-returned as data; the Spark task itself fails only if its process dies.
+The task connects to the driver, runs the thread's code, and restores the state of the process,
+because PySpark may reuse the process for another task. PySpark may also kill the process without
+notice. Errors of the thread are returned as data; the Spark task itself fails only if its process
+dies.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from millstream.spark.worker.worker_logging import LoggingSetup
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a thread has for closing after a signal from its machine (not the driver).
+#: How long a thread may take to close after a signal from its machine (not the driver).
 GRACEFUL_STOP_S: Final = 10
-#: The code of a stream thread. It returns soon after a `Close` command, or once `channel.lost`.
+#: The code of a stream thread. It returns soon after a `Close` command or when the channel is lost.
 ThreadMain = Callable[[ControlChannel, Hello], ThreadExit]
 
 
@@ -41,8 +42,8 @@ class ThreadPlan:
     """The data that a worker needs to register as a stream thread.
 
     The worker receives the thread's code and settings when it registers. Spark may write a task's
-    data to disk and keep it as long as the session lasts, so the only secret here is the key of the
-    application, which is useless once the application has ended.
+    data to disk and keep it until the session ends, so the only secret in the plan is the key of
+    the application, which is useless once the application has ended.
     """
 
     application_id: str
@@ -60,18 +61,19 @@ class ThreadPlan:
     module_path: tuple[str, ...] = ()
     #: The driver's certificate in DER; empty if the connection is not encrypted.
     certificate: bytes = field(default=b"", repr=False)
-    #: Whether to run only Spark's first attempt of the task. Spark would retry on any host; the
-    #: driver resubmits the job with a preference for the host that has the thread's state.
+    #: Whether to run only Spark's first attempt of the task. Spark would retry it on any host; the
+    #: driver instead resubmits the job with a preference for the host that has the thread's state.
     first_attempt_only: bool = False
 
 
 def run_plan(data: bytes) -> bytes:
-    """Run a pickled `ThreadPlan` until the thread ends; called by the Spark task.
+    """Run a pickled `ThreadPlan` until the thread ends, in a Spark task.
 
-    Returns the encoded `ThreadExit`. Errors of the thread's code are part of it and never raised.
+    Returns the encoded `ThreadExit`, which contains any error of the thread's code. Such errors are
+    never raised.
     """
     plan: ThreadPlan = pickle.loads(data)
-    if plan.first_attempt_only and _is_another_attempt():
+    if plan.first_attempt_only and _is_retry():
         return encode_value(ThreadExit("lost", reason="its process or its executor ended"))
     started = set(threading.enumerate())
     with (
@@ -118,7 +120,7 @@ def _run_thread(plan: ThreadPlan) -> ThreadExit:
                 thread_exit = ThreadExit(
                     "lost", history=thread_exit.history, reason=channel.stop_signal
                 )
-            # If the JVM has already ended, the driver gets the result only from this report.
+            # If the JVM has already ended, only this report brings the result to the driver.
             channel.report(thread_exit)
             return thread_exit
     finally:
@@ -141,20 +143,20 @@ def _call_main(plan: ThreadPlan, channel: ControlChannel, attempt: Hello) -> Thr
             raise TypeError(f"The thread's code returned {thread_exit!r} instead of a ThreadExit.")
         return thread_exit
     except BaseException as error:
-        # Includes SystemExit and KeyboardInterrupt, which would end the process.
+        # BaseException includes SystemExit and KeyboardInterrupt, which would end the process.
         logger.exception("%s ends with an error", plan.thread_name)
         return ThreadExit("error", error)
 
 
 def _spark_attempt() -> int:
-    """Return Spark's id of this task attempt: unique, and greater for each later attempt."""
+    """Return Spark's ID of this task attempt, which is unique and greater for later attempts."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     return 0 if context is None else int(context.taskAttemptId())
 
 
-def _is_another_attempt() -> bool:
+def _is_retry() -> bool:
     """Whether this is a retry by Spark."""
     from pyspark import TaskContext
 
@@ -164,11 +166,11 @@ def _is_another_attempt() -> bool:
 
 @contextmanager
 def _close_on_signals(channel: ControlChannel) -> Iterator[None]:
-    """Close the thread gracefully when the executor ends: PySpark's daemon then sends SIGHUP.
+    """Close the thread gracefully when the executor ends and PySpark's daemon sends SIGHUP.
 
-    Without this, a lost executor or a driver that ends without closing would kill the thread in the
-    middle of its work. An alarm limits the time and ends the process, since neither the driver nor
-    the executor is left to do so.
+    Otherwise, the loss of the executor, or the end of a driver that does not close its threads,
+    would kill the thread in the middle of its work. An alarm limits the time to close and then ends
+    the process, because neither the driver nor the executor can do so anymore.
     """
 
     def close(number: int, _: FrameType | None) -> None:
@@ -183,7 +185,7 @@ def _close_on_signals(channel: ControlChannel) -> Iterator[None]:
     handlers: dict[int, Handler] = {
         signal.SIGTERM: close,
         signal.SIGHUP: close,
-        # An interrupt is for the driver, which then closes its threads.
+        # Ctrl-C also reaches the driver, which then closes its threads.
         signal.SIGINT: signal.SIG_IGN,
     }
     try:
@@ -199,7 +201,7 @@ def _close_on_signals(channel: ControlChannel) -> Iterator[None]:
 def _log_dead_threads() -> Iterator[None]:
     """Log exceptions that end a background thread of the user's code or of a library.
 
-    Python writes them to stderr only, without time and place.
+    By default, Python only writes them to stderr, without the time and the stream thread's name.
     """
 
     def log_exception(args: threading.ExceptHookArgs) -> None:
@@ -207,7 +209,7 @@ def _log_dead_threads() -> Iterator[None]:
             return
         name = "a background thread" if args.thread is None else args.thread.name
         exc_info = (args.exc_type, args.exc_value, args.exc_traceback)
-        logger.error("%s died with an exception and is not restarted", name, exc_info=exc_info)
+        logger.error("%s ended with an exception and is not restarted", name, exc_info=exc_info)
 
     before, threading.excepthook = threading.excepthook, log_exception
     try:

@@ -23,7 +23,7 @@ _CONTEXT_BYTES: Final = 20
 
 
 class BufferedContext(NamedTuple):
-    """The context of the record that brought a buffered value.
+    """The context of the record of a buffered value.
 
     Args:
         place: the input partition; None in a punctuator.
@@ -40,7 +40,7 @@ class BufferValue(NamedTuple):
 
     Args:
         prior: the value downstream when the key was first buffered.
-        new: the new value; None is a deletion.
+        new: None is a deletion.
     """
 
     prior: bytes | None
@@ -82,7 +82,7 @@ class BufferValue(NamedTuple):
         """Decode a value; return it and the remaining bytes.
 
         Raises:
-            StreamsError: the bytes do not have this format.
+            StreamsError: the bytes have another format.
         """
         try:
             return _decoded(data)

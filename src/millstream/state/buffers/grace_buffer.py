@@ -18,7 +18,7 @@ from millstream.state.storage.bytes_store import ByteItems, CommittableStore
 _TIME: Final = struct.Struct(">q")
 _SEQUENCE: Final = struct.Struct(">i")
 _LAST_SEQUENCE: Final = 0x7FFFFFFF
-#: The prefix of every key, as in Kafka Streams' time-first stores.
+#: The prefix of each key, as in Kafka Streams' time-first stores.
 _TIME_FIRST: Final = b"\x00"
 _KEY_START: Final = len(_TIME_FIRST) + _TIME.size
 #: A changelog record ends with a buffer time, which this buffer does not use.
@@ -26,7 +26,7 @@ _NO_TIME: Final = bytes(_TIME.size)
 
 
 class BufferedRecord(NamedTuple):
-    """A record that leaves the buffer."""
+    """A record that is removed from the buffer."""
 
     key: Any
     value: Any
@@ -37,7 +37,7 @@ class GraceBuffer:
     """Buffers records until stream time exceeds their timestamp by the grace period.
 
     Stream time is the highest buffered timestamp. All records are kept, including several with the
-    same key and time. They leave in the order of timestamp, serialized key and arrival.
+    same key and time. They are evicted in the order of timestamp, serialized key and arrival.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class GraceBuffer:
         changelog: StoreChangelog,
     ) -> None:
         self.name = name
-        #: Whether the data survives its process.
+        #: Whether the data survives the process.
         self.persistent = base.persistent
         self._base = base
         self._topic = topic
@@ -62,7 +62,7 @@ class GraceBuffer:
         self._changelog = changelog
         self._sequence = 0
         self._stream_time = UNKNOWN
-        # At most the time of the oldest record; None if the buffer is empty.
+        # A lower bound of the time of the oldest record; None if the buffer is empty.
         self._oldest: int | None = None
         self._is_loaded = False
 
@@ -82,7 +82,7 @@ class GraceBuffer:
             place: the input partition; None in a punctuator.
 
         Returns:
-            False if the record is older than the grace period; it is not buffered then.
+            False if the record is older than the grace period, in which case it is not buffered.
 
         Raises:
             SerializationError: a serde rejected the key or value.
@@ -105,9 +105,9 @@ class GraceBuffer:
         return True
 
     def evict(self) -> Generator[BufferedRecord, None, None]:
-        """Remove and return the records whose grace period has passed, oldest first.
+        """Remove and yield the records whose grace period has passed, oldest first.
 
-        A record is removed when the next one is requested: if the caller raises, it stays.
+        A record is removed when the next one is requested, so it stays if the caller raises.
 
         Raises:
             SerializationError: a serde rejected buffered bytes.
@@ -132,18 +132,18 @@ class GraceBuffer:
         """Do nothing: the task closes the layer below."""
 
     def reset_derived_state(self) -> None:
-        """Reload the derived state with the next record: restoration in another role changes it."""
+        """Reload the derived state before the next use, as restoration changes the data."""
         self._is_loaded = False
 
     def _ensure_loaded(self) -> None:
-        """Load the oldest time, the stream time and the sequence number, after restoration."""
+        """Load the oldest time, the stream time and the sequence number after restoration."""
         if self._is_loaded:
             return
         self._is_loaded = True
         self._oldest = _first_time(self._base.scan(None, None))
         latest = _first_time(self._base.scan(None, None, reverse=True))
         self._stream_time = UNKNOWN if latest is None else latest
-        # If it restarted at zero, a new record could replace one with the same key and time.
+        # If the sequence restarted at zero, a record could replace one with the same key and time.
         self._sequence = 0
         for stored_key, _ in self._base.scan(None, None):
             self._sequence = max(self._sequence, _SEQUENCE.unpack(stored_key[-_SEQUENCE.size :])[0])

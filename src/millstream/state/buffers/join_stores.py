@@ -1,4 +1,4 @@
-"""The stores of joins: stream records without a join partner so far, and subscriptions."""
+"""The stores of joins: unmatched stream records, and subscriptions of foreign-key joins."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _RIGHT: Final = b"\x00"
 _LIST: Final = list_of(BYTES)
 
 
-class UnjoinedKey(NamedTuple):
-    """The unjoined records of one side with the same key and timestamp."""
+class UnmatchedKey(NamedTuple):
+    """The unmatched records of one side with the same key and timestamp."""
 
     stored_key: bytes
     timestamp: int
@@ -29,10 +29,10 @@ class UnjoinedKey(NamedTuple):
 
 
 class OuterJoinStore:
-    """The unjoined records of a left or outer stream-stream join.
+    """The unmatched records of a left or outer stream-stream join.
 
-    Ordered by timestamp, side (right first) and serialized key. Kafka Streams' store of
-    `TimestampedKeyAndJoinSide` and `LeftOrRightValue` over a `ListValueStore`.
+    Ordered by timestamp, side (right first) and serialized key. Corresponds to Kafka Streams' store
+    of `TimestampedKeyAndJoinSide` and `LeftOrRightValue` above a `ListValueStore`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class OuterJoinStore:
         changelog: StoreChangelog,
     ) -> None:
         self.name = name
-        #: Whether the data survives its process.
+        #: Whether the data survives the process.
         self.persistent = persistent
         self._layers = layers
         self._topic = topic
@@ -58,7 +58,7 @@ class OuterJoinStore:
         self._changelog = changelog
 
     def put(self, timestamp: int, left: bool, key: Any, value: Any, *, record_time: int) -> None:
-        """Add a record. Records with the same key, side and timestamp are all kept.
+        """Add a record. All records with the same key, side and timestamp are kept.
 
         Args:
             record_time: the timestamp of the record being processed, for the changelog.
@@ -86,26 +86,26 @@ class OuterJoinStore:
     def remove(self, stored_key: bytes, *, record_time: int) -> None:
         self._write(stored_key, None, record_time)
 
-    def all(self) -> Generator[UnjoinedKey, None, None]:
+    def all(self) -> Generator[UnmatchedKey, None, None]:
         """Iterate over a snapshot of all records, in order. Close the iterator if not exhausted."""
-        return _unjoined(self._layers.scan(None, None))
+        return _unmatched(self._layers.scan(None, None))
 
-    def key(self, unjoined: UnjoinedKey) -> Any:
-        """Deserialize the key of unjoined records.
+    def key(self, unmatched: UnmatchedKey) -> Any:
+        """Deserialize the key of unmatched records.
 
         Raises:
             SerializationError: the key serde rejected the bytes.
         """
-        return self._key_serde.deserialize(self._topic, unjoined.stored_key[_KEY_START:])
+        return self._key_serde.deserialize(self._topic, unmatched.stored_key[_KEY_START:])
 
-    def values(self, unjoined: UnjoinedKey) -> list[Any]:
-        """Deserialize the values of unjoined records, in the order of arrival.
+    def values(self, unmatched: UnmatchedKey) -> list[Any]:
+        """Deserialize the values of unmatched records, in the order of arrival.
 
         Raises:
             SerializationError: the value serde rejected the bytes.
         """
-        serde = self._left_serde if unjoined.left else self._right_serde
-        datas: Any = _LIST.deserialize(self._topic, unjoined.stored)
+        serde = self._left_serde if unmatched.left else self._right_serde
+        datas: Any = _LIST.deserialize(self._topic, unmatched.stored)
         return serde.deserialize_many(self._topic, [data[1:] for data in datas])
 
     def close(self) -> None:
@@ -121,21 +121,21 @@ class OuterJoinStore:
         self._changelog.log(stored_key, stored, record_time)
 
 
-def _unjoined(items: ByteItems) -> Generator[UnjoinedKey, None, None]:
+def _unmatched(items: ByteItems) -> Generator[UnmatchedKey, None, None]:
     try:
         for stored_key, stored in items:
             left = stored_key[_TIME.size : _KEY_START] == _LEFT
-            yield UnjoinedKey(stored_key, _TIME.unpack_from(stored_key)[0], left, stored)
+            yield UnmatchedKey(stored_key, _TIME.unpack_from(stored_key)[0], left, stored)
     finally:
         items.close()
 
 
 class SubscriptionTable:
-    """The store of a foreign-key join: which left rows refer to which right rows.
+    """The store of a foreign-key join: the references from left rows to right rows.
 
-    A timestamped key-value store whose keys start with the key of the right row, so that all rows
-    that refer to it are adjacent. Unlike other stores, its changes are logged with the headers of
-    the records that caused them, as in Kafka Streams 4.3.
+    A timestamped key-value store whose keys start with the key of the right row, so that all left
+    rows that refer to it are adjacent. Unlike those of other stores, its changes are logged with
+    the headers of the records that caused them, as in Kafka Streams 4.3.
     """
 
     def __init__(self, name: str, layers: BytesStore, changelog: StoreChangelog) -> None:
@@ -150,7 +150,7 @@ class SubscriptionTable:
         timestamps: Sequence[int],
         headers: Sequence[Headers] | None,
     ) -> None:
-        """Store subscriptions, in order; None deletes. Keys start with the key of the right row."""
+        """Store subscriptions, in order; a value of None deletes one."""
         self._layers.put_many(keys, TIMESTAMPED.join_many(values, timestamps), timestamps)
         self._changelog.log_many(keys, values, timestamps, headers)
 

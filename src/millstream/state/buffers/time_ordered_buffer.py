@@ -17,16 +17,16 @@ from millstream.state.buffers.buffer_value import BufferedContext, BufferValue
 from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.storage.java_hash_order import JavaHashSet
 
-#: The time of the first change in an empty buffer.
+#: The time of the oldest change of an empty buffer.
 NEVER: Final = (1 << 63) - 1
 
 _TIME: Final = struct.Struct(">q")
-#: The format version, in the header `v` of each changelog record.
+#: The format version in the header `v` of each changelog record.
 _VERSION_HEADERS: Final[Headers] = (("v", b"\x03"),)
 
 
 class BufferedChange(NamedTuple):
-    """A table change that leaves the buffer.
+    """A table change that is removed from the buffer.
 
     Args:
         new_value: None is a deletion.
@@ -52,7 +52,7 @@ class _Entry:
         self.gone = False
 
     def __lt__(self, other: _Entry) -> bool:
-        # Called only if a key was removed and added again at the same time.
+        # Called only if a key was removed and added again with the same time.
         return self.gone
 
 
@@ -60,11 +60,10 @@ class TimeOrderedBuffer:
     """Buffers table changes until they are evicted, oldest first.
 
     A key keeps the time of its first buffered change; later changes replace the value and its
-    context. The buffer is in memory and is restored from the changelog. When a commit begins, the
-    changed keys are logged (`log_changes`).
+    context. The buffer is in memory, and is restored from the changelog. The changed keys are
+    logged when a commit begins (`log_changes`).
     """
 
-    #: The buffer is in memory only.
     persistent = False
 
     def __init__(
@@ -112,12 +111,12 @@ class TimeOrderedBuffer:
         """Buffer a change.
 
         Args:
-            time: determines the order, unless the key is already buffered.
+            time: determines the order, unless the key is already in the buffer.
             old_value: the replaced value; None if there is none or it is unknown.
             place: the input partition; None in a punctuator.
 
         Raises:
-            SerializationError: a serde rejected the key or a value; nothing was buffered.
+            SerializationError: a serde rejected the key or a value. Nothing was buffered.
         """
         key_bytes = self.encode_key(key)
         encode, topic = self._value_serde.serialize, self._topic
@@ -131,10 +130,10 @@ class TimeOrderedBuffer:
             self._dirty.add(key_bytes)
 
     def evict_while(self, predicate: Callable[[], bool]) -> Generator[BufferedChange, None, None]:
-        """Remove and return changes, oldest first (by time, then by serialized key).
+        """Remove and yield changes, oldest first (by time, then by serialized key).
 
-        A change is removed when the next one is requested: it is still in the buffer while the
-        caller handles it, and stays if the caller raises.
+        A change is removed when the next one is requested, so it is still in the buffer when the
+        caller handles it, and stays there if the caller raises.
 
         Args:
             predicate: called before each change; False stops the iteration.
@@ -157,12 +156,13 @@ class TimeOrderedBuffer:
         """Return the value that a change replaces downstream.
 
         Kafka Streams uses the value that the latest change replaced in the table. A value that was
-        buffered and replaced was never downstream, though, and a grouped table would subtract it.
+        replaced in the buffer was never sent downstream, though, and a grouped table would subtract
+        it.
         """
         return value.prior
 
     def prior_value(self, key: Any) -> tuple[bool, Any]:
-        """Return whether a key is buffered, and the value downstream when it was first buffered."""
+        """Return whether a key is in the buffer, and its value downstream when first buffered."""
         entry = self._entries.get(self.encode_key(key))
         return (False, None) if entry is None else (True, self._decode(entry.value.prior))
 
@@ -182,7 +182,7 @@ class TimeOrderedBuffer:
     def log_changes(self) -> None:
         """Log the current state of each key that changed since the last call.
 
-        Called when a commit begins. Follows Kafka Streams: the records have no explicit timestamp.
+        Call this when a commit begins. As in Kafka Streams, the records have no explicit timestamp.
         """
         if not self._dirty:
             return

@@ -1,4 +1,4 @@
-"""Builders of the DSL's internal stores: suppress and grace buffers, unjoined records.
+"""Builders of the DSL's internal stores: suppress and grace buffers, unmatched records.
 
 Users never see these stores, so their builders have only the options that the DSL needs.
 """
@@ -21,7 +21,7 @@ from millstream.state.builders.store_builder import (
 
 @dataclass(frozen=True)
 class SuppressBufferBuilder(StoreBuilderBase):
-    """The buffer of a `suppress`: operators get a `TimeOrderedBuffer`. Immutable."""
+    """The builder of a `suppress` buffer; operators get a `TimeOrderedBuffer`. Immutable."""
 
     name: str
     key_serde: Serde[Any] | None = None
@@ -36,7 +36,9 @@ class SuppressBufferBuilder(StoreBuilderBase):
 
 @dataclass(frozen=True)
 class GraceBufferBuilder(StoreBuilderBase):
-    """The buffer of a stream-table join with grace: operators get a `GraceBuffer`. Immutable.
+    """The builder of a buffer for a stream-table join with grace. Immutable.
+
+    Operators get a `GraceBuffer`.
 
     Args:
         grace_ms: how long records wait, in milliseconds of stream time.
@@ -51,13 +53,15 @@ class GraceBufferBuilder(StoreBuilderBase):
 
     @property
     def persistent(self) -> bool:
-        """Always True, regardless of the config's default: follows Kafka Streams."""
+        """Always True, as in Kafka Streams, regardless of the config's default."""
         return True
 
 
 @dataclass(frozen=True)
 class OuterJoinStoreBuilder(StoreBuilderBase):
-    """The unjoined records of a left or outer join: operators get an `OuterJoinStore`. Immutable.
+    """The builder of a store for the unmatched records of a left or outer join. Immutable.
+
+    Operators get an `OuterJoinStore`.
 
     Args:
         value_serde: the serde of the left stream's values; None for the config's default.
@@ -74,7 +78,7 @@ class OuterJoinStoreBuilder(StoreBuilderBase):
 
     @property
     def persistent(self) -> bool:
-        """Whether the data survives its process. Known only after `resolved`."""
+        """Whether the data survives the process. Only valid after `resolved()`."""
         return self.kind != "in_memory"
 
     def resolved(self, config: StreamsConfig) -> Self:
@@ -88,6 +92,9 @@ class OuterJoinStoreBuilder(StoreBuilderBase):
 
 @dataclass(frozen=True)
 class SubscriptionStoreBuilder(KeyValueStoreBuilder):
-    """The subscriptions of a foreign-key join: operators get a `SubscriptionTable`. Not cached."""
+    """The builder of a store for the subscriptions of a foreign-key join. Not cached.
+
+    Operators get a `SubscriptionTable`.
+    """
 
     timestamped: bool = True

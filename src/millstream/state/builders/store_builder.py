@@ -32,7 +32,7 @@ else:
     StoredK = TypeVar("StoredK")
     StoredV = TypeVar("StoredV")
 
-#: Where a store keeps its data.
+#: The kind of storage of a store.
 StoreKind = Literal["rocksdb", "in_memory", "lru"]
 _KINDS: Final[tuple[StoreKind, ...]] = ("rocksdb", "in_memory", "lru")
 
@@ -45,7 +45,7 @@ COMPACTED: Mapping[str, str] = {
 
 @runtime_checkable
 class StoreBuilder(Protocol):
-    """The description of a state store: everything needed to open one."""
+    """The description of a state store, with everything that is needed to open it."""
 
     @property
     def name(self) -> str: ...
@@ -57,7 +57,7 @@ class StoreBuilder(Protocol):
 
     @property
     def topic_config(self) -> Mapping[str, str]:
-        """Kafka settings of the changelog topic that the user has set."""
+        """The user's Kafka settings for the changelog topic."""
         ...
 
     @property
@@ -79,13 +79,13 @@ class StoreBuilder(Protocol):
 class StoreBuilderBase(Generic[StoredK, StoredV]):
     """The base class of store builders with serdes. Subclasses are frozen dataclasses.
 
-    The options of all builders, where they apply:
+    The options, where a builder supports them:
 
     - `name`: the store's name, also used for its changelog and directory.
     - `kind`: where the data is stored; None for the config's `default_dsl_store`.
     - `key_serde`, `value_serde`: None for the config's defaults.
     - `timestamped`: whether each value is stored with its timestamp.
-    - `caching`: whether the store has a record cache; ignored if the config sets the size to 0.
+    - `caching`: whether the store has a record cache; ignored if the configured size is 0.
     - `logging`: whether changes go to a changelog, from which the store can be restored.
     - `topic_config`: Kafka settings of the changelog topic that override the defaults.
     """
@@ -110,7 +110,7 @@ class StoreBuilderBase(Generic[StoredK, StoredV]):
                 )
 
     def with_logging(self, logging: bool | Mapping[str, str]) -> Self:
-        """Return a copy with or without a changelog. A mapping contains settings of its topic."""
+        """Return a copy with or without a changelog. A mapping enables and configures it."""
         if isinstance(logging, Mapping):
             return replace(self, logging=True, topic_config=dict(logging))
         return replace(self, logging=logging, topic_config={})
@@ -145,7 +145,7 @@ def check_store_name(name: str) -> None:
 
 
 def checked_serde(store: str, what: str, serde: Serde[Any] | None) -> Serde[Any]:
-    """Return the serde; raise a ConfigError if there is none."""
+    """Return the serde; raise a ConfigError if it is None."""
     if serde is None:
         raise ConfigError(
             f"Store {store} has no serde for its {what}s. Pass one where the store is created or "

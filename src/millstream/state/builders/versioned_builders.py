@@ -20,14 +20,14 @@ from millstream.state.builders.store_builder import (
 
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 60 * _MINUTE_MS
-#: Compaction must not remove versions that a restoring task still needs, so it starts this much
-#: later than the end of the history.
+#: Compaction must not remove versions that a restoring task still needs, so it starts this long
+#: after the history retention.
 _COMPACTION_LAG_MS: Final = 24 * _HOUR_MS
 
 
 @dataclass(frozen=True)
 class VersionedStoreSupplier:
-    """Where and how long a versioned store keeps its data. Created by `Stores`, which explains it.
+    """Where and how long a versioned store keeps its data. Created and documented by `Stores`.
 
     Raises:
         ConfigError: a duration is out of range.
@@ -91,7 +91,7 @@ class VersionedStoreBuilder(StoreBuilderBase[StoredK, StoredV]):
         return False
 
     def with_caching(self, enabled: bool) -> Self:
-        """Return the builder itself, which is never cached.
+        """Return the builder itself, as versioned stores are never cached.
 
         Raises:
             IllegalStateError: `enabled` is true.

@@ -109,7 +109,7 @@ class _TimedStoreBuilder(StoreBuilderBase[StoredK, StoredV]):
 
     @property
     def persistent(self) -> bool:
-        """Whether the data survives the end of the process. Valid only after `resolved`."""
+        """Whether the data survives the process. Only valid after `resolved()`."""
         return self.kind != "in_memory"
 
     def with_caching(self, enabled: bool) -> Self:
@@ -133,14 +133,14 @@ class WindowStoreBuilder(_TimedStoreBuilder[StoredK, StoredV]):
 
     Args:
         retention_ms: how long a window is kept, counted from its start.
-        retain_duplicates: whether all values with the same key and time are kept. Such a store is
-            not cached, and its changelog is not compacted.
+        retain_duplicates: whether all values with the same key and time are kept. If so, the store
+            is not cached, and its changelog is not compacted.
         time_ordered: whether reads of many keys are ordered by time first, as needed to emit closed
             windows.
         log_headers: whether changelog records include the headers of the records, as for
             stream-stream joins.
         retention_inclusive: whether a record that is exactly `retention_ms` old is still kept and
-            found, as joins require. Kafka Streams' stores only keep younger records.
+            found, as joins require. Kafka Streams' stores only keep newer records.
 
     Raises:
         ConfigError: the name is not valid for a directory or topic, the kind is unknown, or a
@@ -167,7 +167,7 @@ class WindowStoreBuilder(_TimedStoreBuilder[StoredK, StoredV]):
         if self.retain_duplicates:
             if not self.timestamped:
                 # Each put has its own key, so there is nothing to compact. As in Kafka Streams,
-                # timestamped stores are excluded.
+                # this does not apply to timestamped stores.
                 config = {"cleanup.policy": "delete", **self.topic_config}
                 object.__setattr__(self, "topic_config", config)
             if self.caching:

@@ -10,13 +10,13 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from millstream.record import UNKNOWN, Headers, TopicPartition
 
-#: The size counted for an entry besides its key and value: record context and links, about as much
-#: as in Kafka Streams, so that a budget holds as many entries. The actual memory is larger: about
-#: 400 bytes per entry in Python, 220 with the extension.
+#: The size counted for an entry in addition to its key and value, for record context and links. It
+#: is about that of Kafka Streams, so that a budget holds as many entries. The actual memory is
+#: larger: about 400 bytes per entry in Python, 220 with the extension.
 ENTRY_OVERHEAD_BYTES: Final = 64
 
-#: Marks a `CachedEntry.stored` that was not read; compared by identity. Created at run time, since
-#: equal constants may be one object.
+#: Marks a `CachedEntry.stored` that was not read. Compared by identity, and created at run time,
+#: since equal constants may be the same object.
 UNREAD: Final = bytes(bytearray(b"unread"))
 
 #: The `used_seq` of an entry that has left its cache.
@@ -29,16 +29,16 @@ _queued_seq: Final[Callable[[CachedEntry], int]] = attrgetter("queued_seq")
 class PureCachedEntry:
     """The latest value of one key.
 
-    Operators modify entries in place, in their hot loops; see `RecordCache` for the rules.
+    Operators modify entries in place in their hot loops; see `RecordCache` for the rules.
 
     Attributes:
-        value: the value as an object; None means no value.
+        value: the value as an object; None if there is none.
         timestamp: of the value, or of the record that deleted it.
-        dirty_seq: the sequence number of the last unflushed change; 0 if there is none.
-        used_seq: the sequence number of the last read.
-        place, offset, headers: the position and headers of the record of the last change.
+        dirty_seq: the sequence number of the latest unflushed change; 0 if there is none.
+        used_seq: the sequence number of the latest read.
+        place, offset, headers: the position and headers of the record of the latest change.
         stored: the value in the layer below, or `UNREAD`.
-        raw: the bytes of the value while it is not decoded.
+        raw: the bytes of the value as long as it is not decoded.
         queued_seq: see `EvictionOrder`.
     """
 
@@ -80,7 +80,7 @@ class PureCachedEntry:
         offset: int,
         headers: Headers,
     ) -> bool:
-        """Set another value, by the rules of `RecordCache`; return whether the entry was clean."""
+        """Set a new value by the rules of `RecordCache`; return whether the entry was clean."""
         was_clean = not self.dirty_seq
         self.value = value
         self.timestamp = timestamp
@@ -99,7 +99,7 @@ def pure_new_entries(keys: list[bytes], extra_bytes: int, seq: int) -> list[Cach
     """Create entries without a value, with `used_seq` ascending from `seq`.
 
     Args:
-        extra_bytes: the size of an entry besides its key.
+        extra_bytes: the size of an entry in addition to its key.
     """
     return [
         PureCachedEntry(key, None, len(key) + extra_bytes, used)
@@ -116,8 +116,9 @@ Columns: TypeAlias = tuple[
 def pure_columns_of(entries: list[CachedEntry]) -> Columns:
     """Return the contents of entries as columns.
 
-    One pass over the entries: they are scattered in memory, so visiting an entry costs more than
-    reading it. It takes 0.9 us per entry for 20,000 entries; one pass per column took 1.8 us.
+    Makes one pass over the entries: they are scattered in memory, so accessing an entry costs more
+    than reading its fields. Takes 0.9 us per entry for 20,000 entries; one pass per column took
+    1.8 us.
     """
     keys: list[bytes] = []
     values: list[Any] = []
@@ -140,10 +141,12 @@ def pure_columns_of(entries: list[CachedEntry]) -> Columns:
 def pure_settle_entries(
     entries: list[CachedEntry], stored: list[bytes], overhead_bytes: int
 ) -> int:
-    """Mark flushed entries with a value as clean; return their growth in bytes: 0.3 us each.
+    """Mark flushed entries with a value as clean; return their growth in bytes.
+
+    Takes 0.3 us per entry.
 
     Args:
-        overhead_bytes: the size of an entry besides key and value.
+        overhead_bytes: the size of an entry in addition to its key and value.
     """
     grown = 0
     for entry, new in zip(entries, stored, strict=True):
@@ -202,7 +205,7 @@ class ChangedEntries:
 
 @dataclass(slots=True)
 class FlushedChanges:
-    """The changes written by a flush, to be forwarded downstream; as columns, in order.
+    """The changes of a flush, to be forwarded downstream: as columns, in order.
 
     Args:
         new_values: None is a deletion.
@@ -241,7 +244,7 @@ class CacheStatistics:
 
 
 class KeyListener(Protocol):
-    """Is notified of each key that enters or leaves a cache."""
+    """A listener that is notified of each key that enters or leaves a cache."""
 
     def note(self, stored: bytes) -> None: ...
 
@@ -249,7 +252,7 @@ class KeyListener(Protocol):
 
 
 class SizedCache(Protocol):
-    """A cache that counts towards a budget."""
+    """A cache that counts toward a budget."""
 
     @property
     def size_bytes(self) -> int: ...
@@ -258,12 +261,12 @@ class SizedCache(Protocol):
 class CacheBudget:
     """The bytes that all record caches of one stream thread may use together.
 
-    When a write exceeds the total, the cache that was written evicts its own entries, as in Kafka
-    Streams (`ThreadCache`). A cache that is not written keeps its entries.
+    When a write exceeds the limit, the written cache evicts its own entries, as in Kafka Streams
+    (`ThreadCache`). Caches without writes keep their entries.
 
     Args:
         max_bytes: the limit: `statestore.cache.max.bytes` divided by the number of threads.
-        speedups: the setting of that name; False restricts these caches to Python.
+        speedups: the setting `speedups`; False restricts these caches to Python.
     """
 
     def __init__(self, max_bytes: int, speedups: bool | None = None) -> None:
@@ -301,12 +304,12 @@ def headers_column(headers: Sequence[Headers]) -> list[Headers] | None:
 
 
 class PureEvictionOrder:
-    """Entries from the least to the most recently used.
+    """Entries in order of their last use, least recently used first.
 
-    A use only writes a number into the entry. The queue is sorted by the numbers at the time it was
-    built; an entry that was used since then is set aside when it reaches the front. Entries that
-    were set aside or added were used later than all queued ones, so sorting them when the queue is
-    empty gives exact LRU.
+    A use only writes a sequence number to the entry. The queue is sorted by the sequence numbers at
+    the time it was built; an entry that was used since then is set aside when it reaches the front.
+    Entries that were added or set aside were used later than all queued ones, so sorting them when
+    the queue is empty results in exact LRU order.
     """
 
     def __init__(self) -> None:
@@ -338,9 +341,9 @@ class PureEvictionOrder:
             self._unsorted.append(entry)
 
     def pop_unchanged(self, size_bytes: int) -> list[CachedEntry]:
-        """Remove and return the least recently used entries, up to a total size.
+        """Remove and return the least recently used entries, until they reach a total size.
 
-        Stops earlier if a changed entry comes first or no entries are left.
+        Stops earlier at a changed entry, or if no entries are left.
         """
         popped: list[CachedEntry] = []
         while size_bytes > 0:
@@ -374,14 +377,17 @@ class PureEvictionOrder:
 
 
 def pure_in_order(changed: list[CachedEntry]) -> list[CachedEntry]:
-    """Return changed entries in the order of their last changes."""
+    """Return changed entries in the order of their latest changes."""
     return sorted(changed, key=_dirty_seq)
 
 
 def pure_remove_entries(
     table: MutableMapping[bytes, CachedEntry], entries: list[CachedEntry]
 ) -> tuple[int, list[CachedEntry]]:
-    """Remove entries; return their bytes and those not in the table: 1 us each, in C 0.4 us."""
+    """Remove entries; return their total size, and the entries that are not in the table.
+
+    Takes 1 us per entry, in C 0.4 us.
+    """
     size_bytes = 0
     others: list[CachedEntry] = []
     for entry in entries:

@@ -54,7 +54,7 @@ _PURE: Final = CacheImplementation(
 
 
 def cache_implementation(speedups: bool | None) -> CacheImplementation:
-    """Return Python if `speedups` is False, otherwise the extension if it is available."""
+    """Return the extension if it is available and `speedups` is not False, otherwise Python."""
     if speedups is False or isinstance(extension(), str):
         return _PURE
     return CacheImplementation(

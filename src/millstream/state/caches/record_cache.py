@@ -1,7 +1,7 @@
 """The record cache of one store: the latest values as objects, serialized only when flushed.
 
 Kafka Streams' `NamedCache` with `CachingKeyValueStore`. A key that changes several times between
-two commits is serialized, logged and forwarded once, in the order of the last changes.
+two commits is serialized, logged and forwarded once, in the order of the latest changes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from millstream.state.storage.bytes_store import ByteItems, BytesStore
 from millstream.state.storage.iterators import merged
 from millstream.state.storage.value_formats import ValueFormat
 
-#: Changes between two estimates of the size of changed values, and the sample size: 1 ns a change.
+#: The changes between estimates of the size of changed values, and the sample size. An estimate
+#: takes 1 ns per change.
 _CHANGES_PER_ESTIMATE: Final = 10_000
 _ESTIMATE_SAMPLE: Final = 32
 _FIRST_VALUE_BYTES_ESTIMATE: Final = 16
@@ -42,23 +43,24 @@ _EVICTED_BY_READ: Final = 4
 class RecordCache:
     """The latest values of some keys of a store, above the logging layer.
 
-    **For operators.** `entries` holds the values as objects, by serialized key. The hot loops of
-    operators modify entries themselves (`operators/aggregates/cached_loops.py`), by these rules:
+    **For operators.** `entries` contains the values as objects, by serialized key. The hot loops of
+    operators modify entries directly (`operators/aggregates/cached_loops.py`), by these rules:
 
-    - Get missing entries with `load`, `load_many` or `overwrite`, which increment `seq`: a loop
-      that keeps `seq` in a variable writes it back before the call and reads it again afterwards.
-    - The value is None if there is none; the timestamp of a deletion is the record's.
+    - Get missing entries with `load`, `load_many` or `overwrite`, which increment `seq`. A loop
+      that keeps `seq` in a variable must write it back before the call, and read it again
+      afterwards.
+    - The value is None if the key has none; the timestamp of a deletion is that of the record.
     - To change an entry, increment `seq` and set the entry's `dirty_seq` to it, which also moves
-      the entry to the end of the order. If `dirty_seq` was 0, add the entry to `dirty`.
+      the entry to the end of the eviction order. If `dirty_seq` was 0, add the entry to `dirty`.
     - Set the place, offset and headers of the record.
     - Call `evict()` once per batch and forward its result.
 
-    Do not keep entries from one batch to the next: `flush` and `evict` remove entries.
+    Do not keep entries from one batch to the next, because `flush` and `evict` remove entries.
 
     **Aliasing.** The object in an entry belongs to the entry: it may be modified in place until it
-    is flushed. A flushed value was handed on, so unless its serde declares values immutable, the
-    cache keeps its bytes and decodes them again when the key is next loaded. For the same reason,
-    external reads (`get`, `scan`) return bytes, never the object.
+    is flushed. A flushed value was passed on, so unless its serde declares values immutable, the
+    cache keeps its bytes and decodes them when the key is next loaded. For the same reason, other
+    reads (`get`, `scan`) return bytes, never the object.
 
     **For other layers** this is a bytes store: a read-through, write-back cache.
 
@@ -87,13 +89,13 @@ class RecordCache:
         self.dirty: list[CachedEntry] = []
         #: Counts changes and reads.
         self.seq = 0
-        #: Called when all changes were written to the layer below.
+        #: Called after all changes were written to the layer below.
         self.on_flush: Callable[[], None] = lambda: None
         #: Whether an operator forwards the result of a flush (Kafka Streams' flush listener).
         self.forwards_changes = False
         #: Whether flushed changes include the replaced values.
         self.sends_old_values = False
-        #: Whether the layer below drops keys by itself, so that scans must include clean entries.
+        #: Whether the layer below drops keys on its own, so that scans must include clean entries.
         self.may_outlive_store = False
         self.size_bytes = 0
         # Notified of each key that enters or leaves the cache.
@@ -108,8 +110,8 @@ class RecordCache:
         self._budget = budget
         self._context = context
         self._loads = 0
-        # Since the last flush: whether some changes are raw bytes, and whether some replace values
-        # that were not read.
+        # Whether, since the last flush, some changes are raw bytes, and some replace values that
+        # were not read.
         self._has_raw_changes = self._has_unread = False
         self._value_bytes_estimate = _FIRST_VALUE_BYTES_ESTIMATE
         self._growth_bytes = 0
@@ -138,7 +140,7 @@ class RecordCache:
         return entry
 
     def load_many(self, keys: list[bytes]) -> None:
-        """Load distinct keys that are not in `entries`: 0.5 us for a new key, instead of 1 us."""
+        """Load distinct keys that are not in `entries`. A new key takes 0.5 us instead of 1 us."""
         encoded = self._encoded
         unknown = [key for key in keys if key not in encoded] if encoded else keys
         stored = self._inner.get_many(unknown)
@@ -153,10 +155,10 @@ class RecordCache:
         self._add_new(unknown)
 
     def overwrite(self, key_bytes: bytes, *, is_absent: bool = False) -> CachedEntry:
-        """Return an entry for a key that is not in `entries`; its value must be set at once.
+        """Return an entry for a key that is not in `entries`; its value must be set immediately.
 
-        Unlike `load` this does not read from the layer below: a flush does, if needed, unless the
-        layers below are known not to have the key (`is_absent`).
+        Unlike `load`, this does not read from the layer below. If needed, a flush reads the value,
+        unless the key is known to be absent from the layers below (`is_absent`).
         """
         entry = self._encoded.pop(key_bytes, None)
         if entry is None:
@@ -183,13 +185,13 @@ class RecordCache:
             self.dirty.append(entry)
 
     def flush(self, first: CachedEntry | None = None) -> FlushedChanges | None:
-        """Write all changes to the layer below, in the order of the last changes.
+        """Write all changes to the layer below, in the order of the latest changes.
 
-        An eviction writes the dirty entry `first` first. Returns the changes to forward; None if
-        there are none or they are not forwarded.
+        An eviction passes `first`, the entry to write first. Returns the changes to forward; None
+        if there are none or they are not forwarded.
 
         Raises:
-            SerializationError: the value serde rejected a value; nothing was flushed.
+            SerializationError: the value serde rejected a value. Nothing was flushed.
         """
         if not self.dirty:
             return None
@@ -210,10 +212,10 @@ class RecordCache:
         return changes
 
     def evict(self) -> FlushedChanges | None:
-        """Evict entries until the budget is met, least recently used first.
+        """Evict entries, least recently used first, until the budget is no longer exceeded.
 
-        Call this after each batch of writes, and forward the result as that of `flush`. Evicting a
-        changed entry flushes it first and then all others, as in Kafka Streams.
+        Call this after each batch of writes, and forward the result like that of `flush`. Evicting
+        a changed entry flushes this entry first and then all others, as in Kafka Streams.
         """
         if self.seq - self._estimated_at_seq >= _CHANGES_PER_ESTIMATE:
             self._estimate_growth()
@@ -246,7 +248,8 @@ class RecordCache:
 
     def peek(self, key: bytes) -> bytes | None:
         """Return the stored form of a key's latest value without caching it or marking it used."""
-        # In a task that follows its changelog, values below the cache change unnoticed.
+        # In a standby task, values below the cache change without notice, so they must not be
+        # cached.
         entry = self.entries.get(key) or self._encoded.get(key)
         return self._inner.get(key) if entry is None else self._codec.raw(entry)
 
@@ -266,10 +269,10 @@ class RecordCache:
         return found
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Replace a key's value, with the context of the record being processed."""
+        """Replace the value of a key, with the context of the record being processed."""
         entry = self.entries.pop(key, None) or self._encoded.get(key)
         if entry is None:
-            # A flush reads the stored value if it needs it; most writes do not need it.
+            # A flush reads the stored value if needed; for most writes, it is not.
             entry = self._add(key, None)
             entry.stored = UNREAD
             self._has_unread = True
@@ -305,7 +308,7 @@ class RecordCache:
         return CacheStatistics(entries, len(self.dirty), self.size_bytes, self._loads)
 
     def clear(self) -> None:
-        """Drop all entries, including changes: the layers below are about to change."""
+        """Drop all entries, including changes, because the layers below are about to change."""
         for entry in (*self.entries.values(), *self._encoded.values()):
             entry.used_seq = GONE
         self.entries.clear()
@@ -316,7 +319,7 @@ class RecordCache:
         self._has_raw_changes = self._has_unread = False
 
     def close(self) -> None:
-        """Drop all entries and release the budget."""
+        """Drop all entries and leave the budget."""
         self.clear()
         self._budget.remove(self)
 
@@ -355,7 +358,7 @@ class RecordCache:
     def _make_room(self) -> bool:
         """Evict unchanged entries so that a value that was read can be cached.
 
-        Changed entries are not evicted: that would flush, and the writer forwards flushed changes.
+        Changed entries are not evicted: this would flush them, and only writers forward changes.
         """
         if self._budget.excess_bytes() < 0:
             return True
@@ -380,7 +383,7 @@ class RecordCache:
         return size_bytes
 
     def _drop_transient(self, changed: ChangedEntries) -> ChangedEntries:
-        """Leave out keys that were added and deleted between two flushes."""
+        """Leave out keys that were both added and deleted since the last flush."""
         may_outlive, old = self.may_outlive_store, self.sends_old_values
         # Usually nothing is deleted and no value is empty: all() is faster than a search.
         deletes = not all(changed.stored) and None in changed.stored
@@ -458,7 +461,7 @@ class RecordCache:
                 entry.raw = new
 
     def _estimate_growth(self) -> None:
-        """Estimate the growth of changed values from a sample, as growth counts before a flush."""
+        """Estimate the growth of changed values from a sample, as it counts even before a flush."""
         self._estimated_at_seq = self.seq
         step = len(self.dirty) // _ESTIMATE_SAMPLE + 1
         grown = 0
@@ -471,7 +474,7 @@ class RecordCache:
 
 
 class EntryCodec:
-    """Converts between values as objects and values as stored."""
+    """Converts values between objects and the stored form."""
 
     def __init__(self, value_format: ValueFormat, value_serde: Serde[Any], topic: str) -> None:
         self.immutable = value_serde.immutable
@@ -512,7 +515,7 @@ class EntryCodec:
                     stored[index] = entry.raw
 
     def raw(self, entry: CachedEntry) -> bytes | None:
-        """Return the stored form of an entry's value, written or not."""
+        """Return the stored form of an entry's value, whether or not it was flushed."""
         if entry.raw is not None:
             return entry.raw
         if not entry.dirty_seq:

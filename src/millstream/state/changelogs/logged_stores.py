@@ -13,10 +13,10 @@ from millstream.state.storage.timed_store import TimedStore
 class _LoggedWrites:
     """Logs each write after applying it, in the order of the calls.
 
-    Reads are the lower layer's own methods: these layers add no cost.
+    Reads are the lower layer's own methods, so they cost no more.
 
     Args:
-        changelog: the store's changelog, enabled.
+        changelog: the store's changelog, which must be enabled.
     """
 
     def __init__(self, inner: BytesStore | TimedStore, changelog: StoreChangelog) -> None:
@@ -35,7 +35,7 @@ class _LoggedWrites:
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """Write and log many keys: one changelog record each, including repeated keys."""
+        """Write and log many keys, with one changelog record each, including repeated keys."""
         self._write_many(keys, values, timestamps)
         self._log_many(keys, values, timestamps)
 
@@ -44,8 +44,8 @@ class LoggedStore(_LoggedWrites):
     """Logs the changes of a key-value store.
 
     The changelog record contains the value without its timestamp prefix, and the timestamp of the
-    write: that of the record being processed, or the stored one if a store with timestamps is
-    written (`ChangeLoggingTimestampedKeyValueBytesStore`).
+    write: in a store with timestamps, the stored timestamp
+    (`ChangeLoggingTimestampedKeyValueBytesStore`), otherwise that of the record being processed.
     """
 
     def __init__(self, inner: BytesStore, changelog: StoreChangelog) -> None:
@@ -75,7 +75,7 @@ class LoggedLRUStore(LoggedStore):
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """Write and log many keys, one after the other."""
+        """Write and log many keys, one by one."""
         for key, value, timestamp in zip(keys, values, timestamps, strict=True):
             self.put(key, value, timestamp)
 
@@ -95,8 +95,8 @@ class LoggedLRUStore(LoggedStore):
 class LoggedWindows(_LoggedWrites):
     """Logs the changes of a window or session store.
 
-    Follows Kafka Streams: writes that are too late for the store are logged as well, and the
-    changelog record has the stored key.
+    Follows Kafka Streams: writes that are too late for the store are logged as well, and changelog
+    records have the stored key.
     """
 
     def __init__(self, inner: TimedStore, changelog: StoreChangelog) -> None:

@@ -1,4 +1,4 @@
-"""Restoring a store by applying changelog records."""
+"""Restoration of a store by applying changelog records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ApplyRecords = Callable[
 
 
 def apply_latest(store: Committable, value_format: ValueFormat) -> ApplyRecords:
-    """Apply records to a store for which only the last record of a key matters.
+    """Return a function that applies the last record of each key to a store.
 
     In timestamped stores, the stored value becomes `timestamp + value`.
     """
@@ -40,9 +40,9 @@ def apply_each(
     finish: Callable[[ChangelogOffset], None],
     value_format: ValueFormat = PLAIN,
 ) -> ApplyRecords:
-    """Apply records one by one, for a store for which every record, or their order, matters.
+    """Return a function that applies records one by one, if all records or their order matter.
 
-    `write` applies a record as stored; `finish` stores the offset after all records of a batch.
+    `write` applies a record in the stored form; `finish` stores the offset after each batch.
     """
 
     def apply(
@@ -67,7 +67,7 @@ _BULK_LOAD_RECORDS: Final = 200_000
 class StoreRestorer:
     """Applies changelog records to one store, in large write batches that include the offset.
 
-    Restoring is idempotent.
+    Restoration is idempotent.
 
     Args:
         reached: the offset of the last record that the store reflects; None if unknown.
@@ -90,19 +90,19 @@ class StoreRestorer:
         self._bulk_loading = False
 
     def begin(self, start: int, end: int) -> None:
-        """Prepare for restoring the records from offset `start` or later up to `end`, exclusive."""
+        """Prepare to restore the records from offset `start` to offset `end`, exclusive."""
         if end - start >= _BULK_LOAD_RECORDS:
             self._bulk_loading = True
             self._set_bulk_loading(True)
 
     def end(self) -> None:
-        """End bulk loading: restoring is complete, or continues at the pace of normal writes."""
+        """End bulk loading: restoration is complete, or continues with normal writes."""
         if self._bulk_loading:
             self._bulk_loading = False
             self._set_bulk_loading(False)
 
     def start_offset(self) -> int | None:
-        """Return the offset after the last record in the store; None for the beginning."""
+        """Return the offset from which to restore; None for the beginning of the changelog."""
         return None if self.reached is None else self.reached + 1
 
     def restore_batch(
@@ -114,7 +114,7 @@ class StoreRestorer:
     ) -> int:
         """Apply a batch of records and store the last offset with them.
 
-        Records without a key are skipped, as in Kafka Streams. Returns the number of records,
+        As in Kafka Streams, records without a key are skipped. Returns the number of records,
         including skipped ones.
         """
         if not offsets:

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 _VERSION: Final = "0"
 
-#: Marks a valid store without an offset, as nothing was logged yet.
+#: The offset of a valid store for which nothing was logged yet.
 OFFSET_UNKNOWN: Final = -4
 
 
@@ -42,7 +42,7 @@ class CheckpointFile:
 
         Raises:
             ValueError: an offset is negative and not `OFFSET_UNKNOWN`.
-            OSError: the file could not be written; the previous one is still there.
+            OSError: the file could not be written. The previous file is unchanged.
         """
         for partition, offset in offsets.items():
             if offset < 0 and offset != OFFSET_UNKNOWN:

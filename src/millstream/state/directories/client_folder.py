@@ -1,9 +1,9 @@
 """Assigns folders of an application's state on one host to clients.
 
-A client is a unit that shares a state folder: the threads of one driver that run on one host.
-Threads of several drivers may run on the same host if Spark's executors share `state.dir`, but must
-not share a folder: they would wait for each other's locks. So each thread claims its client's
-folder before it looks for state:
+A client is the threads of one driver on one host, which share a state folder. Threads of several
+drivers may run on the same host if Spark's executors share `state.dir`, but must not share a
+folder, because they would wait for each other's locks. So each thread claims its client's folder
+before it opens any state:
 
     <state.dir>/<application.id>/            the first driver's, the only one in most applications
         .clients                             locked while a folder is being claimed
@@ -13,9 +13,9 @@ folder before it looks for state:
             .client, kafka-streams-process-metadata
 
 The threads of a client hold a shared lock on its `.client`. When none of them is running, the
-folder stays assigned to the driver until another driver needs it, which then finds useful state
-there. The process id belongs to the state, not to the driver: a client joins the group with that
-of its folder, so that the group leader knows after a restart where state is.
+folder stays assigned to the driver until another driver needs it, which can then use the state
+there. The process id belongs to the state, not to the driver: a client joins the group with the id
+of its folder, so that the group leader can locate the state after a restart.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NewProcessId = Callable[[], uuid.UUID]
 
 
 class ClientFolder:
-    """A folder claimed by a client, until it is released: `file` has a shared lock until then."""
+    """A folder claimed by a client. `file` has a shared lock until the folder is released."""
 
     def __init__(self, path: Path, process_id: uuid.UUID, file: NonInheritableFile) -> None:
         self.path = path
@@ -74,9 +74,9 @@ def claim_folder(
     """Claim the folder that the driver had before, or the first one without a running client.
 
     Raises:
-        LockError: more than 64 clients run on this host, or another process is stuck while it
-            claims its folder.
-        StreamsError: the folder's process id cannot be read while others use it.
+        LockError: more than 64 clients run on this host, or another process is stuck while claiming
+            its folder.
+        StreamsError: the folder's process id cannot be read, and other threads use the folder.
     """
     with clients_lock(application, disk, clock):
         folder = _folder_of(application, driver, disk)
@@ -111,7 +111,7 @@ def clients_lock(application: Path, disk: Disk, clock: Clock | None = None) -> I
     """Prevent other clients from claiming folders; without a clock, do not wait for the lock.
 
     Raises:
-        LockError: another process holds the lock for too long.
+        LockError: another process has held the lock for too long.
     """
     lock = FileLock(application / CLIENTS_FILE, disk)
     deadline = None if clock is None else Deadline(clock, _CLAIM_TIMEOUT_MS)
@@ -120,7 +120,7 @@ def clients_lock(application: Path, disk: Disk, clock: Clock | None = None) -> I
         try:
             lock.acquire()
         except (LockError, FileNotFoundError) as error:
-            # Not found: a cleanup removed the directory in between.
+            # Not found: a cleanup deleted the directory in the meantime.
             if clock is None or deadline is None or deadline.passed:
                 raise _as_lock_error(error, application) from None
             clock.sleep_ms(_CLAIM_RETRY_MS)
@@ -171,7 +171,7 @@ def _try_lock(folder: Path, disk: Disk) -> Iterator[NonInheritableFile | None]:
 
 
 def _lock_shared(folder: Path, disk: Disk) -> NonInheritableFile:
-    # Exclusive locks are only taken while holding the lock of `.clients`, which this process has.
+    # This cannot fail: exclusive locks require the lock of `.clients`, which this process holds.
     file = NonInheritableFile(folder / _CLIENT_FILE, disk)
     file.open()
     try:
@@ -195,7 +195,7 @@ def read_process_id(folder: Path, disk: Disk) -> uuid.UUID:
     """Read the process id of a folder.
 
     Raises:
-        FileNotFoundError: the folder has none.
+        FileNotFoundError: the folder has no process id.
         ValueError: the file has invalid content.
     """
     text = disk.read_text(folder / _PROCESS_ID_FILE)

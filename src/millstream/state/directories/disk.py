@@ -21,7 +21,7 @@ ADVICE = (
 class Disk:
     """The disk of this host. Simulations of failing disks replace it.
 
-    All methods raise OSError with the path concerned; owners of directories convert it to a
+    All methods raise an OSError with the affected path; owners of directories convert it to a
     StreamsError (`disk_errors`). Databases are opened elsewhere, by `Storages`.
     """
 
@@ -38,17 +38,17 @@ class Disk:
         return sorted(path.iterdir())
 
     def modified_ms(self, path: Path) -> int:
-        """Return the modification time of a file or directory, in milliseconds since the epoch."""
+        """Return the modification time of a path, in milliseconds since the epoch."""
         return path.stat().st_mtime_ns // 1_000_000
 
     def read_text(self, path: Path) -> str:
-        """Return the content of a file; invalid UTF-8 is replaced."""
+        """Return the content of a file; replace invalid UTF-8."""
         return path.read_text(encoding="utf-8", errors="replace")
 
     # --- writing -------------------------------------------------------------------------------
 
     def make_directory(self, path: Path, permissions: int, *, parents: bool = False) -> None:
-        """Create a directory, if it does not exist; missing parents get default permissions."""
+        """Create a directory if it does not exist; missing parents get default permissions."""
         path.mkdir(mode=permissions, parents=parents, exist_ok=True)
 
     def write_text(self, path: Path, text: str) -> None:
@@ -69,9 +69,9 @@ class Disk:
             _sync_directory(path.parent)
 
     def create_text(self, path: Path, text: str, temporary: Path) -> None:
-        """Create a file with its full content, or fail because another process was faster.
+        """Create a file with its full content, unless another process has created it first.
 
-        `temporary` is a file in the same directory that no other process writes.
+        `temporary` is a path in the same directory that no other process writes to.
 
         Raises:
             FileExistsError: the file already exists.
@@ -87,7 +87,7 @@ class Disk:
         os.utime(path)
 
     def delete(self, path: Path) -> None:
-        """Delete a file, if it exists."""
+        """Delete a file if it exists."""
         path.unlink(missing_ok=True)
 
     def delete_directory(self, path: Path) -> None:
@@ -112,7 +112,7 @@ class Disk:
 
 @contextlib.contextmanager
 def disk_errors(attempt: str, task_id: TaskId | None = None) -> Iterator[None]:
-    """Convert OSError to StreamsError: "Cannot `attempt`", the error with the path, and advice."""
+    """Convert an OSError to a StreamsError: "Cannot `attempt`", the error, and advice."""
     try:
         yield
     except OSError as error:
@@ -131,7 +131,7 @@ def _naming_path(path: Path) -> Iterator[None]:
 
 
 def _sync_directory(directory: Path) -> None:
-    # Makes the rename itself survive a power failure. Some file systems do not support this.
+    # This makes the rename itself survive a power failure. Some file systems do not support it.
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""An exclusive file lock, between processes and within one."""
+"""An exclusive file lock between processes and within one process."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _PERMISSIONS: Final = 0o640
 #: Held while a descriptor is opened and registered, so that no fork happens in between.
 _registry_lock: Final = threading.RLock()
 _open_files: Final[set[NonInheritableFile]] = set()
-#: How many deletions of the file by other processes are tolerated while it is being locked.
+#: How often other processes may delete the file while it is being locked.
 _ATTEMPTS: Final = 20
 
 
 class NonInheritableFile:
-    """A file to be locked with `flock`, not inherited by executed programs or forked children.
+    """A file for `flock` that executed programs and forked children do not inherit.
 
-    Such a lock belongs to the open file, which a forked child shares: a surviving child would keep
-    the lock of a worker that was killed. So children close the file, which does not unlock it for
-    the parent.
+    The lock belongs to the open file, which a forked child shares: a surviving child would keep the
+    lock of a worker that was killed. So children close the file, which does not unlock it for the
+    parent.
     """
 
     def __init__(self, path: Path, disk: Disk | None = None) -> None:
@@ -46,12 +46,12 @@ class NonInheritableFile:
 
     @property
     def is_current(self) -> bool:
-        """Whether the open file is the one at this path, not a deleted one."""
+        """Whether the open file is still the one at this path."""
         try:
-            there = self.path.stat()
+            current = self.path.stat()
         except FileNotFoundError:
             return False
-        return os.path.samestat(os.fstat(self.descriptor), there)
+        return os.path.samestat(os.fstat(self.descriptor), current)
 
     def open(self) -> None:
         """Open the file, which must be closed."""
@@ -62,7 +62,7 @@ class NonInheritableFile:
             _open_files.add(self)
 
     def close(self) -> None:
-        """Close and thereby unlock the file. Idempotent."""
+        """Close the file, which also unlocks it. Idempotent."""
         with _registry_lock:
             descriptor, self._descriptor = self._descriptor, None
             _open_files.discard(self)
@@ -70,7 +70,7 @@ class NonInheritableFile:
                 os.close(descriptor)
 
     def read(self) -> str:
-        """Return the content of the file, which is short."""
+        """Return the start of the file's content: up to 100 bytes."""
         return os.pread(self.descriptor, 100, 0).decode(errors="replace").strip()
 
     def write(self, text: str) -> None:
@@ -97,11 +97,11 @@ class FileLock:
     """An exclusive lock on a file (`flock`).
 
     The lock ends with the process that holds it; forked children do not hold it. The holder's
-    process id is written to the file, for the error message of other processes. Two locks within
-    one process exclude each other as well.
+    process id is written to the file, for error messages in other processes. Two locks on the same
+    file within one process also exclude each other.
 
     Args:
-        path: the file; created if missing, never deleted by the lock.
+        path: the file, which is created if it is missing, and never deleted.
     """
 
     def __init__(self, path: Path, disk: Disk | None = None) -> None:
@@ -114,7 +114,7 @@ class FileLock:
         return self._file.is_open
 
     def acquire(self) -> None:
-        """Acquire the lock or fail at once. Does nothing if it is already held.
+        """Acquire the lock or fail immediately. Does nothing if the lock is already held.
 
         Raises:
             LockError: another owner holds the lock.
@@ -136,7 +136,7 @@ class FileLock:
             except BaseException:
                 self._file.close()
                 raise
-            # Deleted between opening and locking: the next process would lock another file.
+            # The file was deleted after it was opened: the next process would lock another file.
             self._file.close()
         raise LockError(
             f"{self.path} was deleted {_ATTEMPTS} times while it was being locked. Find out which "
@@ -144,11 +144,11 @@ class FileLock:
         )
 
     def release(self) -> None:
-        """Release the lock. Does nothing if it is not held."""
+        """Release the lock. Does nothing if the lock is not held."""
         self._file.close()
 
     def _held_error(self) -> LockError:
-        """Create the error that names the holder of the lock; closes the file."""
+        """Create an error that names the holder of the lock; close the file."""
         try:
             holder = self._file.read() or "(unknown)"
             # Only the holder writes the file, when it acquires the lock.

@@ -1,4 +1,4 @@
-"""A state directory with at most one owner at a time."""
+"""State directories with at most one owner at a time."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _CORRUPTED_FILE: Final = ".distrusted"
 _METADATA_PREFIXES: Final = (".checkpoint", ".reached", _CORRUPTED_FILE)
 _PERMISSIONS: Final = 0o750
 
-#: How many deletions by other processes are tolerated while a directory is being locked.
+#: How often other processes may delete a directory while it is being locked.
 _LOCK_ATTEMPTS: Final = 20
 
 
 class LockedDirectory:
-    """The state of a task, or of a thread's global stores.
+    """The directory of the state of a task, or of a thread's global stores.
 
     Args:
-        application: the application's directory, an ancestor.
-        owner: for the log, for example "task 0_1".
+        application: the application's directory, which contains this one.
+        owner: the owner's name in messages, for example "task 0_1".
     """
 
     def __init__(self, path: Path, application: Path, owner: str, disk: Disk) -> None:
@@ -60,23 +60,22 @@ class LockedDirectory:
                 self._disk.make_directory(self.path, _PERMISSIONS)
                 self._lock.acquire()
             except (FileNotFoundError, FileExistsError):
-                # A cleanup removed the directory in between: create it again.
+                # A cleanup deleted the directory in the meantime: create it again.
                 continue
             return
-        make_directory(
-            self.path, self._disk
-        )  # Raises an explanation if this is not due to another process.
+        # Raise a more specific error if no other process caused this.
+        make_directory(self.path, self._disk)
         raise LockError(
             f"{self.path} was deleted {_LOCK_ATTEMPTS} times while it was being locked. Find out "
             "which program other than Millstream deletes directories in state.dir."
         )
 
     def unlock(self) -> None:
-        """Unlock the directory. Does nothing if this object has not locked it."""
+        """Unlock the directory. Does nothing if this object does not hold the lock."""
         if self._lock.is_held:
             try:
                 with contextlib.suppress(FileNotFoundError):
-                    # The time since the last use starts now.
+                    # The modification time of the directory is the time of its last use.
                     self._disk.touch(self.path)
             finally:
                 self._lock.release()
@@ -114,8 +113,8 @@ class LockedDirectory:
 
     def wipe(self) -> None:
         """Delete the contents of the locked directory and keep the lock."""
-        # Delete the format file first: without it, remaining files do not count as state. Nothing
-        # is written, so that this works on a full disk.
+        # Delete the format file first: without it, remaining files do not count as valid state.
+        # Nothing is written, so this works on a full disk.
         self._disk.delete(self.path / _FORMAT_FILE)
         empty_directory(self.path, self._disk, keep=(_LOCK_FILE,))
 
@@ -131,11 +130,11 @@ class LockedDirectory:
             )
         self.lock()
         try:
-            # Delete the lock last, so that it stays locked until everything else is gone.
+            # Delete the lock last, so that the directory stays locked until it is empty.
             self.wipe()
             self._disk.delete(self.path / _LOCK_FILE)
             with contextlib.suppress(OSError):
-                # Not empty: the next owner is already there and has created a lock of its own.
+                # Not empty: the next owner has already created its own lock.
                 self._disk.delete_directory(self.path)
         finally:
             self.unlock()
@@ -155,7 +154,7 @@ class LockedDirectory:
 
 
 def empty_directory(path: Path, disk: Disk, *, keep: Collection[str]) -> None:
-    """Delete the contents of a directory, except for some files."""
+    """Delete the contents of a directory, except for entries with the names in `keep`."""
     for entry in disk.entries(path):
         if entry.name in keep:
             continue

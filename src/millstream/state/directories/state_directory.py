@@ -2,13 +2,13 @@
 
     <state.dir>/<application.id>/
         .lock                            held by the driver of the application
-        kafka-streams-process-metadata   the process id, stable over restarts (`process_id`)
+        kafka-streams-process-metadata   the process id, stable across restarts (`process_id`)
         .clients, .client                the assignment of folders to drivers (`client_folder`)
         <sub-topology>_<partition>/      one directory per task
             .lock                        held by the stream thread that owns the task
             .format                      distinguishes our directories from Kafka Streams'
-            .checkpoint                  offsets of stores that do not store their offset
-            .reached                     the approximate number of changelog records in the state
+            .checkpoint                  offsets of stores that do not store their own offset
+            .reached                     the approximate number of changelog records in the stores
             rocksdb/<store>/
         global/<thread index>/           one directory per stream thread, for its global stores
             .lock, .format, rocksdb/<store>/
@@ -69,10 +69,11 @@ class StateDirectory:
 
     The driver locks the whole directory (`lock_application`). The stream threads, which are
     separate processes, claim their client's folder (`of_client`) and lock their tasks. A lock ends
-    with its process, however the process ends.
+    with its process, regardless of how the process ends.
 
     Raises:
-        ConfigError: `state_dir` contains an environment variable that is not set on this host.
+        ConfigError: `state_dir` contains an environment variable that is unset or empty on this
+            host.
     """
 
     def __init__(
@@ -83,10 +84,10 @@ class StateDirectory:
         new_process_id: NewProcessId = uuid.uuid4,
         disk: Disk | None = None,
     ) -> None:
-        #: The disk with the state.
+        #: The disk that contains the state.
         self.disk = disk or Disk()
         self.application_path = resolve_state_dir(state_dir) / application_id
-        #: The directory of tasks and global stores: a client's folder.
+        #: The directory of tasks and global stores, which may be a client's folder.
         self.path = self.application_path
         self._folder: ClientFolder | None = None
         self._new_process_id = new_process_id
@@ -109,8 +110,8 @@ class StateDirectory:
     ) -> StateDirectory:
         """Open the state of one client: the threads of one driver on this host.
 
-        Drivers on other hosts whose threads run on this host do not use its folder until all
-        threads of the client have called `release` or ended.
+        Other drivers whose threads run on this host do not use its folder until all threads of the
+        client have called `release` or ended.
 
         Raises:
             LockError: there are too many clients.
@@ -131,7 +132,7 @@ class StateDirectory:
         return self._folder is not None
 
     def release(self) -> None:
-        """Release this thread's claim; other clients may use the folder after the last one."""
+        """Release this thread's claim; after the last one, other clients may use the folder."""
         if self._folder is not None:
             self._folder.release()
 
@@ -161,7 +162,7 @@ class StateDirectory:
     def process_id(self) -> uuid.UUID:
         """Return the process id of this folder; create it on first use.
 
-        A client uses the id of its folder, a driver the id of the application's folder. So if a
+        A client uses the id of its folder, a driver that of the application's folder. So if a
         driver's threads run on its own host, as in a local session, they have the driver's id.
 
         Concurrent calls from several processes return the same id.
@@ -181,7 +182,7 @@ class StateDirectory:
         )
 
     def clean_up(self) -> None:
-        """Delete all local state of the application; it is restored from Kafka.
+        """Delete all local state of the application; it can be restored from Kafka.
 
         The state of other drivers whose threads run on this host is kept.
 
@@ -201,7 +202,7 @@ class StateDirectory:
 
     def _delete_folders(self) -> None:
         all_deleted = True
-        # The application's own folder comes last: it contains the others.
+        # The application's own folder comes last, because it contains the others.
         for folder in reversed(client_folders(self.application_path, self.disk)):
             if self._is_used_by_other_driver(folder):
                 logger.info("keeping %s: the threads of another driver use it", folder)
@@ -218,11 +219,11 @@ class StateDirectory:
             return
         locks = (_LOCK_FILE, CLIENTS_FILE)
         empty_directory(self.application_path, self.disk, keep=locks)
-        # Delete the locks last, so that they stay locked until everything else is gone.
+        # Delete the locks last, so that the directory stays locked until it is empty.
         for name in locks:
             self.disk.delete(self.application_path / name)
         with contextlib.suppress(OSError):
-            # Not empty: another process already uses it again.
+            # Not empty: another process already uses the directory again.
             self.disk.delete_directory(self.application_path)
 
     def _is_used_by_other_driver(self, folder: Path) -> bool:
@@ -253,7 +254,7 @@ class StateDirectory:
     # --- global stores -------------------------------------------------------------------------
 
     def global_directory(self, thread_index: int) -> LockedDirectory:
-        """Return the directory of a stream thread's global stores. It need not exist."""
+        """Return the directory of a stream thread's global stores, which may not exist yet."""
         path = self.path / _GLOBAL_DIRECTORY / str(thread_index)
         return LockedDirectory(
             path, self.path, f"the global stores of thread {thread_index}", self.disk
@@ -262,14 +263,14 @@ class StateDirectory:
     # --- tasks ---------------------------------------------------------------------------------
 
     def task_directory(self, task_id: TaskId) -> Path:
-        """Return the directory of a task. It need not exist."""
+        """Return the directory of a task, which may not exist yet."""
         return self.path / str(task_id)
 
     def checkpoint_path(self, task_id: TaskId) -> Path:
         return self.task_directory(task_id) / _CHECKPOINT_FILE
 
     def lock_task(self, task_id: TaskId) -> None:
-        """Lock a task's state for this process; create its directory.
+        """Lock a task's state for this process; create its directory if it is missing.
 
         Does nothing if this object already holds the lock.
 
@@ -285,7 +286,7 @@ class StateDirectory:
         self._tasks[task_id] = directory
 
     def unlock_task(self, task_id: TaskId) -> None:
-        """Unlock a task's state. Does nothing if this object has not locked it."""
+        """Unlock a task's state. Does nothing if this object does not hold the lock."""
         directory = self._tasks.pop(task_id, None)
         if directory is not None:
             directory.unlock()
@@ -297,7 +298,7 @@ class StateDirectory:
         return directory.path
 
     def mark_task_corrupted(self, task_id: TaskId) -> None:
-        """Mark a task's state as corrupted: it is deleted when it is next prepared.
+        """Mark a task's state as corrupted: the next `prepare_task` deletes it.
 
         Raises:
             LockError: another process has locked the task.
@@ -309,9 +310,9 @@ class StateDirectory:
             self.unlock_task(task_id)
 
     def write_offset_sum(self, task_id: TaskId, offset_sum: int) -> None:
-        """Store the offset sum of a locked task, for times when the task is not open.
+        """Store the offset sum of a locked task, to be read when the task is not open.
 
-        The group leader only uses it to place the task: it may be outdated, and the write is not
+        The group leader only uses it to place the task, so it may be outdated, and the write is not
         durable.
         """
         path = self.task_directory(task_id) / _OFFSET_SUM_FILE
@@ -326,7 +327,7 @@ class StateDirectory:
             if self._task(task_id).is_marked_corrupted:
                 continue
             with contextlib.suppress(OSError, ValueError):
-                # Not stored, or being removed.
+                # The sum was not stored, or the directory is being deleted.
                 path = self.task_directory(task_id) / _OFFSET_SUM_FILE
                 sums[task_id] = max(0, int(self.disk.read_text(path)))
         return sums
@@ -344,7 +345,7 @@ class StateDirectory:
             raise
 
     def task_ids(self, *, with_state_only: bool = False) -> list[TaskId]:
-        """Return the tasks that have a directory, or only those with a store in it, sorted."""
+        """Return the ids of tasks with a directory, or only of those with stores in it, sorted."""
         if not self.disk.is_directory(self.path):
             return []
         return sorted(
@@ -358,11 +359,11 @@ class StateDirectory:
     def remove_obsolete_tasks(self, *, unused_for_ms: int, clock: Clock) -> list[TaskId]:
         """Delete the directories of tasks that have moved away; return their ids.
 
-        Also deletes those in folders without a running client, but does not return them.
+        Also deletes directories in folders without a running client, but does not return their ids.
         Directories are kept for `unused_for_ms` (`state.cleanup.delay.ms`) after their last use.
         """
         if len(client_folders(self.application_path, self.disk)) > 1:
-            # If a folder is being claimed right now, the next cleanup does this.
+            # If another process holds the lock, the next cleanup deletes them.
             with contextlib.suppress(LockError), clients_lock(self.application_path, self.disk):
                 for folder in client_folders(self.application_path, self.disk):
                     if folder != self.path and not is_in_use(folder, self.disk):
@@ -380,7 +381,7 @@ class StateDirectory:
                     continue
                 self.remove_task_directory(task_id)
             except (LockError, FileNotFoundError):
-                # Another process uses it, or has already removed it.
+                # Another process uses the directory, or has already deleted it.
                 continue
             except (OSError, StreamsError) as error:
                 logger.warning("task %s: cannot delete its obsolete state: %s", task_id, error)
@@ -392,9 +393,9 @@ class StateDirectory:
     def remove_outdated_tasks(self, *, max_age_ms: int, clock: Clock) -> list[TaskId]:
         """Delete the directories of tasks that have not changed for a long time; return their ids.
 
-        Called at startup, when no task is running: a copy that is older than the deletions retained
-        in its changelog contains keys that were deleted in the meantime. Directories in use are
-        kept.
+        Call this at startup, when no task is running. State that is older than the deletions
+        retained in its changelog contains keys that were deleted in the meantime. Directories in
+        use are kept.
 
         Args:
             max_age_ms: the maximum age (`state.cleanup.dir.max.age.ms`, KIP-1259).
@@ -417,11 +418,13 @@ class StateDirectory:
         return removed
 
     def _changed_ms(self, path: Path) -> int:
-        """Return the time of the last change below a directory: a process that was killed did not
-        update the time of the directory itself."""
+        """Return the time of the last change below a directory.
+
+        The time of the directory itself is not up to date if its process was killed.
+        """
         found = self.disk.modified_ms(path)
         for entry in self.disk.entries(path):
-            # Files that have disappeared were just changed by the owner of the lock.
+            # Files that have disappeared were just deleted by the owner of the lock.
             with contextlib.suppress(FileNotFoundError):
                 is_directory = self.disk.is_directory(entry)
                 changed_ms = self._changed_ms if is_directory else self.disk.modified_ms
@@ -435,7 +438,7 @@ class StateDirectory:
         )
 
     def _thread_indexes(self) -> list[int]:
-        """Return the indexes of the threads that have a directory for global stores."""
+        """Return the indexes of threads with a directory for global stores."""
         directory = self.path / _GLOBAL_DIRECTORY
         if not self.disk.is_directory(directory):
             return []
@@ -447,13 +450,13 @@ class StateDirectory:
 def resolve_state_dir(
     state_dir: str | os.PathLike[str], environment: Mapping[str, str] | None = None
 ) -> Path:
-    """Resolve the `state.dir` setting on this host: hosts may mount disks at different paths.
+    """Resolve the `state.dir` setting on this host, as hosts may mount disks at different paths.
 
     Args:
-        state_dir: the setting; `${NAME}` is replaced by an environment variable of this host.
+        state_dir: the setting; `${NAME}` is replaced with an environment variable of this host.
 
     Raises:
-        ConfigError: a variable is not set on this host, or empty.
+        ConfigError: a variable is unset or empty on this host.
 
     Example:
         >>> str(resolve_state_dir("${SCRATCH}/state", {"SCRATCH": "/mnt/disk2"}))

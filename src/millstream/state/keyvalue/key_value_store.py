@@ -29,7 +29,7 @@ V = TypeVar("V")
 
 
 class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
-    """A value per key (Kafka Streams' `KeyValueStore`, metered and serialized).
+    """A store of one value per key (Kafka Streams' `KeyValueStore`).
 
     In a timestamped store, values are `ValueAndTimestamp`. Iteration follows the order of the
     serialized keys: negative numbers come after positive ones.
@@ -76,7 +76,7 @@ class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
         self._format = value_format
         self._value_serde = value_serde
         self._context = context
-        # Hot path: choose the function once. Its return type V is known only to the builder.
+        # Hot path: choose the function once. Only the builder determines its return type, V.
         self._value: Callable[[bytes], Any] = (
             self._timed_value if value_format.timestamped else self._plain_value
         )

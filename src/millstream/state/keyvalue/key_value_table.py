@@ -11,12 +11,12 @@ from millstream.state.caches.record_cache import RecordCache
 from millstream.state.storage.bytes_store import BytesStore
 from millstream.state.storage.value_formats import TIMESTAMPED
 
-#: A value and its timestamp: a plain tuple, as creating a `ValueAndTimestamp` costs 0.15 us more.
+#: A value and its timestamp. A plain tuple, as creating a `ValueAndTimestamp` costs 0.15 us more.
 TimedValue = tuple[Any, int]
 
 
 class EncodedTable:
-    """An operator's view of a store: bytes below, objects above."""
+    """The base class of store interfaces for operators: converts between objects and bytes."""
 
     def __init__(
         self, name: str, *, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]
@@ -53,24 +53,23 @@ class EncodedTable:
         return self._value_serde.deserialize(self._topic, data)
 
     def expired_keys(self, stored_keys: Sequence[bytes]) -> frozenset[bytes]:
-        """Return the expired stored keys, which are never read again; none in key-value stores."""
+        """Return the expired keys among `stored_keys`; none in key-value stores."""
         return frozenset()
 
     def private_copy(self, value: Any) -> Any:
-        """Return an equal value that the caller may modify: a copy, unless it is immutable."""
+        """Return an equal value that the caller may modify: a copy, unless values are immutable."""
         return value if self.immutable else self.decode(self.encode(value))
 
 
 class TimestampedTable(EncodedTable):
     """The store behind a KTable.
 
-    With a cache, updating operators work on `cache.entries` (see `RecordCache`). Without one they
-    read the distinct keys of a batch (`read_many`), compute, and write every single update
-    (`write_many`), since each update goes to the changelog. Other operators read with `get` and
-    `read_many`.
+    With a cache, updating operators work on `cache.entries` (see `RecordCache`). Without one, they
+    read the distinct keys of a batch (`read_many`), compute, and write every update (`write_many`),
+    since each update goes to the changelog. Other operators read with `get` and `read_many`.
 
-    **Aliasing.** Values that were read are never shared: each is freshly decoded, or immutable.
-    If a key occurs twice in an uncached batch and values are not `immutable`, encode each new value
+    **Aliasing.** Values that were read are never shared: each is newly decoded or immutable. If a
+    key occurs twice in an uncached batch and values are not `immutable`, encode each new value
     before it is forwarded (`encode`, then `write_encoded_many`) and decode it again for the key's
     next record, as the user's function may modify its argument in place.
 
@@ -93,7 +92,7 @@ class TimestampedTable(EncodedTable):
         self._layers = layers
 
     def get(self, key_bytes: bytes) -> TimedValue | None:
-        # Table joins call this for each record: it takes a third of the time of read_many.
+        # Table joins call this for each record, as it takes a third of the time of read_many.
         cache = self.cache
         if cache is not None and self.immutable:
             entry = cache.entries.get(key_bytes)
@@ -122,7 +121,7 @@ class TimestampedTable(EncodedTable):
     def write_many(
         self, keys: Sequence[bytes], values: Sequence[Any], timestamps: Sequence[int]
     ) -> None:
-        """Put values, in order. None deletes, with the timestamp of the deleting record."""
+        """Put values, in order. None deletes the key, with the timestamp of the deleting record."""
         self.write_encoded_many(
             keys, self._value_serde.serialize_many(self._topic, values), timestamps
         )
@@ -133,7 +132,7 @@ class TimestampedTable(EncodedTable):
         self._layers.put_many(keys, TIMESTAMPED.join_many(values, timestamps), timestamps)
 
     def _read_objects(self, cache: RecordCache, keys: Sequence[bytes]) -> list[TimedValue | None]:
-        # Take these entries before reading the others, as reading may evict entries.
+        # Get the cached entries before reading the others, as reading may evict entries.
         hits = list(map(cache.entries.get, keys))
         missed = [key for key, entry in zip(keys, hits, strict=True) if entry is None]
         found = iter(self._decoded(cache.get_many(missed)))

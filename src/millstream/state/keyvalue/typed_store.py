@@ -41,7 +41,7 @@ class StorePosition:
         self._written.update(self._seen)
 
     def position(self, *, skip_cache: bool = False) -> Position:
-        """Return the current position; with `skip_cache`, that of the layers below the cache."""
+        """Return the current position, or with `skip_cache` that of the layers below the cache."""
         below = self._written if skip_cache and self._cached else self._seen
         offsets: dict[str, dict[int, int]] = {}
         for place, offset in below.items():
@@ -50,7 +50,7 @@ class StorePosition:
 
 
 class TypedStore(Generic[K, L]):
-    """A store of objects above a layer of type L."""
+    """A store of objects on top of a layer of type L."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 """Opening stores: building the stack of layers that a store builder describes.
 
-`store_layers` assembles the layers of each kind of store. `open_store` has what the task provides
-(`StoreEnvironment`), the lowest layers, and the result (`OpenStore`).
+`store_layers` assembles the layers of each kind of store. `open_store` defines the environment that
+the task provides (`StoreEnvironment`), the lowest layers, and the result (`OpenStore`).
 """

@@ -42,10 +42,10 @@ class StoreEnvironment:
     """The task's services for a store that is being opened.
 
     Args:
-        topic: passed to serdes: the name of the changelog, even if the store has none.
+        topic: the topic that is passed to serdes: the changelog's name, even if the store has none.
         restored_from: the partition from which the store is restored; None if it is not restored.
-        writer: writes changes to changelogs, if the builder enables logging; None to disable it.
-        recent_max_bytes: bytes of recent entries that a window store may keep in memory.
+        writer: writes changes to changelogs if the builder enables logging; None to disable it.
+        recent_max_bytes: the limit for the recent entries that a window store keeps in memory.
         dropped: counts records that were too late for a store; called with their number, the
             reason and the store's name.
         write_check: verifies the order of writes and deliveries, in tests.
@@ -74,18 +74,18 @@ class StoreEnvironment:
 
 @dataclass(slots=True)
 class OpenStore:
-    """One open store of a task, with the layers that the task accesses.
+    """An open store of a task, with the layers that the task accesses.
 
     Args:
         store: the interface for processors.
         table: the interface for the DSL's operators, for example a `TimestampedTable`; None for
             stores that only processors use.
-        base: the lowest writable layer: commits, restoration, closing.
+        base: the lowest writable layer, which the task commits, restores and closes.
         keeps_offset: whether `base` stores the changelog offset with its data. If a persistent
             store does not, the task writes the offset to its checkpoint file.
         before_commit: writes and logs the changes that the store defers until a commit.
         on_recycle: resets state derived from the data, which may change in the task's other role.
-        read: reads the store for queries, see `queries/readers.py`; None if it cannot be queried.
+        read: reads the store for queries (see `queries/readers.py`); None if it cannot be queried.
     """
 
     store: Any
@@ -128,13 +128,13 @@ def open_overlay(name: str, environment: StoreEnvironment) -> OverlayStore:
 
 
 def open_storage(name: str, environment: StoreEnvironment) -> Storage:
-    """Open the storage of a persistent store's committed data; empty it if it is unusable.
+    """Open the storage of a persistent store's committed data; recreate it if it is unusable.
 
     Raises:
         TaskCorruptedError: the data on disk cannot be read.
     """
-    place = (name, environment.directory / "rocksdb" / name, environment.task_id)
-    storage = environment.storages.open(*place)
+    location = (name, environment.directory / "rocksdb" / name, environment.task_id)
+    storage = environment.storages.open(*location)
     storage.on_failure = environment.failures.record
     why = _rebuild_reason(storage, environment)
     if why is None:
@@ -143,8 +143,8 @@ def open_storage(name: str, environment: StoreEnvironment) -> Storage:
         "task %s: rebuilding store %s from its changelog: %s", environment.task_id, name, why
     )
     storage.close()
-    environment.storages.destroy(*place)
-    storage = environment.storages.open(*place)
+    environment.storages.destroy(*location)
+    storage = environment.storages.open(*location)
     storage.on_failure = environment.failures.record
     return storage
 
@@ -153,6 +153,6 @@ def _rebuild_reason(storage: Storage, environment: StoreEnvironment) -> str | No
     if environment.restored_from is None:
         return None
     if storage.committed_offset(environment.restored_from) is None and not storage.is_empty():
-        # Restoring on top would keep keys whose deletions were compacted out of the changelog.
+        # Restoring into this data would keep keys whose deletions were compacted away.
         return f"it contains data but no offset for {environment.restored_from}"
     return None

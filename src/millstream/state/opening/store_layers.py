@@ -1,4 +1,4 @@
-"""Opening a store: assembles the layers that its builder describes, by kind of store."""
+"""Opens stores: assembles the layers that a builder describes, for each kind of store."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def open_store(builder: StoreBuilder, environment: StoreEnvironment) -> OpenStor
     Raises:
         TaskCorruptedError: the data on disk cannot be read.
         LockError: another owner has the store open.
-        StreamsError: the disk failed, or the kind of the builder is unknown.
+        StreamsError: the disk failed, or the kind of builder is unknown.
     """
     raise StreamsError(
         f"Store {builder.name} cannot be opened: {type(builder).__name__} is not a known kind of "
@@ -185,7 +185,7 @@ def _open_window_store(builder: WindowStoreBuilder, environment: StoreEnvironmen
     value_format = format_of(builder.timestamped)
     key_serde, value_serde = builder.serdes()
     changelog = environment.changelog_of(builder, value_format)
-    # Time-ordered windows are emitted when they are final: they are never joined.
+    # Time-ordered windows are emitted when they are final, so they are never joined.
     is_joined = builder.retain_duplicates and not builder.time_ordered
     duplicates = _open_duplicates(builder, environment) if is_joined else None
     base = _open_base(builder, environment, WINDOWS) if duplicates is None else duplicates
@@ -266,7 +266,7 @@ def _open_layers(
     value_format: ValueFormat,
     changelog: StoreChangelog,
 ) -> tuple[TimedStore, WindowCache | None]:
-    """Return the topmost layer, and the cache among the layers."""
+    """Return the topmost layer, and the cache if there is one."""
     name = builder.name
     key_serde, value_serde = builder.serdes()
     layers: TimedStore = LoggedWindows(base, changelog) if changelog.enabled else base
@@ -353,7 +353,7 @@ def _open_suppress_buffer(
         value_serde=value_serde,
         changelog=environment.changelog_of(builder),
     )
-    # Holds only the changelog offset.
+    # The base holds only the changelog offset: the buffer holds the data.
     base = MemoryStore()
     return OpenStore(
         buffer,
@@ -409,7 +409,7 @@ def _open_subscription_store(
     key_serde, value_serde = builder.serdes()
     changelog = environment.changelog_of(builder, TIMESTAMPED)
     base = open_base(builder.name, builder.persistent, environment)
-    # External readers see a key-value store.
+    # Queries read this store as a key-value store.
     store: KeyValueStore[Any, Any] = KeyValueStore(
         builder.name,
         LoggedStore(base, changelog),

@@ -1,6 +1,7 @@
-"""Interactive queries of stores: from a query, via bytes, to its result.
+"""Interactive queries of stores.
 
 A query is *planned* (`codec`): its key is serialized, and it becomes a `ReadRequest` of bytes and
-numbers (`read_requests`). A store *reads* it (`readers`, `store_reads`) and returns pairs of
-bytes, in order. The caller *decodes* the pairs. `run_query` does all of this for a local store.
+numbers (`read_requests`). The request is *read* from a store (`readers`, `store_reads`), which
+returns pairs of bytes, in order. The caller *decodes* the pairs. `run_query` performs all steps for
+a local store.
 """

@@ -1,4 +1,4 @@
-"""Converts queries to read requests, and pairs of bytes to results, with a store's serdes."""
+"""Converts queries to read requests, and pairs of bytes to results, with the serdes of a store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from millstream.state.queries.requests import queries as q
 from millstream.state.storage.value_formats import format_of
 from millstream.state.windows.window_keys import SESSIONS, WINDOWS, StoredKeySerde
 
-#: The kind of a store, as queries see it.
+#: The kinds of stores that queries distinguish.
 StoreShape = Literal["key-value", "window", "session", "versioned"]
 
 Pairs = Iterable[tuple[bytes, bytes]]
@@ -36,7 +36,7 @@ class StoreCodec:
     """The serdes of a store and the format of its values.
 
     Args:
-        topic: passed to serdes: the name of the changelog, even if the store has none.
+        topic: the topic that is passed to serdes: the changelog's name, even if the store has none.
     """
 
     name: str
@@ -62,7 +62,7 @@ class StoreCodec:
         return data
 
     def key_or_none(self, key: Any) -> bytes | None:
-        """Serialize a bound of a range; None means an open range."""
+        """Serialize a bound of a range; None leaves that side open."""
         return None if key is None else self.key(key)
 
     # --- results ---------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def count_of(pairs: Pairs) -> int:
 
 
 def codec_of(builder: StoreBuilder, topic: str) -> StoreCodec | None:
-    """Create the codec for a resolved builder; None for internal stores without queries."""
+    """Create the codec for a resolved builder; return None for internal stores without queries."""
     match builder:
         case KeyValueStoreBuilder(timestamped=timestamped):
             return StoreCodec(builder.name, topic, "key-value", *builder.serdes(), timestamped)
@@ -136,7 +136,7 @@ class QueryPlan:
 
 
 def plan_query(query: q.Query, codec: StoreCodec) -> QueryPlan | None:
-    """Plan a query; None if stores of this kind do not support it.
+    """Plan a query; return None if stores of this kind do not support it.
 
     The supported queries, with or without timestamps, are those of Kafka Streams' metered stores.
 

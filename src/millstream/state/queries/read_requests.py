@@ -1,4 +1,4 @@
-"""Read requests to stores, in bytes: sent to the thread that owns the store."""
+"""Read requests in bytes, which are sent to the thread that owns the store."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from millstream.state.storage.bytes_store import ByteItems
 #: The byte formats of a count and of the validity of a version.
 COUNT: Final = struct.Struct(">q")
 VERSION: Final = struct.Struct(">qq")
-#: Marks the latest version in the validity of a version.
+#: The end of the validity of the latest version.
 STILL_VALID: Final = -(1 << 63)
 
 
 class ReadKind(enum.Enum):
     """The kind of a read, which determines the fields of the request that are used."""
 
-    #: No pairs: checks that the store is available.
+    #: Reads nothing, but checks that the store is available.
     NOTHING = "nothing"
     #: The value of `key`.
     GET = "get"
@@ -42,7 +42,7 @@ class ReadKind(enum.Enum):
     SESSIONS = "sessions"
     #: The sessions of the keys from `key` to `last_key`, with the times of `SESSIONS`.
     SESSION_RANGE = "session range"
-    #: The version of `key` that was valid at `first`; None for the latest one.
+    #: The version of `key` that was valid at `first`; the latest one if `first` is None.
     VERSION = "version"
     #: The versions of `key` that were valid at any time from `first` to `last`.
     VERSIONS = "versions"
@@ -55,9 +55,9 @@ class ReadRequest(msgspec.Struct, frozen=True, array_like=True):
 
     Args:
         key: a serialized key: the requested one, the first of a range, or a prefix.
-        skip_cache: whether the contents of the record cache are left out.
-        begin: for windows and sessions of several keys, and sessions of a key: a stored key. Pairs
-            before it, in the order of the read, are left out.
+        skip_cache: whether to leave out the contents of the record cache.
+        begin: a stored key, for windows and sessions of several keys, and for sessions of one key.
+            Pairs before it, in the order of the read, are left out.
     """
 
     kind: ReadKind
@@ -71,6 +71,6 @@ class ReadRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 def single_pair(key: bytes, value: bytes | None) -> ByteItems:
-    """Return one pair, or none if the value is None."""
+    """Iterate over one pair, or over none if the value is None."""
     if value is not None:
         yield key, value

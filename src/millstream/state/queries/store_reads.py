@@ -1,4 +1,4 @@
-"""Reading one store of one task: pairs, or the reason of a failure."""
+"""Reads of one store of one task, which return pairs or the reason of a failure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_store(
     Follows Kafka Streams' `StoreQueryUtils.handleBasicQueries`.
 
     Args:
-        reached: the position known to the task, beyond that of the processors' writes.
+        reached: a position that the task tracks in addition to that of the processors' writes.
     """
     position = NO_POSITION
     if with_position or bound:

@@ -18,10 +18,10 @@ from typing import Protocol
 
 from millstream.record import TopicPartition
 
-#: Pairs in key order, from a snapshot at the time of the call. Close it if it is not exhausted.
+#: Pairs in key order, from a snapshot at the time of the call. Close it unless it is exhausted.
 ByteItems = Generator[tuple[bytes, bytes], None, None]
 
-#: The position of a store: it reflects its changelog up to and including this offset.
+#: The position of a store, which reflects its changelog up to and including this offset.
 ChangelogOffset = tuple[TopicPartition, int]
 
 
@@ -74,29 +74,30 @@ class Committable(Protocol):
 
     def count_uncommitted(self) -> int: ...
 
-    def commit_begun(self) -> None:
+    def on_commit_started(self) -> None:
         """Freeze the writes so far: the next commit persists them, but no later writes.
 
-        If an earlier commit was begun and not completed, this one includes it.
+        If an earlier commit was begun but not completed, this one includes it.
         """
         ...
 
     def commit(self, offset: ChangelogOffset | None) -> None:
-        """Persist the writes made before `commit_begun`, or all writes if it was not called,
-        together with their changelog offset.
+        """Persist the frozen writes together with their changelog offset.
+
+        If `on_commit_started` was not called, persist all writes.
 
         Args:
-            offset: None keeps the previous offset, for stores without a changelog and for commits
+            offset: None to keep the previous offset, for stores without a changelog and for commits
                 in which nothing was logged.
         """
         ...
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
-        """Apply changelog records and store the offset of the last one with them."""
+        """Apply changelog records, and store the offset of the last record with them."""
         ...
 
     def set_bulk_loading(self, enabled: bool) -> None:
-        """Turn bulk loading on or off: many changelog records, read only after the last one."""
+        """Turn bulk loading on or off, for many changelog records without reads in between."""
         ...
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
@@ -112,12 +113,12 @@ class CommittableStore(BytesStore, Committable, Protocol):
     """The lowest writable layer of a store that is read by key and by key range."""
 
     def commit_restored(self, offset: ChangelogOffset) -> None:
-        """Commit the writes of applied changelog records, with the offset of the last one."""
+        """Commit the writes of applied changelog records, with the offset of the last record."""
         ...
 
 
 class Storage(ReadableBytesStore, Protocol):
-    """A storage of committed data: scans over a snapshot, atomic writes of data and offset.
+    """A storage of committed data, with scans of snapshots and atomic writes of data and offset.
 
     Attributes:
         on_failure: called with each disk or database error before it is raised.
@@ -137,13 +138,13 @@ class Storage(ReadableBytesStore, Protocol):
         """Write all items and the offset, if any, atomically.
 
         Args:
-            offset: the changelog offset reached with these items; None keeps the previous one.
+            offset: the changelog offset reached with these items; None to keep the previous one.
             deleted_ranges: key ranges `[start, end)` to delete before the items are written.
         """
         ...
 
     def set_bulk_loading(self, enabled: bool) -> None:
-        """Turn bulk loading on or off: many writes without reads."""
+        """Turn bulk loading on or off, for many writes without reads."""
         ...
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
@@ -156,7 +157,7 @@ class Storage(ReadableBytesStore, Protocol):
 
 
 def iterate(pairs: Iterable[tuple[bytes, bytes]] = ()) -> ByteItems:
-    """Iterate over pairs that are already there; by default over none."""
+    """Iterate over existing pairs; without an argument, over none."""
     yield from pairs
 
 

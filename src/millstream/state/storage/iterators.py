@@ -1,4 +1,4 @@
-"""Iterating over a store: merging layers, and the public iterator."""
+"""Iteration over stores: the merge of two layers, and the public iterator."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ def merged(
     reverse: bool = False,
     sort_key_of: Callable[[bytes], Any] | None = None,
 ) -> ByteItems:
-    """Merge the pairs of two layers in key order; the upper one wins, and its None hides a key.
+    """Merge the pairs of two layers in key order; the upper layer takes precedence.
+
+    A value of None in the upper layer hides the key.
 
     Args:
         above: the pairs of the upper layer, each key once, in the direction of the scan.
-        below: the pairs of the lower layer in the same range and direction. Closed at the end.
+        below: the pairs of the lower layer in the same range and direction. Closed with the result.
     """
     return _merged(above, below, reverse, sort_key_of) if above else below
 
@@ -38,10 +40,10 @@ def _merged(
     try:
         lower = next(below, None)
         for key, value in above:
-            place = key if sort_key_of is None else sort_key_of(key)
+            sort_key = key if sort_key_of is None else sort_key_of(key)
             while lower is not None and lower[0] != key:
-                there = lower[0] if sort_key_of is None else sort_key_of(lower[0])
-                if there < place if reverse else there > place:
+                lower_sort_key = lower[0] if sort_key_of is None else sort_key_of(lower[0])
+                if lower_sort_key < sort_key if reverse else lower_sort_key > sort_key:
                     break
                 yield lower
                 lower = next(below, None)
@@ -57,10 +59,10 @@ def _merged(
 
 
 class KeyValueIterator(Generic[K, V]):
-    """Keys and values of a store, in the order of the serialized keys.
+    """An iterator over keys and values of a store, in the order of the serialized keys.
 
-    A context manager that closes itself when exhausted. Close it if you stop early: it holds a
-    snapshot of the store. Only the thread that owns the store may use it.
+    It closes itself when exhausted. If you stop earlier, close it or use it as a context manager,
+    because it holds a snapshot of the store. Only the thread that owns the store may use it.
 
     Example:
         >>> in_memory = Stores.in_memory_key_value("visits")

@@ -1,7 +1,7 @@
 """The iteration order of Java's `HashSet<Bytes>`.
 
-Kafka Streams logs the changed keys of some stores in this order. The order has no meaning, but it
-makes our changelogs identical to Kafka Streams': the same bytes in the same order.
+Kafka Streams logs the changed keys of some stores in this order. The order has no meaning, but
+following it makes our changelogs identical to those of Kafka Streams, byte for byte.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class JavaHashSet:
     def __init__(self) -> None:
         self._keys: dict[bytes, None] = {}
         self._table = _SMALLEST_TABLE
-        #: Adds a key if it is missing. The method of the dict itself, because it is called for
+        #: Adds a key if it is missing. This is the dict's own method, because it is called for
         #: every write.
         self.add = self._keys.setdefault
 
@@ -39,7 +39,7 @@ class JavaHashSet:
             self._table *= 2
         if len(keys) > 1:
             buckets = self._table - 1
-            # Within a bucket, Java keeps the insertion order, and so does the stable sort().
+            # Within a bucket, Java keeps the insertion order, as the stable sort() does.
             keys.sort(key=lambda key: _spread_hash(key) & buckets)
         return keys
 

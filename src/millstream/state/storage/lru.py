@@ -13,7 +13,7 @@ from millstream.state.storage.memory import MemoryCommits
 
 
 class LRUStore(MemoryCommits):
-    """Holds at most `max_entries` keys. Reads and writes of a key count as use, scans do not."""
+    """A store of at most `max_entries` keys. Reads and writes count as use; scans do not."""
 
     def __init__(self, max_entries: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class LRUStore(MemoryCommits):
             self.put_evicting(key, value)
 
     def put_evicting(self, key: bytes, value: bytes | None) -> bytes | None:
-        """Write one key; return the key evicted for it, if any."""
+        """Write one key; return the key that was evicted, if any."""
         values = self._values
         if value is None:
             values.pop(key, None)

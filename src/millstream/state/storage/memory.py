@@ -10,11 +10,11 @@ from millstream.state.storage.sorted_keys import SortedKeys
 
 
 class MemoryCommits:
-    """The commits of a store in memory, whose writes are never pending; implements `Committable`.
+    """Implements `Committable` for stores in memory, whose writes are never pending.
 
     The data does not survive the process: a new store is restored from the beginning of its
-    changelog. The changelog offset is kept nevertheless, so that a standby whose task becomes
-    active continues there.
+    changelog. The changelog offset is kept nevertheless, so that a standby task that becomes active
+    continues there.
     """
 
     persistent = False
@@ -26,7 +26,7 @@ class MemoryCommits:
     def count_uncommitted(self) -> int:
         return 0
 
-    def commit_begun(self) -> None:
+    def on_commit_started(self) -> None:
         """Do nothing."""
 
     def commit(self, offset: ChangelogOffset | None) -> None:
@@ -44,17 +44,17 @@ class MemoryCommits:
 
 
 class MemoryStore(MemoryCommits):
-    """A dict with keys that are sorted on demand.
+    """A store in a dict, whose keys are sorted on demand.
 
-    Scans follow Kafka Streams: they iterate over the keys at the time of the call, with the values
-    at the time each key is reached; keys deleted in the meantime are left out.
+    Scans follow Kafka Streams: they iterate over the keys at the time of the call, and read each
+    value when its key is reached. Keys deleted in the meantime are left out.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._values: dict[bytes, bytes] = {}
         self._order = SortedKeys(self._values)
-        # Hot path: a read is a dict's own method.
+        # Hot path: the dict's own method.
         self.get = self._values.get
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:

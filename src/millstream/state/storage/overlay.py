@@ -1,4 +1,4 @@
-"""Uncommitted writes, above the committed data of a storage."""
+"""Uncommitted writes, in a layer above the committed data of a storage."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Writes:
         return merged([(key, writes[key]) for key in keys], below, reverse=reverse)
 
     def approximate_num_entries(self) -> int:
-        """Return the approximate number of keys: uncommitted updates count as new keys."""
+        """Return the approximate number of keys; uncommitted updates count as new keys."""
         deleted = sum(value is None for value in self._writes.values())
         return self._below.approximate_num_entries() + len(self._writes) - 2 * deleted
 
@@ -87,15 +87,15 @@ class _FrozenWrites(_Writes):
 class OverlayStore(_Writes):
     """A storage whose writes stay in memory until they are committed with their changelog offset.
 
-    Reads and scans include uncommitted writes. The state on disk is always that of a commit, and
-    after a crash only the tail of the changelog must be read, with exactly-once as well (as KIP-892
-    proposes for Kafka Streams).
+    Reads and scans include uncommitted writes. The state on disk is always that of a commit, so
+    after a crash only the tail of the changelog must be read, under exactly-once as well (as
+    KIP-892 proposes for Kafka Streams).
 
-    A commit may begin, be acknowledged later, and must not include the writes in between:
-    `commit_begun` freezes the writes of the commit, and later writes go above them. Only commits
-    and restoration write to the storage: a write must not be on disk before all of its results are
-    delivered. Otherwise a processor that forwards each key once would never forward it after a
-    crash.
+    A commit may be acknowledged some time after it begins, and must not include the writes in
+    between: `on_commit_started` freezes the writes of the commit, and later writes go above them.
+    Only commits and restoration write to the storage: a write must not be on disk before all of its
+    results are delivered. Otherwise, a processor that forwards each key once would never forward it
+    after a crash.
 
     The overlay itself has no limit; `UncommittedBudget` limits the overlays of a thread.
 
@@ -114,20 +114,20 @@ class OverlayStore(_Writes):
         self._check = check
         # Ranges of committed keys that the next batch deletes.
         self._deleted_ranges: list[tuple[bytes, bytes]] = []
-        # While a commit is pending, its frozen writes are the layer below.
+        # The frozen writes of a pending commit, which are then the layer below.
         self._frozen: _FrozenWrites | None = None
         self._bytes = 0
 
     @property
     def uncommitted_bytes(self) -> int:
-        """An upper bound: a key that is written again counts again. See `count_uncommitted`."""
+        """An upper bound, as a key that is written again counts again; see `count_uncommitted`."""
         return self._bytes
 
     def count_uncommitted(self) -> int:
-        """Count the bytes of uncommitted keys and values: 0.1 us a key.
+        """Count the bytes of uncommitted keys and values: 0.1 us per key.
 
-        `put` does not look up the value that it replaces, which would cost more than the rest of
-        the call. So a key that is written again counts again until this is called.
+        `put` does not look up the value that it replaces, as this would cost more than the rest of
+        the call. So a key that is written again counts again until the next count.
         """
         frozen_bytes = 0 if self._frozen is None else self._frozen.bytes
         self._bytes = _bytes_of(self._writes) + frozen_bytes
@@ -147,19 +147,19 @@ class OverlayStore(_Writes):
         return max(0, super().approximate_num_entries())
 
     def delete_range(self, start: bytes, end: bytes) -> None:
-        """Delete the keys in `[start, end)`, with the next commit.
+        """Delete the keys in `[start, end)` with the next commit.
 
-        Until then, their committed values can still be read.
+        Committed values can still be read until then.
         """
-        # 0.03 us per uncommitted write and 0.09 us per removed one; sorting them first took 0.2 us
-        # and 0.8 us. The next scan sorts the remaining writes.
+        # This takes 0.03 us per uncommitted write and 0.09 us per removed one; sorting them first
+        # took 0.2 us and 0.8 us. The next scan sorts the remaining writes.
         writes = self._writes
         for key in [key for key in writes if start <= key < end]:
             del writes[key]
         self._order.clear()
         self._deleted_ranges.append((start, end))
 
-    def commit_begun(self) -> None:
+    def on_commit_started(self) -> None:
         self._freeze()
 
     def commit(self, offset: ChangelogOffset | None) -> None:
@@ -169,14 +169,14 @@ class OverlayStore(_Writes):
         self._write(frozen, offset)
 
     def commit_restored(self, offset: ChangelogOffset) -> None:
-        """Commit the writes of applied changelog records; they were delivered before."""
+        """Commit the writes of applied changelog records, which were already delivered."""
         self._write(self._frozen or self._freeze(), offset)
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
         """Apply changelog records.
 
         Raises:
-            IllegalStateError: the store has uncommitted writes: it is in use, not being restored.
+            IllegalStateError: the store has uncommitted writes, so it is not being restored.
         """
         self._thaw()
         if self._writes:
@@ -218,7 +218,7 @@ class OverlayStore(_Writes):
         self._clear_frozen()
 
     def _thaw(self) -> None:
-        """Merge the frozen writes with the later ones again."""
+        """Merge the frozen writes with the later writes again."""
         frozen = self._frozen
         if frozen is None:
             return
@@ -258,12 +258,12 @@ class UncommittedBudget:
     """Limits the uncommitted writes of a thread's stores (KIP-892).
 
     A thread above the limit commits before its next batch. The limit is checked between batches, so
-    it is exceeded by at most the writes of one batch, punctuation or flush of caches. Writes from a
-    changelog are never uncommitted.
+    at most the writes of one batch, punctuation or cache flush exceed it. Writes from a changelog
+    are never uncommitted.
 
     Args:
-        max_bytes: the limit for uncommitted keys and values; -1 for none. The memory used is about
-            110 bytes more per key.
+        max_bytes: the limit for uncommitted keys and values; -1 for none. The actual memory is
+            about 110 bytes per key larger.
     """
 
     def __init__(self, max_bytes: int = -1) -> None:
@@ -295,8 +295,8 @@ class UncommittedBudget:
         if self._max_bytes < 0 or self._total * 4 <= self._max_bytes * 3:
             self._is_exceeded = False
         elif self._total > self._max_bytes and not self._is_exceeded:
-            # Three quarters count as full: otherwise keys that are overwritten repeatedly, just
-            # below the limit, would be counted after each batch.
+            # After counting, three quarters of the limit count as exceeded. Otherwise, keys that
+            # are overwritten repeatedly, just below the limit, would be counted after each batch.
             for writes in self._bytes:
                 self._bytes[writes] = writes.count_uncommitted()
             self._total = sum(self._bytes.values())

@@ -1,17 +1,18 @@
 """Committed data of one store in RocksDB, with its changelog offset.
 
-One database per store, as in Kafka Streams; the offsets are in their own column family and are
-written in the same batch as the data (KIP-1035).
+Each store has its own database, as in Kafka Streams. The offsets are in a separate column family,
+and are written in the same batch as the data (KIP-1035).
 
-The write-ahead log is enabled, unlike in Kafka Streams, but never synced. Data handed to the
-operating system survives the death of the process, so after a kill a worker reads only the tail of
-its changelog. Measured for batches of 10,000 records of 13 + 16 bytes: 1.8 to 2.8 ms a batch
-without the log, 2.2 to 2.9 ms with it (ascending keys); 10.5 ms and 10.5 to 11.1 ms (random keys).
+The write-ahead log is enabled, unlike in Kafka Streams, but never synced. Data that was written to
+the operating system survives the process, so a worker that was killed reads only the tail of its
+changelog when it restarts. A batch of 10,000 records of 13 + 16 bytes takes 1.8 to 2.8 ms without
+the log and 2.2 to 2.9 ms with it (ascending keys), or 10.5 ms and 10.5 to 11.1 ms (random keys).
 Only bulk loading during restoration bypasses the log: after a crash, the records that RocksDB had
 not yet flushed are read again.
-After a power failure the tail of the log may be missing: recovery stops at the first gap, and
+
+After a power failure, the tail of the log may be missing: recovery stops at the first gap, and
 column families are flushed together, so data and offset return to the same point (or, if the
-database was being closed, the data to a later point than the offset).
+database was being closed, the data returns to a later point than the offset).
 """
 
 from __future__ import annotations
@@ -64,15 +65,18 @@ RocksDBTuning = Callable[[str, Options], None]
 
 @dataclass(frozen=True, slots=True)
 class RocksDBSettings:
-    """The RocksDB settings of one process's stores. The defaults are those of Kafka Streams.
+    """The RocksDB settings of one process's stores.
+
+    The defaults for the cache and the write buffers are those of Kafka Streams.
 
     Args:
-        block_cache_bytes: for blocks, indexes and filters, shared by all stores of the process
-            (in Kafka Streams each store has its own, so memory grows with their number).
+        block_cache_bytes: the size of the cache for blocks, indexes and filters, which all stores
+            of the process share (in Kafka Streams each store has its own cache, so the memory grows
+            with their number).
         write_buffer_bytes: the size at which a store's memtable is flushed to disk.
         write_buffers: the maximum number of memtables per store, including the active one.
         open_files: the maximum number of open files per store.
-        tuning: changes the options of a store, called last; None to keep them.
+        tuning: changes the options of a store after all other settings; None to keep them.
     """
 
     block_cache_bytes: int = 50 << 20
@@ -84,7 +88,7 @@ class RocksDBSettings:
 
 
 class RocksDBStorages:
-    """Opens databases of one process, which share their settings and one block cache."""
+    """The databases of one process, which share their settings and one block cache."""
 
     def __init__(self, settings: RocksDBSettings | None = None) -> None:
         self.settings = settings or RocksDBSettings()
@@ -103,8 +107,8 @@ class RocksDBStorages:
 class RocksDBStorage:
     """One RocksDB database.
 
-    Not thread-safe: it is owned by the task's thread. `close` ends open scans, as RocksDB keeps its
-    directory locked while an iterator exists.
+    Not thread-safe: the task's thread owns the database. `close` ends open scans, as RocksDB keeps
+    its directory locked as long as an iterator exists.
 
     Raises:
         TaskCorruptedError: the data on disk cannot be read.
@@ -158,7 +162,7 @@ class RocksDBStorage:
         self._read = self._db.get
 
     def _apply_tuning(self, options: Options, tuning: RocksDBTuning | None) -> Options:
-        """Let the user change the options, except those that keep data and offset consistent."""
+        """Apply the user's options, except those that keep data and offset consistent."""
         if tuning is None:
             return options
         try:
@@ -172,7 +176,7 @@ class RocksDBStorage:
         return options
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key: about 2 us."""
+        """Return the value of a key. Takes about 2 us."""
         try:
             value: bytes | None = self._read(key)
         except Exception as error:
@@ -180,7 +184,7 @@ class RocksDBStorage:
         return value
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each key: about 1.3 us a key."""
+        """Return the value of each key. Takes about 1.3 us per key."""
         try:
             values: list[bytes | None] = self._read(list(keys))
         except Exception as error:
@@ -188,10 +192,13 @@ class RocksDBStorage:
         return values
 
     def scan(self, start: bytes | None, end: bytes | None, *, reverse: bool = False) -> ByteItems:
-        """Iterate over a snapshot of the pairs in `[start, end)`: about 3 us and 0.4 us a pair."""
+        """Iterate over a snapshot of the pairs in `[start, end)`.
+
+        Takes about 3 us, and 0.4 us per pair.
+        """
         try:
-            # Without bounds: rocksdict frees the upper bound while the iterator still uses it, and
-            # ignores the lower one. The iteration compares keys instead.
+            # Do not set bounds: rocksdict frees the upper bound while the iterator still uses it,
+            # and ignores the lower bound. The iteration compares keys instead.
             self._finish_bulk_load()
             cursor = self._open_db().iter()
             if not reverse:
@@ -248,7 +255,7 @@ class RocksDBStorage:
                 else:
                     put(key, value)
         else:
-            # 0.10 us a record, compared to 0.15 us in the loop above.
+            # 0.10 us per record, compared to 0.15 us in the loop above.
             values = items.values() if keys is items else map(items.__getitem__, keys)
             deque(map(put, keys, values), maxlen=0)
         if offset is not None:
@@ -285,14 +292,14 @@ class RocksDBStorage:
             self._raise_error("close", failure)
 
     def set_bulk_loading(self, enabled: bool) -> None:
-        """Turn bulk loading on or off: many writes without reads, as in restoration.
+        """Turn bulk loading on or off, for many writes without reads, as in restoration.
 
-        Bulk loading bypasses the log, has no memtable filters for reads, and compactions do not
-        rewrite tables that do not overlap: 0.17 us a record in ascending order, and 0.15 us in
-        RocksDB's own threads, instead of 0.35 and 0.4 (batches of 10,000 records of 13 + 16 bytes).
-        Keys in another order stay in memory in arrival order, and RocksDB's threads sort them when
-        they flush: 0.3 us a record instead of 1.6. The first read before the end of bulk loading
-        waits once until all data is sorted.
+        Bulk loading bypasses the log and has no memtable filters, and its compactions do not
+        rewrite tables that do not overlap. In ascending order, a record takes 0.17 us, and 0.15 us
+        in RocksDB's own threads, instead of 0.35 us and 0.4 us (batches of 10,000 records of
+        13 + 16 bytes). Keys in another order stay in memory in arrival order, and RocksDB's threads
+        sort them when they flush: a record takes 0.3 us instead of 1.6 us. The first read before
+        the end of bulk loading waits until all data is sorted.
         """
         settings = self._storages.settings
         # Reopening the database would lose the user's options and the statistics so far.
@@ -304,7 +311,7 @@ class RocksDBStorage:
         if self._unordered:
             return items
         # Ascending keys are inserted into the memtable faster: batches of 10,000 random keys took
-        # 0.87 us a record including the sorting, and 1.39 us unsorted.
+        # 0.87 us per record including the sorting, and 1.39 us unsorted.
         keys = sorted(items)
         ascending = keys == list(items)
         # An open scan would keep the directory locked, so the database could not be reopened.
@@ -354,11 +361,11 @@ class RocksDBStorage:
         failure: Exception | None = None
         try:
             # Closing flushes the column families one by one. Flush the data first: if the disk
-            # loses the rest, data ahead of its offset is corrected by the changelog.
+            # loses the rest, the changelog corrects data that is ahead of its offset.
             db.flush()
         except Exception as error:
             failure = error
-        # Drop all references: RocksDB holds its lock until the last handle is gone.
+        # Drop all references: RocksDB holds its lock until the last handle is released.
         self._offsets = None
         self._offsets_handle = None  # type: ignore[assignment]
         try:
@@ -381,7 +388,7 @@ class RocksDBStorage:
                     return
                 yield found, value()
                 step()
-            # An unreadable block ends the iteration just like the last key.
+            # An unreadable block ends the iteration as the last key does, but sets an error status.
             cursor.status()
         except Exception as error:
             self._raise_error("scan", error)
@@ -415,7 +422,7 @@ def _closed(key: object) -> NoReturn:
 
 
 def _offset_key(partition: TopicPartition) -> bytes:
-    # Kafka Streams uses the same text as its key.
+    # Kafka Streams uses the same key.
     return f"{partition.topic}-{partition.partition}".encode()
 
 
@@ -425,7 +432,7 @@ def _options(storages: RocksDBStorages) -> Options:
     table.set_block_cache(storages.block_cache)
     table.set_block_size(4096)
     table.set_bloom_filter(10, False)
-    # Otherwise they would be outside of the cache and unbounded.
+    # Otherwise, indexes and filters would be outside of the cache, and unbounded.
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     options = _offsets_options()
@@ -475,12 +482,12 @@ def rocksdb_storages(config: StreamsConfig) -> RocksDBStorages:
 def rocksdb_tuning(config: StreamsConfig) -> RocksDBTuning | None:
     """Return the function that changes the options of a store before it is opened, or None.
 
-    Source of the semantics: Kafka Streams' `RocksDBConfigSetter`.
+    Follows Kafka Streams' `RocksDBConfigSetter`.
 
     Args:
-        config: `rocksdb_config_setter` is a function `(store_name, options, config)`, or an object
-            or class with such a method `set_config`. `options` is a `rocksdict.Options` with
-            Millstream's options.
+        config: its `rocksdb_config_setter` is a function `(store_name, options, config)`, or an
+            object or class with a method `set_config` of these arguments. `options` is a
+            `rocksdict.Options` with Millstream's options.
 
     Raises:
         ConfigError: `rocksdb_config_setter` is neither.

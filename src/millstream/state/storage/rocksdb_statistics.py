@@ -13,7 +13,7 @@ from millstream.state.storage.rocksdb import RocksDBStorage
 STORE_GROUP: Final = "stream-state-metrics"
 _DEBUG: Final = RecordingLevel.DEBUG
 
-#: RocksDB properties, which Kafka Streams' metrics name without the prefix `rocksdb.`; 2 us each.
+#: RocksDB properties, without the prefix `rocksdb.`, as in Kafka Streams' metrics; 2 us each.
 PROPERTIES: Final = (
     "background-errors",
     "block-cache-capacity",
@@ -72,7 +72,7 @@ def add_database_metrics(scope: MetricsScope, database: RocksDBStorage) -> None:
 
 
 class _StatisticsReader:
-    """RocksDB's statistics, read at most every 10 s.
+    """A reader of RocksDB's statistics, which reads them at most every 10 s.
 
     Kafka Streams' averages cover one minute; these cover the time between two reads.
     """

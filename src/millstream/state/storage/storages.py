@@ -14,8 +14,8 @@ from millstream.errors import (
 from millstream.record import TaskId
 from millstream.state.storage.bytes_store import Storage
 
-#: Parts of RocksDB's messages. Files are missing if some were deleted; unknown column families are
-#: those of Java's databases or of another format.
+#: Parts of RocksDB's messages about damaged data, missing files, and unknown column families, which
+#: occur in databases of Kafka Streams or in another format.
 _CORRUPTION_MESSAGES: Final = (
     "Corruption",
     "No such file or directory",
@@ -26,9 +26,9 @@ _DISK_FULL_MESSAGES: Final = ("No space left on device", "Disk quota exceeded", 
 
 
 class Storages(Protocol):
-    """Opens the storages of one process. Simulations of failing disks replace it.
+    """The factory of the storages of one process. Simulations of failing disks replace it.
 
-    Storages convert errors with `storage_error`.
+    Implementations convert errors with `storage_error`.
     """
 
     def open(self, name: str, directory: Path, task_id: TaskId) -> Storage:
@@ -63,7 +63,7 @@ def storage_error(
 
     Returns:
         A TaskCorruptedError if the data on disk is unusable; a LockError if another owner uses it;
-        otherwise a StreamsError, after which all committed data is still there.
+        otherwise a StreamsError, in which case all committed data is intact.
     """
     if isinstance(error, StreamsError):
         return error

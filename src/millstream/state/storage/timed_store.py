@@ -1,8 +1,8 @@
 """The protocols of the layers of window and session stores, which are read by key and time.
 
 Stored keys are defined in `window_keys`. The time of a stored key is the window's start or the
-session's end; it determines when the entry expires. Ranges of times and keys include both ends;
-None as a key leaves that side open.
+session's end; it determines when the entry expires. Ranges of times and keys include both ends. A
+bound of None leaves that side of a key range open.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def from_stored_key(
     sort_key_of: Callable[[bytes], Any],
     reverse: bool,
 ) -> list[tuple[bytes, V]]:
-    """Return the pairs at or after a stored key, in the direction of the read, in their order."""
-    place = sort_key_of(begin)
+    """Return the pairs from a stored key on, in the direction of the read; keep their order."""
+    first = sort_key_of(begin)
     if reverse:
-        return [pair for pair in pairs if sort_key_of(pair[0]) <= place]
-    return [pair for pair in pairs if sort_key_of(pair[0]) >= place]
+        return [pair for pair in pairs if sort_key_of(pair[0]) <= first]
+    return [pair for pair in pairs if sort_key_of(pair[0]) >= first]
 
 
 class ReadableTimedStore(Protocol):
-    """Reads windows or sessions by key and time. Expired entries are not returned."""
+    """Reads of windows or sessions by key and time. Expired entries are not returned."""
 
     def get(self, key: bytes) -> bytes | None: ...
 
@@ -54,9 +54,9 @@ class ReadableTimedStore(Protocol):
     ) -> ByteItems:
         """Iterate over a range of keys in a time range, in the store's own order.
 
-        Follows Kafka Streams: in RocksDB by time segment, then by stored key; in memory by time,
-        then by key. A time-ordered window store (for windows that are emitted when they close) is
-        also read by time if all keys are read.
+        Follows Kafka Streams: the order is by time segment and stored key in RocksDB, and by time
+        and key in memory. A time-ordered window store (for windows that are emitted when they
+        close) is also read by time if all keys are read.
 
         Args:
             begin: a stored key, which need not exist, to start at in the direction of the read;
@@ -65,7 +65,11 @@ class ReadableTimedStore(Protocol):
         ...
 
     def sort_key_of(self, stored: bytes, every_key: bool = False) -> tuple[int, bytes, bytes]:
-        """Return the sort key of a stored key in `read_keys`, if all keys are read or only some."""
+        """Return the sort key of a stored key in `read_keys`.
+
+        Args:
+            every_key: whether all keys are read.
+        """
         ...
 
 
@@ -74,11 +78,11 @@ class TimedStore(ReadableTimedStore, Protocol):
 
     @property
     def observed_time(self) -> int:
-        """The latest time put so far, -1 before the first put: the store's stream time."""
+        """The store's stream time: the latest time put so far; -1 before the first put."""
         ...
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Write one stored key; if it has expired, count it as dropped instead."""
+        """Write one stored key, or count it as dropped if it has expired."""
         ...
 
     def put_many(
@@ -116,6 +120,6 @@ class CommittableTimedStore(TimedStore, Committable, Protocol):
         """Iterate over the entries of all keys in a time range, in the store's own order.
 
         Follows Kafka Streams: closed sessions are searched in this way. In RocksDB they are found
-        while their segment is live, in memory only until they expire.
+        as long as their segment is live, in memory only until they expire.
         """
         ...

@@ -1,7 +1,7 @@
 """The formats of stored values: plain, or prefixed with a timestamp.
 
 A timestamped store keeps `int64 big-endian timestamp + value`, as Kafka Streams does. Its changelog
-records contain only the value, and have the value's timestamp.
+records contain only the value, and their timestamp is that of the value.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ def with_times(values: Iterable[bytes | None], timestamps: Iterable[int]) -> lis
     ]
 
 
-#: 0.05 us a value with the extension, 0.11 us without.
+#: Takes 0.05 us per value with the extension, 0.11 us without it.
 _with_times = compiled(with_times, "with_times")
 
 
 class ValueFormat:
     """Combines values and timestamps into stored values, and splits them again.
 
-    This is the plain format, which stores no timestamps. A stored value of None is a deletion.
+    This class is the plain format, which stores no timestamps. A stored value of None is a
+    deletion.
     """
 
     timestamped = False
@@ -44,7 +45,7 @@ class ValueFormat:
     def join_many(
         self, values: Iterable[bytes | None], timestamps: Iterable[int]
     ) -> list[bytes | None]:
-        """Return the stored value of each value, as a new list."""
+        """Return the stored form of each value, in a new list."""
         return list(values)
 
     def split(self, stored: bytes) -> tuple[bytes, int]:
@@ -58,7 +59,7 @@ class ValueFormat:
         return stored
 
     def timestamps(self, stored: Iterable[bytes | None]) -> list[int]:
-        """Return only the timestamps: -1 for None, and if none are stored."""
+        """Return the timestamps; -1 for None, and in the plain format."""
         return [UNKNOWN for _ in stored]
 
 

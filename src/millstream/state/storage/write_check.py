@@ -1,4 +1,4 @@
-"""Verifies that no write reaches the disk before all of its results are delivered."""
+"""Verifies in tests that no write reaches the disk before all of its results are delivered."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _Result = TypeVar("_Result")
 class WriteCheck:
     """Tracks the order of the writes and deliveries of one stream thread, for tests.
 
-    A thread works in units: a batch, a punctuation, the flush of a cache. The records sent by a
-    unit are complete when the unit ends, and delivered when the producer is flushed afterwards. A
-    store may only write the changes of delivered units: if the process died between the write and
-    the delivery, the next owner would find the state of a record without its results.
+    A thread works in units: a batch, a punctuation, or the flush of a cache. All records of a unit
+    are sent by its end, and delivered when the producer is flushed afterwards. A store may only
+    write the changes of delivered units: if the process died between the write and the delivery,
+    the next owner would find the state of a record without its results.
 
     Enabled in stream threads if `CHECK_WRITES` is set in the environment of the workers.
     """
@@ -32,7 +32,7 @@ class WriteCheck:
 
     @property
     def last_unit(self) -> int:
-        """The number of the current unit, or of the last one that ended."""
+        """The number of the current unit, or else of the last one that ended."""
         return self._ended + (self._depth > 0)
 
     def begin(self) -> None:
@@ -40,13 +40,13 @@ class WriteCheck:
         self._depth += 1
 
     def end(self) -> None:
-        """End the unit or part that was begun last."""
+        """End the current unit or part."""
         self._depth -= 1
         if not self._depth:
             self._ended += 1
 
     def watch(self, worker: object, *methods: str) -> None:
-        """Treat each call of these methods as a unit, or as a part of one."""
+        """Treat each call of these methods as a unit, or as a part of the current unit."""
         for name in methods:
             setattr(worker, name, self._as_unit(getattr(worker, name)))
 

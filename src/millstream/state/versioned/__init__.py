@@ -1,2 +1,5 @@
-"""Versioned stores: `versioned_store` is the interface for processors, `versioned_table` that for
-the DSL's operators, and `versions` stores the versions as bytes."""
+"""Versioned stores.
+
+`versioned_store` is the interface for processors, `versioned_table` that for the DSL's operators,
+and `versions` stores the versions as bytes.
+"""

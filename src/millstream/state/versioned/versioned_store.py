@@ -16,11 +16,11 @@ V = TypeVar("V")
 
 
 class VersionedKeyValueStore(TypedStore[K, VersionedTable], Generic[K, V]):
-    """Several values per key, each valid from its timestamp until that of the next one.
+    """A store of versions of values, each valid from its timestamp until that of the next one.
 
-    Kafka Streams' `VersionedKeyValueStore` (KIP-889). Versions may be put in any order, up to the
-    history retention behind the newest version of the store, and can be read equally far back. The
-    latest version of a key is always kept. The store is never cached.
+    Kafka Streams' `VersionedKeyValueStore` (KIP-889). Versions may be put in any order, unless they
+    are older than the newest version in the store by more than the history retention. They can be
+    read equally far back. The latest version of a key is always kept. The store is never cached.
 
     The examples of the methods start with an empty store `prices` of strings and integers.
 
@@ -57,12 +57,12 @@ class VersionedKeyValueStore(TypedStore[K, VersionedTable], Generic[K, V]):
 
         Args:
             value: None means that the key has no value from that time on.
-            timestamp: the start of its validity, in milliseconds since the epoch.
+            timestamp: the start of the version's validity, in milliseconds since the epoch.
 
         Returns:
-            The end of its validity: the timestamp of the next newer version of the key, or
-            `VALID_TO_UNDEFINED` (-1) if it is the latest one. `NOT_PUT` (-2**63) if it was too late
-            and was counted as dropped.
+            The end of the version's validity: the timestamp of the next newer version of the key,
+            or `VALID_TO_UNDEFINED` (-1) if the version is the latest. `NOT_PUT` (-2**63) if the
+            version was too late and was counted as dropped.
 
         Raises:
             InvalidStateStoreError: the store is closed. All methods raise this.
@@ -80,11 +80,11 @@ class VersionedKeyValueStore(TypedStore[K, VersionedTable], Generic[K, V]):
         """Put a version without a value.
 
         Args:
-            timestamp: from when the key has no value, in milliseconds since the epoch.
+            timestamp: the time from which the key has no value, in milliseconds since the epoch.
 
         Returns:
-            The version that was valid at that time; None if there was none, or if the deletion was
-            too late.
+            The version that was valid at that time; None if there was none or the deletion was too
+            late.
 
         Example:
             >>> until = prices.put("tea", 3, 1_000)
@@ -109,8 +109,8 @@ class VersionedKeyValueStore(TypedStore[K, VersionedTable], Generic[K, V]):
             as_of: the time, in milliseconds since the epoch; None for the latest version.
 
         Returns:
-            None if there is none, if it was deleted, or if `as_of` is before the retained history
-            and the latest version was not valid yet.
+            None if there is no such version, if it was deleted, or if `as_of` is before the
+            retained history and the latest version was not valid yet.
 
         Example:
             >>> until = prices.put("tea", 3, 1_000), prices.put("tea", 4, 9_000)

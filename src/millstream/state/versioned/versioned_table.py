@@ -15,7 +15,7 @@ class VersionedValue(NamedTuple):
     """A version of a key.
 
     Args:
-        valid_to: the end of its validity, exclusive; None for the latest version.
+        valid_to: the end of the version's validity, exclusive; None for the latest version.
     """
 
     value: Any
@@ -26,14 +26,14 @@ class VersionedValue(NamedTuple):
 class VersionedTable(EncodedTable):
     """The store behind a versioned KTable, and the layer that logs each version.
 
-    Replaces a `TimestampedTable`: keys are serialized (`encode_keys`), `get` and `read_many` read
-    the latest version, and there is never a cache. Writes return the end of each version's
-    validity:
+    Has the methods of `TimestampedTable`: keys are serialized (`encode_keys`), and `get` and
+    `read_many` read the latest version. There is never a cache. Writes return the end of the
+    validity of each version:
 
     - `VALID_TO_UNDEFINED` (-1): the version is the latest of its key (Kafka Streams'
       `Change.isLatest`);
     - `NOT_PUT` (-2**63): the version was too late and was not stored; do not forward it;
-    - a timestamp: that of the next newer version.
+    - otherwise, the timestamp of the next newer version.
 
     Args:
         dropped: counts late versions; called with their number, the reason and the store's name.
@@ -59,9 +59,9 @@ class VersionedTable(EncodedTable):
         self._dropped = dropped
 
     def put(self, key_bytes: bytes, value: Any, timestamp: int) -> int:
-        """Put one version; return the end of its validity, see the class.
+        """Put one version; return the end of its validity (see the class).
 
-        None means that the key has no value from that time on.
+        A value of None means that the key has no value from that time on.
         """
         return self.put_encoded(key_bytes, self.encode(value), timestamp)
 
@@ -90,7 +90,7 @@ class VersionedTable(EncodedTable):
         ]
 
     def read_encoded_many(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
-        """Return the latest version of each serialized key, serialized, and its timestamp."""
+        """Return the serialized latest version of each serialized key, and its timestamp."""
         latest = self._versions.get_latest
         found: list[tuple[bytes, int] | None] = []
         for key in keys:
@@ -104,7 +104,7 @@ class VersionedTable(EncodedTable):
     def write_many(
         self, keys: Sequence[bytes], values: Sequence[Any], timestamps: Sequence[int]
     ) -> list[int]:
-        """Put versions, in order; return the end of each one's validity, see the class."""
+        """Put versions, in order; return the end of the validity of each (see the class)."""
         return self.write_encoded_many(
             keys, self._value_serde.serialize_many(self._topic, values), timestamps
         )
@@ -117,6 +117,6 @@ class VersionedTable(EncodedTable):
         if NOT_PUT in valid_to:
             late = valid_to.count(NOT_PUT)
             self._dropped(late, "older than the history of a versioned store", self.name)
-        # Late versions are logged as well: follows Kafka Streams.
+        # Follows Kafka Streams: late versions are logged as well.
         self._changelog.log_many(keys, datas, timestamps)
         return valid_to

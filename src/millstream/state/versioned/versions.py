@@ -1,19 +1,20 @@
 """Versions of values, as bytes: the latest version of each key, and a history of older ones.
 
-Implements Kafka Streams' `RocksDBVersionedStore` with a different layout. One ordered store holds
+Implements Kafka Streams' `RocksDBVersionedStore` with a different layout. One ordered store holds:
 
 - the latest version of each key: its timestamp and value, which never expire;
-- each older version separately: start and end of its validity, and its value. Older versions are
-  grouped by segments (intervals of the end of validity), so that expiring versions are adjacent;
+- each older version separately: the start and end of its validity, and its value. Older versions
+  are grouped by segments (intervals of the end of validity), so that versions that expire together
+  are adjacent;
 - for each key whose latest version was deleted, a tombstone in place of that version and an entry
-  in the segment of that time; the key is removed when the deletion itself leaves the history;
+  in the segment of the deletion time; the key is removed when the deletion itself expires;
 - the stream time.
 
-Kafka Streams stores all versions of a key and segment in one value, which every late write reads
-and rewrites; here the cost of a write does not depend on the number of versions.
+Kafka Streams stores all versions of a key and segment in one value, which each late write reads and
+rewrites. Here, the cost of a write does not depend on the number of versions.
 
 Within a segment, the older versions of a key are contiguous. Between segments, and before the
-latest version, there may be a gap in which the key has no value: most deletions are only such gaps.
+latest version, there may be a gap in which the key has no value. Most deletions are only such gaps.
 If a segment contains only a deletion, it is stored as a version with an empty validity.
 """
 
@@ -30,9 +31,9 @@ from millstream.state.storage.bytes_store import BytesStore, end_of_prefix
 
 logger = logging.getLogger(__name__)
 
-#: Returned by `put` for a version that is the newest of its key.
+#: Returned by `put` for the newest version of a key.
 VALID_TO_UNDEFINED: Final = -1
-#: Returned by `put` for a version that is too late to be kept.
+#: Returned by `put` for a version that is too late.
 NOT_PUT: Final = -(1 << 63)
 
 _LATEST: Final = b"\x00"
@@ -44,10 +45,10 @@ _SEGMENT: Final = struct.Struct(">cQ")
 _SEGMENT_AND_SIZE: Final = struct.Struct(">cQI")
 #: The prefix of a value, which distinguishes it from a deletion.
 _VALUE: Final = b"\x00"
-#: The prefix of a latest value that directly follows a deletion: there may be a gap.
+#: The prefix of a latest value that directly follows a deletion, so there may be a gap before it.
 _VALUE_AFTER_GAP: Final = b"\x01"
 _VALUE_START: Final = _TIME.size + 1
-# Keys must sort by signed times, so times are shifted to be unsigned.
+# Times are shifted to be unsigned, so that keys sort by signed times.
 _SHIFT: Final = 1 << 63
 _UNSIGNED: Final = struct.Struct(">Q")
 
@@ -57,7 +58,7 @@ class Version(NamedTuple):
 
     Args:
         value: None is a deletion.
-        valid_to: the end of its validity, exclusive; None for the latest version.
+        valid_to: the end of the version's validity, exclusive; None for the latest version.
     """
 
     value: bytes | None
@@ -113,8 +114,8 @@ class VersionedBytes:
             value: None means that the key has no value from that time on.
 
         Returns:
-            The end of its validity: the timestamp of the next newer version, `VALID_TO_UNDEFINED`
-            if there is none, `NOT_PUT` if it is too late.
+            The end of the version's validity: the timestamp of the next newer version, or
+            `VALID_TO_UNDEFINED` if there is none. `NOT_PUT` if the version is too late.
         """
         if self.is_expired(timestamp):
             return NOT_PUT
@@ -135,7 +136,7 @@ class VersionedBytes:
             else:
                 kind = stored[_TIME.size : _VALUE_START]
                 if timestamp > latest_time:
-                    # Saves most writes a read: 3 us of 5 us.
+                    # This saves most writes a read, which takes 3 of 5 us.
                     put = self._write if kind == _VALUE else self._append
                     replaced = Version(latest, latest_time, timestamp)
                     put(self._segment_of(timestamp), key, replaced)
@@ -166,8 +167,8 @@ class VersionedBytes:
         """Return the version of a key that was valid at a time, in milliseconds.
 
         Returns:
-            None if there is none, if it is a deletion, or if the time is before the retained
-            history, unless the latest version was already valid: it never expires.
+            None if there is no such version, if it is a deletion, or if the time is before the
+            retained history and the latest version, which never expires, was not valid yet.
         """
         stored = self._layers.get(_LATEST + key)
         if stored is None:
@@ -195,8 +196,8 @@ class VersionedBytes:
         Times are in milliseconds; None leaves that side of the range open.
 
         Returns:
-            The versions without deletions. If `last` is before the retained history, only the
-            latest version, which never expires.
+            The versions, without deletions. If `last` is before the retained history, only the
+            latest version is returned, as it never expires.
         """
         found: list[Version] = []
         if last is None or not self.is_expired(last):
@@ -250,7 +251,7 @@ class VersionedBytes:
         self._put_latest(key, value, timestamp, _VALUE_AFTER_GAP)
 
     def _put_into(self, key: bytes, value: bytes | None, timestamp: int, found: _Found) -> int:
-        """Start a version while another one is valid; the other one ends there."""
+        """Put a version at a time when another one is valid; this ends the other one."""
         segment, old = found
         if old.timestamp < timestamp:
             older_segment = self._segment_of(timestamp)
@@ -264,7 +265,7 @@ class VersionedBytes:
         return old.end
 
     def _put_before(self, key: bytes, value: bytes | None, timestamp: int, newer: int) -> None:
-        """Put a version where the key has no value, before one that starts at `newer`."""
+        """Put a version at a time without a value, before the version that starts at `newer`."""
         segment = self._segment_of(newer)
         last = self._last(segment, key)
         if last is not None and last.end <= timestamp:
@@ -275,10 +276,10 @@ class VersionedBytes:
         self._write(segment, key, Version(value, timestamp, newer))
 
     def _append(self, segment: int, key: bytes, version: Version) -> None:
-        """Put a version after the others of its segment, and a deletion if there is a gap."""
+        """Put a version after the others of its segment; fill a gap with a deletion."""
         last = self._last(segment, key)
         while last is not None and last.end > version.timestamp:
-            # Only if the changelog is read again into a store that is ahead of it.
+            # Happens only if changelog records are applied to a store that already contains them.
             self._remove(segment, key, last)
             if last.timestamp < version.timestamp:
                 self._write(segment, key, last._replace(valid_to=version.timestamp))
@@ -306,7 +307,7 @@ class VersionedBytes:
         return self._one(prefix, end_of_prefix(prefix), reverse=True)
 
     def _search(self, key: bytes, timestamp: int) -> _Found | None:
-        """Return the older version valid at a time, or else the oldest one that starts later."""
+        """Return the older version that is valid at a time, or else the first that starts later."""
         end = _time_key(timestamp + 1)
         segments = self._segments
         for index in range(bisect_left(segments, self._segment_of(timestamp)), len(segments)):
@@ -331,7 +332,7 @@ class VersionedBytes:
         return timestamp // self._segment_ms + _SHIFT
 
     def _prefix(self, segment: int, key: bytes) -> bytes:
-        # The size keeps the versions of a key together, whatever its bytes are.
+        # The size keeps the versions of a key adjacent, regardless of the key's bytes.
         return _SEGMENT_AND_SIZE.pack(_HISTORY, segment, len(key)) + key
 
     def _add_segment(self, segment: int) -> None:
@@ -342,7 +343,7 @@ class VersionedBytes:
             insort(segments, segment)
 
     def _expire(self) -> None:
-        """Delete the segments that are entirely before the history."""
+        """Delete the segments that are entirely before the retained history."""
         first_live = self._segment_of(self.stream_time - self._history_ms)
         if first_live <= self._expired_before:
             return
@@ -358,7 +359,7 @@ class VersionedBytes:
         prefix = _SEGMENT.pack(_DELETED, segment)
         for deleted_key, time in list(self._layers.scan(prefix, end_of_prefix(prefix))):
             latest_key = _LATEST + deleted_key[_SEGMENT.size :]
-            # The key may have a new latest version; then it is kept.
+            # Keep the key if it has a new latest version.
             if self._layers.get(latest_key) == time:
                 self._layers.put(latest_key, None, UNKNOWN)
         self._delete_all(prefix)

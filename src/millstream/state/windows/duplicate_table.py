@@ -1,6 +1,7 @@
-"""Window entries with duplicates (several values with the same key and time), in memory.
+"""An in-memory table of window entries with duplicates: several values per key and time.
 
-Optimized for the reads of stream joins, which are almost always by key and time."""
+Optimized for the reads of stream joins, which are almost always by key and time.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from millstream.record import UNKNOWN
 from millstream.state.windows.time_table import ENTRY_OVERHEAD_BYTES, TimeTable
 from millstream.state.windows.window_keys import WINDOWS
 
-#: Start, stored key and value. They sort by time, then by the sequence number in the stored key.
+#: Start, stored key and value. Sorts by time, then by the sequence number in the stored key.
 Entry = tuple[int, bytes, bytes]
 
 _EMPTY: Final[Sequence[Entry]] = ()
@@ -24,25 +25,25 @@ _BISECT_MIN_ENTRIES: Final = 64
 
 
 class _Bucket:
-    """A time bucket."""
+    """The entries in a time bucket."""
 
     __slots__ = ("lists", "size_bytes", "sized_count")
 
     def __init__(self) -> None:
         #: The lists of `by_key` with entries in this bucket; a list occurs once per entry.
         self.lists: list[list[Entry]] = []
-        #: The size of the entries that were counted, and the number of these.
+        #: The total size of the counted entries, and their number.
         self.size_bytes = self.sized_count = 0
 
 
 class DuplicateTable:
-    """The entries of each key, ascending, in a list by key: the duplicates' `TimeTable`.
+    """A dict with the entries of each key, ascending: the `TimeTable` of duplicates.
 
-    There is no additional dict by stored key, since entries are never overwritten. Reading the
-    entries of a key in a time range does not create and compare bytes.
+    There is no additional dict by stored key, since entries are never overwritten. Reads of the
+    entries of a key in a time range do not create or compare bytes.
 
     Attributes:
-        by_key: the entries of each key that has any. Read-only.
+        by_key: the entries of each key with entries. Read-only.
     """
 
     def __init__(self, bucket_ms: int) -> None:
@@ -50,8 +51,9 @@ class DuplicateTable:
         self.size_bytes = 0
         self._bucket_ms = max(1, bucket_ms)
         self._buckets: dict[int, _Bucket] = {}
-        # The numbers of the buckets, ascending, and of those with entries that are not counted.
+        # The numbers of the buckets, ascending.
         self._numbers: list[int] = []
+        # The numbers of the buckets with entries that are not counted yet.
         self._unsized: set[int] = set()
         # Entries from this time on sort after all existing ones.
         self._append_from = UNKNOWN
@@ -114,12 +116,12 @@ class DuplicateTable:
             self.put(stored, value, WINDOWS.time_of(stored))
 
     def add_many(self, keys: Iterable[bytes], entries: Iterable[Entry]) -> None:
-        """Add entries so that they can be found; count them later with `add_sizes`.
+        """Add entries, which can then be found; count them later with `add_sizes`.
 
         Entries with the same time must be in the order of their sequence numbers.
         """
         bucket_ms, latest, start, end = self._bucket_ms, self._append_from, 0, 0
-        # Look up all lists first: the cost is memory latency, which overlaps in this way.
+        # Look up all lists first, so that the memory latency of the lookups overlaps.
         lists = list(map(self.by_key.__getitem__, keys))
         for known, entry in zip(lists, entries, strict=True):
             time = entry[0]
@@ -140,7 +142,7 @@ class DuplicateTable:
 
     def add_sizes(self, size_bytes: int, count: int) -> None:
         """Count the entries added since the last call, and the size of their keys and values."""
-        # An average is sufficient: entries are dropped by the size that was counted.
+        # An average is sufficient, as dropped entries are subtracted with their counted size.
         each = size_bytes // count + ENTRY_OVERHEAD_BYTES
         for number in self._unsized:
             bucket = self._buckets[number]
@@ -151,11 +153,11 @@ class DuplicateTable:
         self._unsized.clear()
 
     def remove_entry(self, key: bytes, entry: Entry) -> None:
-        """Remove an entry, if it was not already dropped."""
+        """Remove an entry unless it was already dropped."""
         known = self.by_key.get(key, [])
-        place = bisect_left(known, entry)
-        if place < len(known) and known[place] is entry:
-            del known[place]
+        position = bisect_left(known, entry)
+        if position < len(known) and known[position] is entry:
+            del known[position]
             if not known:
                 del self.by_key[key]
 
@@ -183,12 +185,12 @@ class DuplicateTable:
         after = (number + 1) * self._bucket_ms
         end = (after,)
         for known in bucket.lists:
-            # The bucket has the oldest entries, and contains the list once per entry.
+            # The bucket contains the oldest entries of a list, and the list once per entry.
             if not known or known[0] >= end:
                 continue
             stored = known[0][1]
             if len(known) < _BISECT_MIN_ENTRIES:
-                # The entry must be freed anyway, and no other entry is accessed.
+                # This only accesses the entry, which must be freed anyway.
                 del known[0]
             else:
                 del known[: bisect_left(known, end)]
@@ -213,7 +215,7 @@ class DuplicateTable:
 
 
 def entries_between(entries: list[Entry], first: int, last: int) -> list[Entry]:
-    """Return a key's entries, which ascend, from time `first` to `last`, as a new list."""
+    """Return the entries from time `first` to `last` of an ascending list, as a new list."""
     low = 0 if first <= entries[0][0] else bisect_left(entries, (first,))
     if last >= entries[-1][0]:
         # Usually there are no later entries.

@@ -1,6 +1,6 @@
-"""Window stores with duplicates (several values with the same key and time), as joins need.
+"""Window stores with duplicates (several values per key and time), as joins require.
 
-Every value has its own stored key, so whole batches are written without reading existing entries.
+Each value has its own stored key, so whole batches are written without reading existing entries.
 The entries of a batch can be found before they are written.
 """
 
@@ -24,7 +24,7 @@ from millstream.state.windows.segmented_windows import (
 from millstream.state.windows.window_keys import MAX_SEQNUM, WINDOWS, seqnum_of
 from millstream.windowed import MAX_TIME_MS
 
-#: The entries of a key without any: an entry older than all others.
+#: Stands for the entries of a key without entries; older than all others.
 _NO_ENTRIES: Final[list[Entry]] = [(UNKNOWN, b"", b"")]
 _LAST: Final = itemgetter(-1)
 _TIME: Final = itemgetter(0)
@@ -33,9 +33,9 @@ _TIME: Final = itemgetter(0)
 class DuplicateBatch:
     """Records that are about to be stored as duplicates, in order.
 
-    All entries are in the table at once; `find_visible` is called with the number of records
-    stored so far and filters out later ones: checking the few entries found is cheaper than adding
-    and searching alternately.
+    All entries are added to the table immediately. `find_visible` gets the number of records stored
+    so far and filters out later ones, as checking the few entries found is cheaper than alternating
+    between adding and searching.
 
     Args:
         entries: the entries to write; None for a record without a value.
@@ -66,8 +66,8 @@ class DuplicateBatch:
         if all(entries):
             self._table.add_many(keys, filter(None, entries))
         else:
-            there = compress(keys, entries)
-            self._table.add_many(there, filter(None, entries))
+            keys_to_add = compress(keys, entries)
+            self._table.add_many(keys_to_add, filter(None, entries))
 
     @property
     def latest(self) -> int:
@@ -82,15 +82,15 @@ class DuplicateBatch:
         after_ms: int,
         stored_counts: Sequence[int],
     ) -> dict[int, list[Entry]]:
-        """Return the entries that were found, by position in `keys`: 1 us each.
+        """Return the entries that were found, by position in `keys`. Takes 1 us each.
 
-        Each search sees the first `stored_counts` records of this batch.
+        Each search includes only the first `stored_counts` records of this batch.
         """
-        # By column: the cost is memory latency, which overlaps in this way.
+        # Search by column, so that the memory latency of the lookups overlaps.
         lists = list(map(self._table.by_key.get, keys, repeat(_NO_ENTRIES)))
         newest = list(map(_TIME, list(map(_LAST, lists))))
         firsts = [time - before_ms for time in times]
-        # Usually all entries are too old: they are kept for late records.
+        # Usually all entries are too old, as they are kept for late records.
         candidates = compress(range(len(lists)), map(ge, newest, firsts))
         # Expired entries and later records are filtered out below.
         earliest = max(0, self._latest[0] - self._readable_ms)
@@ -108,7 +108,7 @@ class DuplicateBatch:
         return found
 
     def _visible(self, entries: list[Entry], count: int) -> list[Entry]:
-        """Return the entries that are visible and not expired when `count` records are stored."""
+        """Return the entries that are visible and not expired after `count` stored records."""
         size, first, earliest = len(self.keys), self._first_seqnum, self._latest[count]
         earliest -= self._readable_ms
         return [
@@ -119,7 +119,7 @@ class DuplicateBatch:
         ]
 
     def put_times(self) -> list[tuple[int, int]]:
-        """Return the time of each put record, and the latest time at that point."""
+        """Return the time of each put record, and the latest time after it was put."""
         times = zip(self._put, self._latest[1:], strict=True)
         return [(time, latest) for time, latest in times if time != UNKNOWN]
 
@@ -194,11 +194,11 @@ class SegmentedDuplicates(SegmentedWindows):
             self.readable_ms = retention_ms
 
     def has_in_memory(self, first: int) -> bool:
-        """Return whether all data readable from a time on is in memory, now and later."""
+        """Return whether all data that is readable from a time on is in memory."""
         return max(first, self.observed_time - self.readable_ms, 0) >= self.complete_from
 
     def write_batch(self, batch: DuplicateBatch) -> None:
-        """Write a batch: 0.7 us each."""
+        """Write a batch. Takes 0.7 us per record."""
         segment_ms = self._segment_ms
         if batch.latest > self.observed_time:
             # Advance first, as a commit of these writes must include the new time.
@@ -226,7 +226,7 @@ class SegmentedDuplicates(SegmentedWindows):
 
     def restore(self, items: Mapping[bytes, bytes | None], offset: ChangelogOffset) -> None:
         self.last_seqnum = _highest_seqnum(items, self.last_seqnum)
-        # None was logged but not put: it did not advance the time and deletes nothing.
+        # None values were logged but not put: they do not advance the time and delete nothing.
         super().restore({key: value for key, value in items.items() if value is not None}, offset)
 
 

@@ -19,10 +19,10 @@ class PureKeyIndex:
 
     A stored key is a record key with a suffix, which starts with the time of a window or session.
     Windowed aggregations never read all windows of a key, so the store only creates the index for
-    the first query. From then on, it updates the index for each stored key that is added or
-    removed. If as many stored keys are added without a query as the index contained, the index
-    drops its contents until the next query, so that an occasional query does not slow down the
-    aggregation permanently.
+    the first query. From then on, the store updates the index for each stored key that is added or
+    removed. If as many stored keys are added without a query as the index contained when it was
+    filled (but at least 10,000), it drops its contents until the next query, so that an occasional
+    query does not slow down the aggregation permanently.
     """
 
     def __init__(self, layout: KeyLayout, stored_keys: Callable[[], Iterable[bytes]]) -> None:
@@ -32,33 +32,33 @@ class PureKeyIndex:
         self._after = layout.after
         self._stored_keys = stored_keys
         self._by_key: dict[bytes, list[bytes]] = {}
-        self._asleep = True
+        self._needs_fill = True
         # Whether the index is being filled, and whether stored keys have changed in the meantime.
-        self._waking = self._has_changed = False
+        self._is_filling = self._has_changed = False
         # The number of additions since the last query, and its limit.
         self._unqueried, self._max_unqueried = 0, _MIN_UNQUERIED
 
     @property
     def is_asleep(self) -> bool:
-        """Whether the index is empty, so that the next query must first read all stored keys."""
-        return self._asleep
+        """Whether the index is not filled, so that the next query first reads all stored keys."""
+        return self._needs_fill
 
     def note(self, stored: bytes) -> None:
         """Add a stored key. Takes 0.2 us."""
-        if self._asleep:
+        if self._needs_fill:
             self._has_changed = True
             return
         self._unqueried += 1
         if self._unqueried > self._max_unqueried:
-            self._asleep = True
+            self._needs_fill = True
             self._by_key = {}
             return
         self._add(self._by_key, stored)
 
-    def _wake(self) -> None:
-        if self._waking:
+    def _fill(self) -> None:
+        if self._is_filling:
             raise RuntimeError("an index was read while it is being filled")
-        self._waking = self._has_changed = True
+        self._is_filling = self._has_changed = True
         try:
             while self._has_changed:
                 self._has_changed = False
@@ -67,8 +67,8 @@ class PureKeyIndex:
                 for stored in stored_keys:
                     self._add(by_key, stored)
         finally:
-            self._waking = False
-        self._by_key, self._asleep = by_key, False
+            self._is_filling = False
+        self._by_key, self._needs_fill = by_key, False
         self._max_unqueried = max(_MIN_UNQUERIED, len(stored_keys))
 
     def _add(self, by_key: dict[bytes, list[bytes]], stored: bytes) -> None:
@@ -87,7 +87,7 @@ class PureKeyIndex:
         Raises:
             KeyError: the stored key is not in the index.
         """
-        if self._asleep:
+        if self._needs_fill:
             self._has_changed = True
             return
         key = stored[: -self._suffix]
@@ -104,16 +104,16 @@ class PureKeyIndex:
         """Return the stored keys of a key from time `first` to `last`, ascending. Takes 0.7 us.
 
         Raises:
-            RuntimeError: `stored_keys` has read the index while it was being filled.
+            RuntimeError: `stored_keys` read the index while it was being filled.
         """
-        if self._asleep:
-            self._wake()
+        if self._needs_fill:
+            self._fill()
         self._unqueried = 0
         known = self._by_key.get(key)
         if known is None or first > last or last < 0 or first > MAX_TIME_MS:
             return []
         if len(known) == 1:
-            # Usually there is only one, for which a comparison is cheaper than two searches.
+            # The usual case: one comparison is cheaper than two searches.
             return known[:] if first <= self._time_of(known[0]) <= last else []
         low = bisect_left(known, self._first_at(key, first))
         return known[low : bisect_left(known, self._after(key, last), low)]
@@ -122,6 +122,6 @@ class PureKeyIndex:
 if TYPE_CHECKING:
     KeyIndex = PureKeyIndex
 else:
-    #: The C version takes 0.1 us to add or remove a stored key, and 0.2 us to find the keys of a
-    #: time range.
+    #: The C version takes 0.1 us to add or remove a stored key, and 0.2 us to find the stored keys
+    #: in a time range.
     KeyIndex = compiled(PureKeyIndex, "KeyIndex")

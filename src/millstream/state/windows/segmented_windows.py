@@ -29,11 +29,11 @@ _SHORTEST_SEGMENT_MS: Final = 60_000
 #: The number of time buckets within the retention, for the entries in memory.
 _BUCKETS: Final = 64
 
-#: The prefix of the stored keys of a segment.
+#: Returns the prefix of the keys of a segment.
 segment_prefix: Final = _SEGMENT.pack
 
 _PROGRESS: Final = struct.Struct(">qi")
-#: Sorts after all segments. Its value: the latest time, and the last sequence number.
+#: Sorts after all segments. The value consists of the latest time and the last sequence number.
 _PROGRESS_KEY: Final = b"\xffprogress"
 
 #: Writes by stored key; None deletes.
@@ -41,14 +41,14 @@ _Writes = dict[bytes, bytes | None]
 #: Writes by segment and, for recent times, bucket.
 _Groups = dict[tuple[int, int | None], _Writes]
 _NOT_GROUPED: Final[_Writes] = {}
-#: The maximum number of segments in which a key range is sought separately; else scan all of them.
+#: The maximum number of segments in which a key range is sought; more segments are scanned.
 _MAX_SEEKS: Final = 50
 
 
 def segment_length_ms(retention_ms: int) -> int:
     """Return the segment length of a store: half of its retention, but at least a minute.
 
-    That is Kafka Streams' length, as segments determine which late records are still accepted.
+    The length is that of Kafka Streams, as it determines which late records are still accepted.
     """
     return max(retention_ms // 2, _SHORTEST_SEGMENT_MS)
 
@@ -59,16 +59,16 @@ def bucket_length_ms(retention_ms: int) -> int:
 
 
 def key_upper_bound(highest: bytes, suffix: bytes) -> bytes:
-    """Return an upper bound of all stored keys of a key and of smaller keys.
+    """Return an upper bound of the stored keys of a key and of all smaller keys.
 
-    Stored keys of a prefix of the key may sort after those of the key.
+    The stored keys of a prefix of the key may sort after those of the key.
 
     Args:
         suffix: a suffix greater than the suffix of any stored key.
     """
     best, decisive = 0, len(suffix)
     for size in range(1, len(highest) + 1):
-        # Compare only the part that can differ: keys may be long.
+        # Compare only the part that can differ, as keys may be long.
         if highest[best : min(size, best + decisive)] + suffix > suffix:
             best = size
     return highest[:best] + suffix
@@ -81,8 +81,9 @@ class SegmentedWindows:
     dropped. Reads are nevertheless exact to the millisecond.
 
     **Recent entries are also in memory**: all of them from the time `complete_from` on, which
-    advances when they take too much memory. Reads after that time do not access RocksDB, not even
-    to check for existence: ten windows of a key take 10 us from RocksDB and 3 us from memory.
+    advances when they take too much memory. Reads from that time on do not access RocksDB, not even
+    to check for existence: reading ten windows of a key takes 10 us from RocksDB and 3 us from
+    memory.
 
     Args:
         recent_bytes: the memory limit of recent entries.
@@ -110,9 +111,9 @@ class SegmentedWindows:
         self._recent_bytes = recent_bytes
         self._time_ordered = time_ordered
         self._expired = expired
-        # Follows Kafka Streams: the last millisecond counts only for time-ordered windows.
+        # Follows Kafka Streams: only time-ordered windows include the last millisecond.
         reaches_last = time_ordered and layout is WINDOWS
-        #: How far behind the latest time entries can be read.
+        #: The maximum age of readable entries, relative to the latest time.
         self.readable_ms = retention_ms if reaches_last else retention_ms - 1
         bucket_ms = bucket_length_ms(retention_ms)
         self._recent = TimeTable(layout, bucket_ms) if recent is None else recent
@@ -128,7 +129,7 @@ class SegmentedWindows:
         self._expires_at = self._expiry_of(self._first_segment)
         self.approximate_num_entries = base.approximate_num_entries
         self.count_uncommitted = base.count_uncommitted
-        self.commit_begun, self.commit = base.commit_begun, base.commit
+        self.on_commit_started, self.commit = base.on_commit_started, base.commit
         self.set_bulk_loading = base.set_bulk_loading
         self.committed_offset = base.committed_offset
 
@@ -148,9 +149,9 @@ class SegmentedWindows:
         return self._base.get(segment_prefix(time // self._segment_ms) + key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each stored key, in order: 0.2 us for a recent one, else 1 us."""
+        """Return the value of each stored key: 0.2 us if it is recent, otherwise 1 us."""
         size = self._layout.suffix_bytes
-        # Only few distinct windows are requested at a time.
+        # Only a few distinct windows are requested at a time.
         times = list(map(self._time_of, {key[-size:] for key in keys}))
         earliest = max(self.complete_from, self.readable_from)
         if times and min(times) >= earliest:
@@ -158,7 +159,7 @@ class SegmentedWindows:
         return list(map(self.get, keys))
 
     def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
-        # Hot path of stream joins: comparisons take half the time of max().
+        # Hot path of stream joins: comparisons take half as long as max().
         observed_time = self.observed_time
         earliest = observed_time - self.readable_ms
         if first < earliest:
@@ -194,10 +195,10 @@ class SegmentedWindows:
         return self._between(None, None, first, last, by_time=by_time, reverse=False)
 
     def sort_key_of(self, stored: bytes, every_key: bool = False) -> tuple[int, bytes, bytes]:
-        """Return the sort key of a stored key, in reads of some or all keys.
+        """Return the sort key of a stored key in `read_keys`.
 
-        Follows Kafka Streams: a time-ordered store reads key ranges, and all sessions, from its
-        index by key.
+        Follows Kafka Streams: a time-ordered store reads key ranges, and all sessions, in the order
+        of its index by key.
         """
         return self._place(stored, self._by_time(every_key))
 
@@ -225,7 +226,7 @@ class SegmentedWindows:
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """Write many stored keys, in order: 0.7 us each if they share starts, otherwise 1.4 us."""
+        """Write stored keys, in order. Takes 0.7 us each if they share starts, otherwise 1.4 us."""
         groups: _Groups = {}
         if self._layout is WINDOWS:
             self._group_windows(keys, values, groups)
@@ -294,7 +295,7 @@ class SegmentedWindows:
     def _group_windows(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], groups: _Groups
     ) -> None:
-        """Group writes by segment and bucket; few distinct windows have few distinct suffixes."""
+        """Group writes by segment and bucket, once per suffix: distinct windows are few."""
         suffix_bytes = self._layout.suffix_bytes
         groups_by_suffix: dict[bytes, _Writes | None] = {}
         unknown = _NOT_GROUPED
@@ -351,13 +352,13 @@ class SegmentedWindows:
         return max(time, 0) // self._segment_ms
 
     def _expiry_of(self, segment: int) -> int:
-        """Return the time at which all of a segment is older than the retention."""
+        """Return the time at which a whole segment is older than the retention."""
         return (segment + 1) * self._segment_ms + self._retention_ms
 
     def _advance(self, time: int) -> None:
         """Advance the time and delete segments that have expired."""
         self.observed_time = time
-        # Most records advance the time, and only few of them expire a segment.
+        # Most records advance the time, but only a few of them expire a segment.
         if time < self._expires_at:
             return
         first = self._segment_of(time - self._retention_ms)
@@ -374,7 +375,7 @@ class SegmentedWindows:
 
     def _scan_key(self, key: bytes, first: int, last: int) -> list[tuple[bytes, bytes]]:
         start, end = self._layout.first_at(key, first), self._layout.after(key, last)
-        # Longer keys that start with this one, and bytes that look like a time, may be in between.
+        # The stored keys of longer keys, which start with this key, may be in between.
         size = SEGMENT_BYTES + len(key) + self._layout.suffix_bytes
         segments = range(self._segment_of(first), self._segment_of(last) + 1)
         found: list[tuple[bytes, bytes]] = []
@@ -453,7 +454,7 @@ class SegmentedWindows:
                 (start, min(stop, raw + b"\0")) if reverse else (max(start, raw), stop)
                 for start, stop in ranges
             ]
-        # Create all scans now, so that all segments are read as of this moment.
+        # Create all scans now, so that they read the segments as of this moment.
         scans = [
             self._base.scan(start, stop, reverse=reverse) for start, stop in ranges if start < stop
         ]

@@ -19,10 +19,10 @@ V = TypeVar("V")
 
 
 class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
-    """A value per key and session, kept for the store's retention (Java's `SessionStore`).
+    """A store of one value per key and session, kept for its retention (Java's `SessionStore`).
 
     A session has a start and an end, both inclusive. Sessions that end before the latest one by the
-    retention or more have expired: they are not found, and a put of one is dropped and counted (in
+    retention or more have expired: they are not found, and puts of them are dropped and counted (in
     RocksDB, which expires segments of at least a minute, some expired sessions are still accepted).
 
     Times are milliseconds since the epoch. Values that were read may be kept and modified: they are
@@ -93,7 +93,7 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
     def find_sessions(
         self, key: K, earliest_end_ms: int, latest_start_ms: int
     ) -> KeyValueIterator[Windowed[K], V]:
-        """Iterate over the sessions of a key that overlap a time range, by end.
+        """Iterate over the sessions of a key that overlap a time range, sorted by end.
 
         Sessions with the same end are sorted by start: ascending in RocksDB, descending in memory.
 
@@ -127,7 +127,8 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
     ) -> KeyValueIterator[Windowed[K], V]:
         """Iterate over the sessions of the keys from `lo` to `hi` that overlap a time range.
 
-        In memory by end, key and start; in RocksDB by time segment, then by key, end and start.
+        The order is by end, key and start in memory, and by time segment, key, end and start in
+        RocksDB.
 
         Args:
             lo: the first key in the order of serialized keys; None for no lower bound.

@@ -26,11 +26,11 @@ class SessionTable(EncodedTable):
     (`cache.flush()`, and `cache.evict()` once per batch), if the operator has set
     `cache.forwards_changes`. The keys of such changes are `Windowed`, and their timestamps are
     those of the records, whereas Kafka Streams forwards the end of the session. Without a cache,
-    changes are written and logged at once, and the operator forwards them itself.
+    changes are written and logged immediately, and the operator forwards them itself.
 
-    **Aliasing.** Values that were read are freshly decoded or immutable. Values that were put
-    belong to the cache until it is flushed, so do not pass on the same object unless `immutable`
-    (see `private_copy`).
+    **Aliasing.** Values that were read are newly decoded or immutable. Values that were put belong
+    to the cache until it is flushed, so do not pass on the same object unless `immutable` (see
+    `private_copy`).
 
     Follows Kafka Streams for expired sessions: they cannot be read, and a put is dropped (and
     counted), but still logged, cached and forwarded.
@@ -57,7 +57,7 @@ class SessionTable(EncodedTable):
         self._base = base
         self._layers = layers
         self._stored_key_serde = StoredKeySerde(key_serde, SESSIONS)
-        # For the public stores: bytes. A cache uses the context of the record being processed.
+        # Methods of bytes, for the public stores. A cache uses the context of the current record.
         self.read_keys = layers.read_keys
         self.put_encoded = layers.put
         self.remove_stored = layers.remove
@@ -70,7 +70,7 @@ class SessionTable(EncodedTable):
         return self._base.observed_time
 
     def find(self, key: bytes, earliest_end: int, latest_start: int) -> list[SessionValue]:
-        """Return the sessions of a key that overlap a time range, by end.
+        """Return the sessions of a key that overlap a time range, sorted by end.
 
         Sessions with the same end are sorted by start: ascending in RocksDB, descending in memory.
 
@@ -98,8 +98,8 @@ class SessionTable(EncodedTable):
     def find_ended(self, first: int, last: int) -> list[tuple[Windowed[Any], Any]]:
         """Return the sessions of all keys that end from time `first` to `last`, with their values.
 
-        Sorted by end; then, in RocksDB, by start and key if the store is time-ordered, and in
-        memory by key and start. Costs as much as `WindowTable.fetch_all`. Cached changes are not
+        They are sorted by end, and then by start and key in a time-ordered RocksDB store, or by key
+        and start in memory. The cost is that of `WindowTable.fetch_all`. Cached changes are not
         included.
         """
         pairs = list(self._base.read_including_expired(first, last))
@@ -131,7 +131,7 @@ class SessionTable(EncodedTable):
         """Store the value of a session; None removes it.
 
         Args:
-            place: the input partition; used by the cache, like the following arguments.
+            place: the input partition. This and the following arguments are used by the cache.
             is_new: whether the session is known not to exist.
         """
         stored = session_key(key, start, end)

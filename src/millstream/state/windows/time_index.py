@@ -31,10 +31,10 @@ _INDEX_BYTES: Final = len(_INDEX) + _TIME.size
 class TimeIndexedOverlay(OverlayStore):
     """The layer below a `TimeOrderedWindows`: stores `time + stored key` for each pair.
 
-    A new stored key costs a second write: 1.8 us, including the commit.
+    A new stored key requires a second write: 1.8 us, including the commit.
 
     Args:
-        segment_ms: the length of the segments whose numbers precede the stored keys.
+        segment_ms: the length of the segments; their numbers precede the stored keys.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class TimeIndexedOverlay(OverlayStore):
         check: WriteCheck | None = None,
     ) -> None:
         super().__init__(storage, check)
-        #: Returns stored keys that are certainly in the index.
+        #: Returns stored keys that are known to be in the index.
         self.indexed_keys: Callable[[], Container[bytes]] = tuple
         self._suffix_bytes = layout.suffix_bytes
         self._segment_ms = segment_ms
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
-        """Write one key, in a segment or outside of the segments."""
+        """Write one key, inside or outside of the segments."""
         if key < _INDEX:
             for indexed, mark in self._index((key,), (value,)).items():
                 super().put(indexed, mark, timestamp)
@@ -81,7 +81,7 @@ class TimeIndexedOverlay(OverlayStore):
         return super().approximate_num_entries() // 2
 
     def between_times(self, first: int, last: int) -> list[tuple[bytes, bytes]]:
-        """Return the stored keys and values from time `first` to `last`: 2 us each."""
+        """Return the stored keys and values from time `first` to `last`. Takes 2 us each."""
         segment_ms, pack = self._segment_ms, _TIME.pack
         end = self._index_at(last + 1) if last < MAX_TIME_MS else _INDEX_END
         index = [key for key, _ in self.scan(self._index_at(first), end)]
@@ -114,7 +114,7 @@ class TimeIndexedOverlay(OverlayStore):
 
 
 class TimeOrderedWindows(SegmentedWindows):
-    """A window or session store that is regularly read by time over all keys."""
+    """A window or session store that is regularly read by time across all keys."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class TimeOrderedWindows(SegmentedWindows):
             expired=expired,
         )
         self._index = base
-        # Recent stored keys in memory were written, including their index.
+        # The stored keys in memory were already written, with their index entries.
         base.indexed_keys = lambda: recent.values
 
     def _read_all(self, first: int, last: int) -> list[tuple[bytes, bytes]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from millstream.state.windows.key_index import KeyIndex
 from millstream.state.windows.window_keys import KeyLayout
 
-#: The memory of an entry in addition to its key and value, for the Python objects around them.
+#: The memory of an entry's Python objects, in addition to the bytes of its key and value.
 ENTRY_OVERHEAD_BYTES = 300
 
 
@@ -16,8 +16,8 @@ class TimeTable:
     """A dict by stored key, with an index by time bucket and, once queried, an index by key.
 
     Overwriting a value, as aggregations do, costs no more than in a dict. The buckets are only used
-    to drop old entries and to scan ranges of time. Their length does not affect results, because
-    reads filter by exact times.
+    to drop old entries and to scan time ranges. Their length does not affect results, because reads
+    filter by exact times.
 
     Attributes:
         values: the values by stored key. Read-only.
@@ -54,7 +54,7 @@ class TimeTable:
         self._bucket(time // self._bucket_ms).add(stored)
 
     def put_many(self, pairs: Mapping[bytes, bytes], number: int) -> None:
-        """Write values whose times are all in one bucket: 0.15 us each.
+        """Write values whose times are all in the same bucket: 0.15 us each.
 
         Args:
             number: the bucket, from `bucket_of`.
@@ -90,7 +90,7 @@ class TimeTable:
         return len(self.values)
 
     def of_key(self, key: bytes, first: int, last: int) -> list[tuple[bytes, bytes]]:
-        """Return the entries of a key from time `first` to `last`, ascending: 0.7 us."""
+        """Return the entries of a key from time `first` to `last`, ascending. Takes 0.7 us."""
         if self._by_key is None:
             self._by_key = KeyIndex(self._layout, lambda: self.values)
         values = self.values
@@ -119,7 +119,7 @@ class TimeTable:
                 self._drop_bucket(number)
 
     def drop_oldest(self) -> int:
-        """Drop the oldest bucket; return its end. Entries from that time on are kept."""
+        """Drop the oldest bucket; return its end. Later entries are kept."""
         number = self._numbers[0]
         self._drop_bucket(number)
         return (number + 1) * self._bucket_ms

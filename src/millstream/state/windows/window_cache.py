@@ -1,4 +1,4 @@
-"""The record cache of a window or session store, which can find the cached windows of a key.
+"""The record cache of a window or session store, with lookups of the windows of a key.
 
 Kafka Streams' `CachingWindowStore` and `CachingSessionStore`.
 """
@@ -34,7 +34,7 @@ from millstream.state.windows.window_keys import SESSIONS, KeyLayout
 class WindowCache(RecordCache):
     """A record cache whose keys are the stored keys of windows or sessions.
 
-    Operators that know their windows use `entries` and `load`, as in any `RecordCache`.
+    Operators that compute their windows use `entries` and `load`, as in any `RecordCache`.
     `WindowTable` and `SessionTable` use the other methods.
 
     Follows Kafka Streams: cached entries stay visible after they have expired in the store below,
@@ -59,7 +59,7 @@ class WindowCache(RecordCache):
     ) -> None:
         super().__init__(
             name,
-            inner,  # type: ignore[arg-type]  # all but `scan`, which windows do not have
+            inner,  # type: ignore[arg-type]  # has all methods but `scan`
             value_format,
             topic=topic,
             key_serde=key_serde,
@@ -67,7 +67,7 @@ class WindowCache(RecordCache):
             budget=budget,
             context=context,
         )
-        # Windows that have expired below are gone for a flush, even if they are still cached.
+        # Cached windows may have expired in the layer below.
         self.may_outlive_store = True
         self._below = inner
         self._read_below = inner.read_key
@@ -83,7 +83,7 @@ class WindowCache(RecordCache):
     # --- for the session loop in C -------------------------------------------------------------
 
     def native_parts(self) -> tuple[KeyIndex, EvictionOrder, dict[bytes, CachedEntry]]:
-        """Return the index by key, the eviction order, and the entries whose value is encoded."""
+        """Return the index by key, the eviction order, and the entries with an encoded value."""
         return self._key_index(), self._eviction, self._encoded
 
     @property
@@ -99,7 +99,7 @@ class WindowCache(RecordCache):
     # --- objects ---------------------------------------------------------------------------------
 
     def read(self, stored_key: bytes) -> TimedValue | None:
-        """Return the value of a stored key; it must be immutable, as the cache may share it."""
+        """Return the value of a stored key, which must be immutable, as the cache may share it."""
         entry = self.entries.get(stored_key) or self._encoded.get(stored_key)
         if entry is None:
             raw = self._below.get(stored_key)
@@ -123,7 +123,8 @@ class WindowCache(RecordCache):
             first: the earliest time: of window starts, or of session ends.
 
         Returns:
-            For each entry its stored key, and the cached entry or else the value below.
+            For each entry its stored key, the cached entry if there is one, and otherwise the value
+            below.
         """
         below = self._read_below(key, first, last)
         cached = self._key_index().of_key(key, first, last)
@@ -155,10 +156,10 @@ class WindowCache(RecordCache):
         *,
         is_absent: bool = False,
     ) -> None:
-        """Replace a value (None deletes); a flush reads the stored value if it needs it.
+        """Replace a value (None deletes it); a flush reads the stored value if needed.
 
         Args:
-            is_absent: whether the store is known not to have the window.
+            is_absent: whether the window is known to be absent from the store.
         """
         entry = self.entries.get(stored_key) or self.overwrite(stored_key, is_absent=is_absent)
         self.change(entry, value, timestamp, place, offset, headers)
@@ -173,11 +174,11 @@ class WindowCache(RecordCache):
         offset: int,
         headers: Headers,
     ) -> None:
-        """Delete one window's value and write a new window of the same key.
+        """Delete the value of a window and write another window of the same key.
 
-        A growing session gets a new stored key with every record. If the old one was neither
-        written nor forwarded, its entry is reused for the new one; otherwise the session would
-        leave deleted entries behind, which a flush would only skip.
+        A growing session gets a new stored key with each record. If the old window was neither
+        written nor forwarded, its entry is reused. Otherwise, growing sessions would leave deleted
+        entries behind, which a flush would only skip.
         """
         is_absent = old != stored_key
         if is_absent and not self._rekey(old, stored_key):
@@ -214,7 +215,7 @@ class WindowCache(RecordCache):
         reverse: bool = False,
         begin: bytes | None = None,
     ) -> ByteItems:
-        """Iterate over a key range in a time range. Scans all cached entries."""
+        """Iterate over a key range in a time range; this scans all cached entries."""
         key_of, time_of = self._layout.key_of, self._layout.time_of
         sort_key_of = partial(self.sort_key_of, every_key=lowest is None and highest is None)
         above = [
@@ -249,7 +250,7 @@ class WindowCache(RecordCache):
         return self._index
 
     def _rekey(self, old: bytes, stored_key: bytes) -> bool:
-        """Reuse a changed entry for another stored key, if no other layer has seen it."""
+        """Reuse a changed entry for another stored key if it was neither written nor forwarded."""
         entries = self.entries
         entry = entries.get(old)
         if (

@@ -20,20 +20,20 @@ V = TypeVar("V")
 
 
 class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
-    """A value per key and window, kept for the store's retention (Kafka Streams' `WindowStore`).
+    """A store of one value per key and window, kept for its retention (Java's `WindowStore`).
 
     A window is identified by its start. In a timestamped store, values are `ValueAndTimestamp`. If
     the store retains duplicates, each put adds a value, and None deletes nothing.
 
     Windows that start before the latest one by the retention or more have expired: they are not
-    found, and a put of one is dropped and counted (in RocksDB, which expires segments of at least a
-    minute, some expired windows are still accepted).
+    found, and puts of them are dropped and counted (in RocksDB, which expires segments of at least
+    a minute, some expired windows are still accepted).
 
     Times are milliseconds since the epoch. Values that were read may be kept and modified: they are
     not shared with the store. Values are serialized when they are put.
 
     The examples of the methods start with an empty store `clicks` of strings and integers, with
-    windows of a minute.
+    one-minute windows.
 
     Example:
         >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
@@ -116,7 +116,7 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
             last_ms: the latest start, inclusive; None for one window.
 
         Returns:
-            With `last_ms` an iterator of starts and values, ascending; otherwise a value or None.
+            With `last_ms`, an iterator over starts and values, ascending; else a value or None.
 
         Example:
             >>> for start_ms in (0, 60_000, 120_000):
@@ -149,7 +149,7 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
     ) -> KeyValueIterator[Windowed[K], V]:
         """Iterate over the windows of the keys from `lo` to `hi` that start in a time range.
 
-        In memory by start, then by key; in RocksDB by time segment, then by key and start.
+        The order is by start and key in memory, and by time segment, key and start in RocksDB.
 
         Args:
             lo: the first key in the order of serialized keys; None for no lower bound.
@@ -181,7 +181,7 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
     def fetch_all(self, first_ms: int, last_ms: int) -> KeyValueIterator[Windowed[K], V]:
         """Iterate over the windows of all keys that start in a time range, as in `fetch_range`.
 
-        A RocksDB store whose windows are emitted when they close is read by time, then by key.
+        A RocksDB store whose windows are emitted when they close is read by start, then by key.
 
         Example:
             >>> for start_ms in (0, 60_000, 120_000):

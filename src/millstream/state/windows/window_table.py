@@ -35,13 +35,13 @@ class WindowTable(EncodedTable):
     **Per record**: `fetch`, `fetch_between`, `fetch_all`, `put`. With a cache, changes of `put` are
     forwarded when the cache is flushed (`cache.flush()`, and `cache.evict()` once per batch), if
     the operator has set `cache.forwards_changes`; the keys of such changes are `Windowed`. Without
-    a cache, changes are written and logged at once, and the operator forwards them itself.
+    a cache, changes are written and logged immediately, and the operator forwards them itself.
 
     **Hot loops** create stored keys with `window_key(key, start)` and continue as with a key-value
-    table: on `cache.entries` by the rules of `RecordCache`; without a cache with
+    table: with `cache.entries` by the rules of `RecordCache`, or without a cache with
     `read_encoded_many` and `write_encoded_many`.
 
-    **Aliasing.** As in `TimestampedTable`, values that were read are freshly decoded or immutable.
+    **Aliasing.** As in `TimestampedTable`, values that were read are newly decoded or immutable.
     Values that were put belong to the cache until it is flushed, so do not pass on the same object
     unless `immutable` (see `private_copy`).
 
@@ -49,11 +49,11 @@ class WindowTable(EncodedTable):
     counted), but still logged, cached and forwarded.
 
     Args:
-        duplicates: the same layer, if it keeps duplicates and supports batches.
+        duplicates: the layer `base` again, if it stores duplicates and supports batches.
         layers: the topmost layer: the cache, if there is one.
-        changelog: for duplicates; the layers log everything else.
-        retain_duplicates: whether several values with the same key and time are all kept, as joins
-            need. Putting None then only logs.
+        changelog: used to log duplicates; the layers log all other changes.
+        retain_duplicates: whether all values with the same key and time are kept, as joins require.
+            Putting None then only logs it.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class WindowTable(EncodedTable):
         self._stored_key_serde = StoredKeySerde(key_serde, WINDOWS, window_size_ms)
         self._log_headers = log_headers
         self._last_stored_seqnum = 0
-        # For the public stores: bytes.
+        # Methods of bytes, for the public stores.
         self.read_key = layers.read_key
         self.read_keys = layers.read_keys
 
@@ -100,10 +100,10 @@ class WindowTable(EncodedTable):
         return self._base.observed_time
 
     def expired_keys(self, stored_keys: Sequence[bytes]) -> frozenset[bytes]:
-        """Return the expired stored keys, which are never read again."""
+        """Return the expired keys among `stored_keys`, which are never read again."""
         first, time_of = self._base.readable_from, WINDOWS.time_of
         size = WINDOWS.suffix_bytes
-        # Only few distinct windows are requested at a time.
+        # Only a few distinct windows are requested at a time.
         if first <= 0 or all(
             time_of(each) >= first for each in {key[-size:] for key in stored_keys}
         ):
@@ -141,9 +141,9 @@ class WindowTable(EncodedTable):
     def fetch_all(self, first: int, last: int) -> list[tuple[Windowed[Any], Any, int]]:
         """Return the windows of all keys that start from time `first` to `last`, with timestamps.
 
-        A time-ordered store returns them by start, then by key; other stores in their own order
-        (see `TimedStore.read_keys`). The cost depends on the number of entries in the time range;
-        in RocksDB, unless the store is time-ordered, on that in all of its segments.
+        A time-ordered store returns them by start, then by key; other stores return them in their
+        own order (see `TimedStore.read_keys`). The cost depends on the number of entries in the
+        time range, or, in a RocksDB store that is not time-ordered, in all segments of the range.
         """
         pairs = list(self.read_keys(None, None, first, last))
         keys = self._stored_key_serde.deserialize_many(self._topic, [pair[0] for pair in pairs])
@@ -162,9 +162,10 @@ class WindowTable(EncodedTable):
         """Store the value of a window; None deletes it.
 
         Args:
-            timestamp: the value's; for deletions and in stores without timestamps, the record's.
-            place: the input partition; used by the cache, like the following arguments.
-            headers: in stores with `log_headers` also used in the changelog.
+            timestamp: that of the value; for deletions and in stores without timestamps, that of
+                the record.
+            place: the input partition. This and the following arguments are used by the cache.
+            headers: also used in the changelog if the store has `log_headers`.
         """
         if self.cache is not None:
             self.cache.write(window_key(key, start), value, timestamp, place, offset, headers)
@@ -192,7 +193,7 @@ class WindowTable(EncodedTable):
         """Store a serialized value as another duplicate; return its key for `log_duplicates`.
 
         Follows Kafka Streams: None deletes nothing, as it does not identify a duplicate. It still
-        gets a sequence number, must be logged, and advances the stream time in memory.
+        gets a sequence number and must be logged, and advances the stream time of in-memory stores.
         """
         base = self._base
         seqnum = base.last_seqnum = (base.last_seqnum + 1) & MAX_SEQNUM
@@ -205,11 +206,11 @@ class WindowTable(EncodedTable):
         return stored
 
     def has_in_memory(self, first: int) -> bool:
-        """Return whether `new_batch` finds all data that is readable from a time on."""
+        """Return whether batches from `new_batch` find all data that is readable from a time on."""
         return self._duplicates is not None and self._duplicates.has_in_memory(first)
 
     def has_seqnums_left(self, count: int) -> bool:
-        """Return whether enough sequence numbers are left for a batch: they must ascend."""
+        """Return whether enough ascending sequence numbers are left for a batch."""
         return self._base.last_seqnum + count <= MAX_SEQNUM
 
     def new_batch(
@@ -217,16 +218,16 @@ class WindowTable(EncodedTable):
     ) -> DuplicateBatch:
         """Create a batch of duplicates that are about to be stored.
 
-        Each one can be found by the following ones (see `DuplicateBatch`), and all are stored at
-        once (`write_batch`): 1.6 us each, compared to 4 us with `put_duplicate`. The caller must
-        also log them.
+        Each one can be found by the following ones (see `DuplicateBatch`), and all are stored
+        together (`write_batch`): 1.6 us each, compared to 4 us with `put_duplicate`. The caller
+        must also log them.
 
         Args:
-            starts: the times, which are also the timestamps of the values.
+            starts: the window starts, which are also the timestamps of the values.
             datas: the serialized values; None only consumes a sequence number.
         """
         store = self._duplicates
-        assert store is not None, f"store {self.name} takes no batches"
+        assert store is not None, f"store {self.name} does not support batches"
         first = store.last_seqnum + 1
         seqnums = range(first, first + len(keys))
         store.last_seqnum += len(keys)
@@ -236,7 +237,7 @@ class WindowTable(EncodedTable):
             None if value is None else (start, key, value)
             for start, key, value in zip(starts, stored, values, strict=True)
         ]
-        # Skip the numbers of None values, as nothing is stored with them.
+        # Skip the sequence numbers of None values, which are not stored.
         self._last_stored_seqnum = next(
             (
                 seqnum
@@ -270,7 +271,7 @@ class WindowTable(EncodedTable):
         timestamps: Sequence[int],
         headers: Sequence[Headers] | None = None,
     ) -> None:
-        """Log stored duplicates, in order: one call costs about as much as one record."""
+        """Log stored duplicates, in order. A call costs about as much as one record."""
         logged_headers = headers if self._log_headers else None
         self._changelog.log_many(stored_keys, values, timestamps, logged_headers)
 
@@ -279,8 +280,8 @@ class WindowTable(EncodedTable):
     def fetch_raw(self, key: bytes, start: int) -> bytes | None:
         if not self.retain_duplicates:
             return self._layers.get(window_key(key, start))
-        # Follows Kafka Streams: only the last duplicate put so far is found, if it belongs to this
-        # window, and in memory none is found.
+        # Follows Kafka Streams: this only finds the last duplicate put so far, if it belongs to
+        # this window; in-memory stores find none.
         return (
             self._base.get(window_key(key, start, self._last_stored_seqnum))
             if self._base.persistent
@@ -295,7 +296,7 @@ class WindowTable(EncodedTable):
         timestamp: int,
         headers: Headers = (),
     ) -> None:
-        """Store a serialized value; a cache uses the context of the record being processed."""
+        """Store a serialized value. A cache uses the context of the record being processed."""
         if self.retain_duplicates:
             stored = self.put_duplicate(key, start, data, timestamp)
             self.log_duplicates((stored,), (data,), (timestamp,), (headers,) if headers else None)
@@ -303,6 +304,6 @@ class WindowTable(EncodedTable):
             self._layers.put(window_key(key, start), self._format.join(data, timestamp), timestamp)
 
     def split(self, raw: bytes) -> TimedValue:
-        """Return the value and the timestamp of a stored form."""
+        """Decode a stored value; return the value and its timestamp."""
         data, timestamp = self._format.split(raw)
         return self._value_serde.deserialize(self._topic, data), timestamp

@@ -51,12 +51,12 @@ _DEFAULT_CLOSE = timedelta(seconds=30)
 
 
 class ProcessorSubscription:
-    """Processes the tasks of a topic: many per partition concurrently, but those of a key in order.
+    """Processes the tasks of a topic: many per partition concurrently, but in order for each key.
 
     The threads of a subscription are Spark tasks, like the stream threads of `KafkaStreams`. They
     share the partitions of the topic with all other instances in one consumer group. Within a
     partition, tasks complete in any order, and offsets are committed up to the first incomplete
-    task: a task is processed at least once.
+    task, so each task is processed at least once.
 
     Semantics: LINE's Decaton 9.5, `ProcessorSubscription`; docs/differences.md lists the
     differences.
@@ -79,14 +79,14 @@ class ProcessorSubscription:
         retry: the retry topic and the retry policy.
         on_error: the handling of failed tasks and of unreadable records. `"fail"` stops the thread,
             and the next owner of the partition processes the task again; `"skip"` completes the
-            task and logs the error, as Decaton does; `"retry"`, the default if there is a retry
-            topic, sends the task to the retry topic. Unreadable records then go to the dead-letter
-            topic, or are completed and logged if there is none.
+            task and logs the error, as Decaton does; `"retry"`, the default with a retry topic,
+            sends the task to the retry topic. With `"retry"`, unreadable records go to the
+            dead-letter topic, or are completed and logged without one.
         shaping_topic: the topic for tasks of keys above their quota; `<topic>-shaping` by default
             if there is a quota.
         tracing: creates a trace for each task.
-        cancel_running: whether coroutines that still run when their partition is given up, after
-            all timeouts, are cancelled; otherwise they finish, but their results are ignored, as
+        cancel_running: whether to cancel coroutines that are still running when their partition is
+            released, after all timeouts; otherwise they finish, but their results are ignored, as
             are those of plain functions.
         spark: a Spark session; None creates one.
 
@@ -150,7 +150,7 @@ class ProcessorSubscription:
         checked_choice("on_error", chosen, _ERRORS)
         if chosen == "retry" and retry is None:
             raise ConfigError(
-                "on_error='retry' needs a retry topic: give retry=Retry(backoff=...)."
+                "on_error='retry' needs a retry topic: pass retry=Retry(backoff=...)."
             )
         chain = ProcessorChain.of(processor)
         check_batching(chain, given)
@@ -193,7 +193,7 @@ class ProcessorSubscription:
 
     @property
     def state(self) -> ClientState:
-        """The state, as `KafkaStreams.state`."""
+        """The state, as for `KafkaStreams.state`."""
         return self._streams.state
 
     @property
@@ -220,7 +220,7 @@ class ProcessorSubscription:
 
         Returns:
             Whether all threads closed and all taken tasks completed in time. Uncompleted tasks are
-            processed after the next start. Repeated calls return the same.
+            processed after the next start. Repeated calls return the same result.
         """
         if self._watcher is not None:
             self._watcher.stop()
@@ -295,7 +295,8 @@ class ProcessorSubscription:
 
         Properties in a file still override them; a value given in code takes effect again once the
         file no longer contains it. Properties that are not named keep their values. A new
-        concurrency takes effect per partition once nothing is in flight, to keep the order of keys.
+        concurrency takes effect per partition once nothing is in flight, so that the tasks of each
+        key stay in order.
 
         Args:
             properties: replaces all properties given in code before.
@@ -335,7 +336,7 @@ class ProcessorSubscription:
 
 
 def subscription_topology(plan: SubscriptionPlan, topic: str, shaping: str | None) -> Topology:
-    """Make each topic a separate sub-topology, so that each partition is a task."""
+    """Build a topology with a sub-topology per topic, so that each partition is a task."""
     topology = Topology()
     _add_part(topology, plan, topic, "origin", topic, shaping)
     if plan.retry is not None:

@@ -30,7 +30,7 @@ def with_limits(
         if value is None:
             continue
         if name in properties.as_given():
-            raise ConfigError(f"{argument}= and the property {name} are the same. Give only one.")
+            raise ConfigError(f"{argument}= and the property {name} are the same. Pass only one.")
         limits[name] = value
     return properties.changed(**limits)
 

@@ -60,7 +60,7 @@ class SubscriptionConfig:
             )
         self.offset_reset = offset_reset
         consumer: Mapping[str, Any] = settings.pop("consumer", None) or {}
-        #: The same as `StreamsConfig`.
+        #: The equivalent `StreamsConfig`.
         self.streams = StreamsConfig(
             application_id=group_id,
             bootstrap_servers=bootstrap_servers,
@@ -84,10 +84,10 @@ class SubscriptionConfig:
 
 
 def _check_threads(given: Any) -> None:
-    """
-    Raises:
-        ConfigError: it is not a positive int. Autoscaling uses the load of threads, which means
-            little for a subscription because its tasks mostly wait.
+    """Raise a ConfigError if the number of threads is not a positive int.
+
+    Ranges are rejected because autoscaling uses the load of threads, which means little for a
+    subscription: its tasks mostly wait.
     """
     if isinstance(given, list | tuple):
         raise ConfigError(

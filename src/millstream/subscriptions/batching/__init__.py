@@ -1,5 +1,5 @@
 """Processors that hold tasks: batching, and compaction to one task per key.
 
-The windows are free of side effects: their owner passes the time as an argument, and nothing
-blocks. They are not thread-safe.
+The windows have no side effects: callers pass the time as an argument, and no method blocks. They
+are not thread-safe.
 """

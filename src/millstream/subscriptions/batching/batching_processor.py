@@ -29,9 +29,9 @@ T = TypeVar("T")
 
 
 class BatchingWindow(Generic[T]):
-    """Collects items until there are `capacity` of them, or the first one is due.
+    """Collects items until there are `capacity` of them, or until the first one is due.
 
-    Holds fewer than `capacity` items. Decaton's `BatchingProcessor` flushes with one item more, and
+    Holds fewer than `capacity` items. Decaton's `BatchingProcessor` flushes one item later, and
     measures the linger time from its last flush instead of the first item.
 
     Raises:
@@ -51,7 +51,7 @@ class BatchingWindow(Generic[T]):
         return len(self._items)
 
     def change(self, *, capacity: int, linger_ms: int) -> None:
-        """Change the bounds. Items above a smaller capacity are returned by the next call.
+        """Change the bounds. The next call returns the items if they exceed a smaller capacity.
 
         Raises:
             ConfigError: an argument is out of bounds; the bounds stay unchanged.
@@ -59,7 +59,8 @@ class BatchingWindow(Generic[T]):
         for name, value, least in (("capacity", capacity, 1), ("linger_ms", linger_ms, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ConfigError(
-                    f"A batching window got {name}={value!r}, but it must be an int from {least}."
+                    f"A batching window got {name}={value!r}, but it must be an int of at least "
+                    f"{least}."
                 )
         self._capacity = capacity
         self._linger_ms = linger_ms
@@ -85,12 +86,12 @@ class BatchingWindow(Generic[T]):
         return full
 
     def due(self, now_ms: int) -> list[T] | None:
-        """Return the batch if the first item has waited long enough or there are too many items."""
+        """Return the batch if the first item has waited long enough or the capacity is reached."""
         due_ms = self.next_due_ms()
         return None if due_ms is None or due_ms > now_ms else self.take()
 
     def next_due_ms(self) -> int | None:
-        """The time at which `due` returns a batch, on the clock of `add`; None without items."""
+        """Return the time at which `due` returns a batch, on the clock of `add`; None if empty."""
         if not self._items:
             return None
         enough = len(self._items) >= self._capacity
@@ -124,16 +125,17 @@ BatchFunction = Callable[[list[BatchedTask]], Any]
 
 
 class BatchingProcessor(Scoped):
-    """Calls a function with batches of tasks: when there are `capacity`, or after `linger`.
+    """Calls a function with batches of `capacity` tasks, or of fewer tasks after `linger`.
 
     Must be the last processor of a chain. An instance processes one batch at a time, in the order
-    of the tasks, so the order of keys is kept; `scope` determines the number of instances. When the
-    function returns, the tasks are complete; if it raises, the tasks that it has not completed
-    individually fail as if their processor had raised. Tasks that still wait when a partition is
-    given up are processed by its next owner.
+    of the tasks, so the tasks of each key stay in order; `scope` determines the number of
+    instances. When the function returns, the tasks are complete; if it raises, the tasks that it
+    has not completed individually fail as if their processor had raised. Tasks that are still
+    waiting when a partition is released are processed by its next owner.
 
-    Semantics: Decaton's `BatchingProcessor`, except that its batches have one task more, linger
-    from the last batch instead of the first task, and stop after an exception.
+    Semantics: Decaton's `BatchingProcessor`, except that Decaton's batches have one more task and
+    linger from the last batch instead of the first task, and that Decaton stops batching after an
+    exception.
 
     Args:
         function: takes a list of `BatchedTask`. A plain function runs on the thread of the last
@@ -286,7 +288,7 @@ class _AsyncBatching(_BatchingBase):
             self._timer.set()
 
     def close(self) -> None:
-        """The partition discards waiting tasks."""
+        """Close the timer. The partition discards the waiting tasks."""
         self._timer.close()
 
     def _next_due_ms(self) -> int | None:
@@ -304,8 +306,8 @@ class _AsyncBatching(_BatchingBase):
                     if entered:
                         await self._call_with(entered)
         finally:
-            # The caller belongs to one partition, which may be given up; the batches may contain
-            # tasks of others.
+            # The caller belongs to one partition, which may be released; the batches may contain
+            # tasks of other partitions.
             if self._ready:
                 self._timer.reschedule()
 
@@ -327,7 +329,7 @@ class _AsyncBatching(_BatchingBase):
 
 
 def _is_cancelled() -> bool:
-    """Whether the calling task was cancelled because its partition is given up."""
+    """Return whether the calling task was canceled because its partition is being released."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -59,11 +59,12 @@ class CompactionWindow(Generic[K, T]):
     def __init__(self, linger_ms: int, chooser: Callable[[T, T], Choice]) -> None:
         if isinstance(linger_ms, bool) or not isinstance(linger_ms, int) or linger_ms < 0:
             raise ConfigError(
-                f"A compaction window got linger_ms={linger_ms!r}, but it must be an int from 0."
+                f"A compaction window got linger_ms={linger_ms!r}, but it must be an int of at "
+                "least 0."
             )
         self._linger_ms = linger_ms
         self._chooser = chooser
-        # In the order of the first items, and thus of due times: a replacement keeps its place.
+        # In the order of the first items, and thus of due times: replacements keep their position.
         self._kept: dict[K | None, _KeptItem[T]] = {}
 
     def __len__(self) -> int:
@@ -105,7 +106,7 @@ class CompactionWindow(Generic[K, T]):
         return due
 
     def next_due_ms(self) -> int | None:
-        """The time at which `due` returns items, on the clock of `add`; None without items."""
+        """Return the time at which `due` returns items, on the clock of `add`; None if empty."""
         return next((kept.due_ms for kept in self._kept.values()), None)
 
     def take(self) -> list[T]:
@@ -121,11 +122,12 @@ Chooser = Callable[[Any, Any], Choice]
 class CompactionProcessor(Scoped):
     """Keeps one task per key for a while and pushes the remaining one to the next processor.
 
-    Usually the first processor of a chain. The first task of a key waits for `linger`. Later tasks
-    of the key compete with it, and the discarded one is complete immediately. Remaining tasks are
-    pushed on a timer thread one after the other, or concurrently on the event loop, and are
-    complete when the next processors have completed them. Tasks without a key count as tasks of one
-    key. Tasks that still wait when a partition is given up are processed by its next owner.
+    Usually the first processor of a chain. The first task of a key waits for `linger`. The chooser
+    compares each later task of the key with the waiting task, and the discarded one is complete
+    immediately. Remaining tasks are pushed one after the other on a timer thread, or concurrently
+    on the event loop, and are complete when the next processors have completed them. Tasks without
+    a key count as tasks of one key. Tasks that are still waiting when a partition is released are
+    processed by its next owner.
 
     Semantics: Decaton's `CompactionProcessor`, except that Decaton loses tasks whose next processor
     raises; here they fail like any other task.
@@ -160,7 +162,7 @@ class _Compaction(TaskProcessor):
 
     def __init__(self, chooser: Chooser, linger_ms: int) -> None:
         def choose(left: DeferredTask, right: DeferredTask) -> Choice:
-            # A task that will not be processed must not displace one that still has to be.
+            # A task that will not be processed must not displace a task that will be.
             return chooser(left.task, right.task) if left.is_open else Choice.RIGHT
 
         self._lock = threading.Lock()
@@ -175,11 +177,11 @@ class _Compaction(TaskProcessor):
                 "pushes tasks to the next one. Put it before other processors."
             )
         with self._lock:
-            loser = self._window.add(context.raw_key, deferred, CLOCK.monotonic_ms())
-            is_first = loser is None and len(self._window) == 1
-        if loser is not None and loser.is_open:
-            loser.completion.complete()
-            loser.count("processor.compaction.compacted")
+            discarded = self._window.add(context.raw_key, deferred, CLOCK.monotonic_ms())
+            is_first = discarded is None and len(self._window) == 1
+        if discarded is not None and discarded.is_open:
+            discarded.completion.complete()
+            discarded.count("processor.compaction.compacted")
         if is_first:
             # Later tasks are due later.
             self._start_timer()

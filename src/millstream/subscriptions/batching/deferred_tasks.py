@@ -20,19 +20,18 @@ from millstream.subscriptions.tasks.task_extraction import DecatonTask
 
 
 class DeferredTaskContext(PushedContext):
-    """The context of a task that a batching processor has deferred. Retries are requested later."""
+    """The context of a deferred task, with which a retry can be requested later."""
 
     __slots__ = ("_completion", "is_entered")
 
-    def __init__(self, above: ProcessingContext, completion: Completion) -> None:
-        super().__init__(above)
+    def __init__(self, parent: ProcessingContext, completion: Completion) -> None:
+        super().__init__(parent)
         self._completion = completion
         #: Whether the task is being processed.
         self.is_entered = False
 
     def retry(self) -> None:
-        """Retry the whole task: when its processing returns, or immediately if it is not
-        running."""
+        """Retry the whole task after its processing, or immediately if it is not in progress."""
         if not self.host.can_retry:
             raise no_retry_topic()
         self.outcome = "retry"
@@ -44,7 +43,7 @@ class DeferredTask:
     """A deferred task that is processed later, on any thread.
 
     Raises:
-        IllegalStateError: the task was deferred before.
+        IllegalStateError: the task was already deferred.
     """
 
     __slots__ = ("_calls", "_host", "completion", "context", "task")
@@ -58,13 +57,14 @@ class DeferredTask:
 
     @property
     def is_open(self) -> bool:
-        """Whether the task still has to be processed: it has not timed out, and its partition is
-        not being given up."""
+        """Whether to process the task: it has not timed out, and its partition is not halted."""
         return self._host.is_open and not self.completion.is_done
 
     def enter(self) -> bool:
-        """Begin to process the task. Returns whether this is still allowed; if so, `leave` must
-        follow."""
+        """Begin processing the task. Returns whether this is still allowed.
+
+        If so, `leave` must be called afterwards.
+        """
         self.context.is_entered = not self.completion.is_done and self._host.enter()
         return self.context.is_entered
 
@@ -83,7 +83,7 @@ class DeferredTask:
         self._host.count(name, 1)
 
     def push(self) -> None:
-        """Call the next processor, which is not `async`, and complete the task when it is done."""
+        """Pass the task to the next processor, which is not `async` and also completes it."""
         pushed = self._pushed()
         try:
             checked_effect(self._calls[0](pushed, pushed.task))
@@ -93,7 +93,7 @@ class DeferredTask:
             self._end(pushed, None)
 
     async def push_async(self) -> None:
-        """Call the next processor, which is `async`, and complete the task when it is done."""
+        """Pass the task to the next processor, which is `async` and also completes it."""
         pushed = self._pushed()
         try:
             result = self._calls[0](pushed, pushed.task)
@@ -120,7 +120,7 @@ class DeferredTask:
 
 
 class _PushedTaskHost:
-    """The `TaskHost` of a task that was pushed later; delegates all but the completion."""
+    """The `TaskHost` of a task that was pushed later. Delegates everything but the completion."""
 
     def __init__(self, host: TaskHost, completion: Completion) -> None:
         self._host = host

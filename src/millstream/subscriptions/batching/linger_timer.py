@@ -66,7 +66,10 @@ class ThreadLingerTimer:
 
 
 class EventLoopLingerTimer:
-    """The same for coroutine functions, on the event loop that calls `set`. Calls never overlap."""
+    """Calls a coroutine function when it is due, on the event loop on which `set` is called.
+
+    The arguments are those of `ThreadLingerTimer`. Calls never overlap.
+    """
 
     def __init__(
         self, next_due_ms: Callable[[], int | None], callback: Callable[[], Awaitable[None]]
@@ -74,7 +77,7 @@ class EventLoopLingerTimer:
         self._next_due_ms = next_due_ms
         self._callback = callback
         self._task: asyncio.Task[None] | None = None
-        self._sooner = asyncio.Event()
+        self._rescheduled = asyncio.Event()
         self._closed = False
 
     def set(self) -> None:
@@ -84,7 +87,7 @@ class EventLoopLingerTimer:
 
     def reschedule(self) -> None:
         """Notify the timer of an earlier due time."""
-        self._sooner.set()
+        self._rescheduled.set()
         self.set()
 
     def close(self) -> None:
@@ -95,9 +98,9 @@ class EventLoopLingerTimer:
             while not self._closed and (due_ms := self._next_due_ms()) is not None:
                 left_ms = due_ms - CLOCK.monotonic_ms()
                 if left_ms > 0:
-                    self._sooner.clear()
+                    self._rescheduled.clear()
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(self._sooner.wait(), left_ms / 1_000)
+                        await asyncio.wait_for(self._rescheduled.wait(), left_ms / 1_000)
                     continue
                 try:
                     await self._callback()

@@ -19,7 +19,8 @@ from millstream.subscriptions.subscription_plan import SubscriptionPart
 class IgnoredKeys:
     """An immutable set of keys whose records are completed without being processed.
 
-    Records without a key are never ignored. Keys are compared with record keys as UTF-8 bytes.
+    Records without a key are never ignored. The keys are encoded as UTF-8 and compared with the
+    bytes of record keys.
     """
 
     __slots__ = ("_keys",)
@@ -70,7 +71,7 @@ class Admission:
 
     @property
     def permits(self) -> int:
-        """The number of tasks that the rate limit allows to start now."""
+        """The number of tasks that may start now under the rate limit."""
         return self._limiter.permits(self._now_us)
 
     def charge(self, count: int) -> None:

@@ -101,8 +101,8 @@ class _Window(NamedTuple):
 class KeyQuota:
     """Measures the rate of each key of one partition over the current and the previous window.
 
-    A key violates the quota if its rate is at or above it; the record being checked is included in
-    the rate. There are no violations before one full window has passed. Follows Decaton's
+    A key violates the quota if its rate, including the record being checked, is at or above the
+    quota. There are no violations before one full window has passed. Follows Decaton's
     `PerKeyQuotaManager`.
 
     Keys are identified by their 64-bit hash. The first `max_exact` keys of a window are counted
@@ -134,10 +134,10 @@ class KeyQuota:
             self._current = self._previous = None
 
     def violations(self, keys: Sequence[bytes | None], now_ms: int) -> dict[int, float]:
-        """Count records and return the violations of the quota. Returns the rate in records per
-        second of each violation, by index, ascending.
+        """Count records, and return the rate of each record that violates the quota, by index.
 
-        `now_ms` has an arbitrary start. Records without a key are not counted.
+        Rates are in records per second, and indices are ascending. `now_ms` is the time since an
+        arbitrary start. Records without a key are not counted.
         """
         if self.rate == UNLIMITED or keys.count(None) == len(keys):
             return {}

@@ -84,8 +84,10 @@ class OutgoingTasks:
         return last
 
     def _headers(self, context: ProcessingContext) -> Headers:
-        """Return the headers of a task with the headers of its trace, which replace headers of the
-        same names."""
+        """Return the headers of a task and those of its trace.
+
+        Headers of the trace replace headers of the same names.
+        """
         if self.traces is None:
             return context.headers
         traced = self.traces.retry_headers(context)
@@ -122,8 +124,8 @@ class OutgoingTasks:
             # The metadata was part of the record's value; only the task itself is written.
             headers = tuple(with_metadata(headers, context.metadata))
         keys, values, times = [letter.key], [letter.value], [letter.timestamp]
-        buried = _batch(place, [context.offset], keys, values, times, [headers])
-        output.emit_to(node, buried)
+        dead_letter = _batch(place, [context.offset], keys, values, times, [headers])
+        output.emit_to(node, dead_letter)
 
     def shape(self, batch: Batch, indices: Iterable[int], output: Output, *, legacy: bool) -> None:
         """Write records to the shaping topic.
@@ -137,15 +139,15 @@ class OutgoingTasks:
         shaped = batch.take(list(indices))
         headers = list(shaped.all_headers() or [()] * len(shaped))
         if not legacy:
-            headers = list(map(_dated, headers, shaped.timestamps))
+            headers = list(map(_with_creation_time, headers, shaped.timestamps))
         offsets = [shaped.origin.offsets[row] for row in shaped.rows]
         place, times = shaped.origin.place(shaped.rows[0]), [self.clock.now_ms()] * len(shaped)
         assert place is not None
         output.emit_to(node, _batch(place, offsets, shaped.keys, shaped.values, times, headers))
 
 
-def _dated(headers: Headers, timestamp_ms: int) -> Headers:
-    """Return headers with metadata; if they are added, they contain the record's timestamp."""
+def _with_creation_time(headers: Headers, timestamp_ms: int) -> Headers:
+    """Return headers with metadata. Added metadata contains the record's timestamp."""
     if any(name == METADATA_HEADER for name, _ in headers):
         return headers
     return tuple(with_metadata(headers, DecatonMetadata(timestamp_ms=timestamp_ms)))

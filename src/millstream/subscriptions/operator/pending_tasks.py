@@ -1,4 +1,4 @@
-"""Started tasks that are not completed."""
+"""Started tasks that are not completed yet."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from millstream.subscriptions.rate_limited_log import RateLimitedLog
 
 logger = logging.getLogger(__name__)
 
-#: The age from which an uncompleted task is logged, and how often. The age matches the default
-#: `max.poll.interval.ms` of Kafka's consumers.
+#: The age at which an uncompleted task is logged, and the interval between logs. The age matches
+#: the default `max.poll.interval.ms` of Kafka's consumers.
 OLD_TASK_MS: Final = 300_000
 LOG_INTERVAL_MS: Final = 60_000
 #: How often the age is checked.
@@ -21,7 +21,7 @@ _CHECK_INTERVAL_MS: Final = 10_000
 
 
 class PendingTasks:
-    """Tracks started tasks that are not completed.
+    """Tracks started tasks that are not completed yet.
 
     Logs the oldest task if it is too old, because it blocks the commits of its partition.
     """
@@ -45,7 +45,7 @@ class PendingTasks:
 
     @property
     def oldest_age_ms(self) -> int:
-        """0 if there is none."""
+        """The age of the oldest task; 0 without tasks."""
         oldest = self._oldest()
         return 0 if oldest is None else self._clock.monotonic_ms() - oldest[1]
 

@@ -14,8 +14,10 @@ from millstream.subscriptions.operator.admission import Admission
 
 
 class QueuedTasks:
-    """Tasks of a partition that wait for their scheduled time, an earlier task of their key, or the
-    rate limit. A permit is charged only when a task starts.
+    """The tasks of a partition that may not start yet.
+
+    They wait for their scheduled time, an earlier task of their key, or the rate limit. A task is
+    charged to the rate limit only when it starts.
 
     Semantics: Decaton's `ExecutionScheduler`, except that Decaton also delays all other keys of the
     task's subpartition.
@@ -31,8 +33,8 @@ class QueuedTasks:
         self._size = 0
         #: Tasks before their scheduled time, and whether they block other tasks of their key.
         self._scheduled: list[tuple[int, int, Call, bool]] = []
-        #: By key: tasks behind one that is before its scheduled time, with their own scheduled
-        #: times.
+        #: By key: the tasks behind a task that is before its scheduled time, with their own
+        #: scheduled times.
         self._key_queues: dict[bytes, deque[tuple[int, Call]]] = {}
         #: Tasks that only wait for the rate limit.
         self._ready: deque[Call] = deque()
@@ -50,8 +52,10 @@ class QueuedTasks:
         return not self._key_queues or self._key_queues.keys().isdisjoint(keys)
 
     def queue_if_blocked(self, call: Call, due_ms: int) -> bool:
-        """Queue a task if it may not start now. Returns whether it was queued. `due_ms` is 0 for no
-        schedule."""
+        """Queue a task if it may not start now. Returns whether it was queued.
+
+        `due_ms` is 0 for a task without a scheduled time.
+        """
         key: bytes | None = call.context.raw_key
         key_queue = None if key is None else self._key_queues.get(key)
         if key_queue is not None:
@@ -74,26 +78,30 @@ class QueuedTasks:
         self._size += 1
 
     def put_back(self, calls: Sequence[Call]) -> None:
-        """Queue calls again that were taken but not started. Calls of one key may come in several
-        parts."""
+        """Return calls to the queue that were taken but not started.
+
+        Calls of one key may be put back in several parts.
+        """
         self._ready = deque(sorted([*self._ready, *calls], key=_offset))
         self._size += len(calls)
 
-    def may_start(self, most: int | None) -> bool:
-        """Whether any task may start or has reached its scheduled time. `most` is the number of
-        free call slots with a rate limit; None for any number."""
+    def may_start(self, max_calls: int | None) -> bool:
+        """Return whether any task may start or has reached its scheduled time.
+
+        `max_calls` is the number of free call slots with a rate limit; None for no maximum.
+        """
         if self.is_paused:
             return False
         if self._scheduled and self._scheduled[0][0] <= self._clock.now_ms():
             return True
         if not self._ready:
             return False
-        return not self._admission.is_limited or (most != 0 and self._admission.permits > 0)
+        return not self._admission.is_limited or (max_calls != 0 and self._admission.permits > 0)
 
     def release_due(self) -> list[int]:
-        """Move due tasks, and the tasks of their keys behind them, to the queue for the rate limit.
+        """Move due tasks, and tasks of the same keys behind them, to the queue for the rate limit.
 
-        Returns the delay in ms of each task that had a scheduled time.
+        Returns the delays in milliseconds of the tasks that have waited for their scheduled time.
         """
         late: list[int] = []
         now_ms, scheduled, ready = self._clock.now_ms(), self._scheduled, self._ready
@@ -105,13 +113,15 @@ class QueuedTasks:
                 self._release_queue(call.context.raw_key, now_ms)
         return late
 
-    def take(self, most: int | None, unit: Callable[[bytes | None], Any]) -> list[Call]:
-        """Take the tasks that start now, in order, and assign each its unit. `most` is as for
-        `may_start`."""
+    def take(self, max_calls: int | None, unit: Callable[[bytes | None], Any]) -> list[Call]:
+        """Take the tasks that start now, in order, and assign each its unit.
+
+        `max_calls` is as for `may_start`.
+        """
         if self.is_paused:
             return []
         ready = self._ready
-        left = len(ready) if most is None else max(0, most)
+        left = len(ready) if max_calls is None else max(0, max_calls)
         if not self._admission.is_limited:
             calls = [ready.popleft() for _ in range(min(left, len(ready)))]
             for call in calls:
@@ -129,20 +139,22 @@ class QueuedTasks:
             self._busy_units.discard(call.unit)
             blocked = self._waiting_for_unit.get(call.unit)
             if blocked:
-                # At the front: it has waited longer than the ready tasks.
+                # At the front, because it has waited longer than the ready tasks.
                 self._ready.appendleft(blocked.popleft())
                 if not blocked:
                     del self._waiting_for_unit[call.unit]
 
     def clear_units(self) -> None:
-        """Release all tasks that wait for units, because the units change or the rate limit was
-        removed."""
+        """Release all tasks that wait for units.
+
+        Called when the units change or the rate limit was removed.
+        """
         if self._waiting_for_unit:
-            all_of_them = [*self._ready]
+            ready = [*self._ready]
             for blocked in self._waiting_for_unit.values():
-                all_of_them += blocked
+                ready += blocked
             # Restore the order of offsets within each key.
-            self._ready = deque(sorted(all_of_them, key=_offset))
+            self._ready = deque(sorted(ready, key=_offset))
         self._waiting_for_unit.clear()
         self._busy_units.clear()
 
@@ -150,7 +162,7 @@ class QueuedTasks:
         heappush(self._scheduled, (due_ms, next(self._sequence), call, blocks_key))
 
     def _release_queue(self, key: bytes, now_ms: int) -> None:
-        """Release the tasks of a key up to the first one before its scheduled time."""
+        """Release the tasks of a key that precede the first one that is not due yet."""
         key_queue = self._key_queues[key]
         while key_queue:
             due_ms, call = key_queue.popleft()
@@ -160,9 +172,9 @@ class QueuedTasks:
             self._ready.append(call)
         del self._key_queues[key]
 
-    def _take_by_rate(self, most: int, unit: Callable[[bytes | None], Any]) -> list[Call]:
+    def _take_by_rate(self, max_calls: int, unit: Callable[[bytes | None], Any]) -> list[Call]:
         calls: list[Call] = []
-        while self._ready and len(calls) < most:
+        while self._ready and len(calls) < max_calls:
             call = self._ready.popleft()
             number = call.unit = unit(call.context.raw_key)
             if number in self._busy_units:

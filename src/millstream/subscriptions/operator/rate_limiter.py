@@ -7,7 +7,7 @@ from typing import Final
 
 from millstream.subscriptions.properties.subscription_properties import UNLIMITED
 
-#: The cost of one task. In this unit, a rate of r earns r per microsecond, so nothing is rounded.
+#: The cost of one task. In this unit, a rate of r earns r per microsecond without rounding.
 _TASK_COST: Final = 1_000_000
 
 
@@ -15,9 +15,9 @@ class RateLimiter:
     """A token bucket for one partition. Never blocks; not thread-safe.
 
     Unused permits accumulate for at most one second. As in Guava's `SmoothBursty`, on which
-    Decaton's `AveragingRateLimiter` is based, a task may start whenever the balance is not negative
-    and is paid for afterwards: in any s seconds at most rate * s + rate + 1 tasks start, and in the
-    first s seconds after the start at most rate * s + 1. A debt survives a change of the rate.
+    Decaton's `AveragingRateLimiter` is based, a task may start whenever the balance is not
+    negative, and is charged afterwards: in any s seconds, at most rate * s + rate + 1 tasks start,
+    and in the first s seconds, at most rate * s + 1. A change of the rate keeps a negative balance.
 
     Args:
         rate: tasks per second; -1 means unlimited, 0 stops all tasks.
@@ -29,7 +29,7 @@ class RateLimiter:
     def __init__(self, rate: int, *, now_us: int) -> None:
         self.rate = rate
         self._now_us = now_us
-        # Negative while started tasks are not yet paid for.
+        # Negative until enough permits for the started tasks have been earned.
         self._balance = 0
 
     def permits(self, now_us: int) -> int:

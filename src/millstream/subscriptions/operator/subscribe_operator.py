@@ -43,7 +43,7 @@ class SubscribeOperator(ConcurrentOperator):
 
     Plain functions run on threads, or inline in the loop at a concurrency of 1; `async` functions
     run on the event loop of the process. A task is in flight from when it is read until it is
-    completed. It takes about 700 bytes in addition to its record.
+    completed, and takes about 700 bytes in addition to its record.
 
     Semantics: Decaton's `PartitionContext` and `ProcessorUnit`.
     """
@@ -71,7 +71,7 @@ class SubscribeOperator(ConcurrentOperator):
 
     @property
     def max_pending(self) -> int:
-        """Includes completed tasks behind an incomplete one."""
+        """The maximum number of records, including completed ones behind an incomplete one."""
         return self._properties.max_pending_records
 
     @property
@@ -102,9 +102,9 @@ class SubscribeOperator(ConcurrentOperator):
 
     def init(self, context: OperatorContext) -> None:
         super().init(context)
-        place = self._place = TopicPartition(self._part.topic, context.task_id.partition)
+        partition = self._partition = TopicPartition(self._part.topic, context.task_id.partition)
         self._thread_state = self.runner_context.subscription_state
-        self._metrics = self._thread_state.metrics.for_partition(place)
+        self._metrics = self._thread_state.metrics.for_partition(partition)
         clock = self._clock = context.clock
         if self._thread_state.properties is not None:
             self._properties = self._thread_state.properties
@@ -112,11 +112,11 @@ class SubscribeOperator(ConcurrentOperator):
         if self._plan.tracing is not None:
             self._traces = TaskTraces(self._plan.tracing, self._plan.name, clock)
         self._task_calls = TaskCalls(
-            place, self._plan, self._thread_state, self.runner_context.runners, self._traces
+            partition, self._plan, self._thread_state, self.runner_context.runners, self._traces
         )
         self._pending = PendingTasks(clock)
         log = RateLimitedLog(logger, clock)
-        self._reader = TaskBatchReader(self._part, place, self._metrics, log, context.failed)
+        self._reader = TaskBatchReader(self._part, partition, self._metrics, log, context.failed)
         self._deadlines = CompletionDeadlines(clock)
         self._host = PartitionHost(
             self._plan.name,
@@ -146,7 +146,7 @@ class SubscribeOperator(ConcurrentOperator):
     def process(self, batch: Batch, output: Output) -> None:
         if not self._task_calls.are_created:
             self._task_calls.create_units(self._properties.partition_concurrency)
-            self._thread_state.metrics.add_gauges(self._place, self._gauges)
+            self._thread_state.metrics.add_gauges(self._partition, self._gauges)
         self._latest_offset = batch.origin.offsets[batch.rows[-1]]
         self._metrics.count("records.consumed", len(batch))
         batch = self._admission.admitted(batch, self._outgoing, self._metrics, output)
@@ -164,8 +164,10 @@ class SubscribeOperator(ConcurrentOperator):
             self._start(batch, contexts)
 
     def on_delivered(self) -> None:
-        """Handle acknowledged retries and dead letters. If one was rejected, its task is restarted
-        after a backoff."""
+        """Handle the delivery of retries and dead letters.
+
+        If a retry or dead letter was rejected, its task is restarted after a backoff.
+        """
         rejected = self.runner_context.rejected_tasks
         sent, self._unacknowledged = self._unacknowledged, {}
         for offset, context in sent.items():
@@ -215,7 +217,7 @@ class SubscribeOperator(ConcurrentOperator):
         if self._traces is not None:
             self._traces.complete(done)
         size, nulls = len(done), [None] * len(done)
-        origin = Origin(self._place, [context.offset for context in done])
+        origin = Origin(self._partition, [context.offset for context in done])
         return [Batch(nulls, nulls, [0] * size, range(size), origin)]
 
     def close(self) -> None:
@@ -224,7 +226,7 @@ class SubscribeOperator(ConcurrentOperator):
         self._host.halt()
         self._host.is_closed = True
         self._task_calls.close()
-        self._thread_state.metrics.remove_gauges(self._place)
+        self._thread_state.metrics.remove_gauges(self._partition)
 
     # --- taking records --------------------------------------------------------------------------
 
@@ -241,7 +243,7 @@ class SubscribeOperator(ConcurrentOperator):
             task: DecatonTask[Any] = DecatonTask(DecatonMetadata(), None, batch.values[index])
             context = ProcessingContext(self._host, batch, index, task, (), perf_counter_ns())
             context.outcome, context.error = UNREADABLE, error
-            self._hold(context)
+            self._track_pending(context)
             self._host.completed.append(context)
 
     def _contexts(self, batch: Batch, tasks: TaskList) -> list[ProcessingContext]:
@@ -306,8 +308,7 @@ class SubscribeOperator(ConcurrentOperator):
 
     @property
     def _free_call_slots(self) -> int | None:
-        """The number of calls that may be started; None if unlimited, because the units then queue
-        them."""
+        """The number of calls that may be started; None if unlimited: then the units queue them."""
         if self._task_calls.units is None or not self._admission.is_limited:
             return None
         return self._properties.partition_concurrency - self._calls_in_flight
@@ -362,7 +363,7 @@ class SubscribeOperator(ConcurrentOperator):
         for index, task in enumerate(tasks):
             if task is None:
                 continue
-            # Created one at a time, so that each context can reuse the memory of the last one.
+            # Created one at a time, so that each context can reuse the memory of the previous one.
             context = ProcessingContext(self._host, batch, index, task, calls, now_ns)
             if traces is not None:
                 traces.begin((context,))
@@ -410,13 +411,13 @@ class SubscribeOperator(ConcurrentOperator):
         done: list[ProcessingContext] = []
         for context in not_plain:
             if context.outcome != "fail" and not context.returned(None):
-                self._hold(context)
+                self._track_pending(context)
             else:
                 done.append(context)
         if self._host.completed:
             # Earlier tasks, possibly of the same keys, have completed and must be handled first.
             for context in done:
-                self._hold(context)
+                self._track_pending(context)
             self._host.completed.extend(done)
             return
         finished = self._handle_results(done, output)
@@ -426,7 +427,7 @@ class SubscribeOperator(ConcurrentOperator):
             if context.offset in self._unacknowledged:
                 self.runner_context.in_flight_records.add_one(context.place, context.offset)
 
-    def _hold(self, context: ProcessingContext) -> None:
+    def _track_pending(self, context: ProcessingContext) -> None:
         self._pending.add((context,))
         self.runner_context.in_flight_records.add_one(context.place, context.offset)
 

@@ -23,8 +23,8 @@ from millstream.subscriptions.tracing import TaskTraces
 NOT_STARTED: Final = object()
 
 #: Salt of the hash that maps keys to units. It must differ from the hash that maps keys to
-#: partitions, or the keys of a partition would be concentrated in a few units. Same value as
-#: Decaton's.
+#: partitions, or the keys of a partition would be concentrated in a few units. Decaton uses the
+#: same value.
 _SALT: Final = b"s:"
 
 
@@ -33,7 +33,7 @@ class TaskCalls:
 
     def __init__(
         self,
-        place: TopicPartition,
+        partition: TopicPartition,
         plan: SubscriptionPlan,
         thread_state: SubscriptionThreadState,
         runners: CallRunners,
@@ -47,9 +47,9 @@ class TaskCalls:
         self.returns_unstarted = False
         self._plan = plan
         self._thread_state = thread_state
-        self._apart = runners
+        self._runners = runners
         self._traces = traces
-        self._place = place
+        self._partition = partition
         self._concurrency = 1
         self._unit_numbers = count()
         self._is_closed = False
@@ -63,18 +63,20 @@ class TaskCalls:
         self._concurrency = concurrency
         if self.units is not None:
             self.units.close()
-        self._thread_state.instances(self._plan).close_units(self._place)
+        self._thread_state.instances(self._plan).close_units(self._partition)
         self.calls = ()
         if self._plan.chain.is_async:
             self.calls = self._calls_of(None)
-            self.units = self._apart.make_coroutine_runner(
+            self.units = self._runners.make_coroutine_runner(
                 self._run_async, _arguments, concurrency, None
             )
         elif concurrency == 1:
             self.calls = self._calls_of(0)
             self.units = None
         else:
-            self.units = self._apart.make_thread_runner(self._run_in_unit, _arguments, concurrency)
+            self.units = self._runners.make_thread_runner(
+                self._run_in_unit, _arguments, concurrency
+            )
 
     def unit_for(self, key: bytes | None) -> Any:
         """Return the unit for the next task of a key; None for any unit."""
@@ -90,19 +92,21 @@ class TaskCalls:
             self.units.halt()
 
     def close(self) -> None:
-        """Close the units and the processors of the partition. Results of running calls are
-        ignored."""
+        """Close the units and processors of the partition.
+
+        The results of running calls are ignored.
+        """
         self._is_closed = True
         if self.units is not None:
             self.units.close(cancel=self._plan.cancel_running)
-        self._thread_state.instances(self._plan).close_partition(self._place)
+        self._thread_state.instances(self._plan).close_partition(self._partition)
 
     def run(self, context: ProcessingContext) -> bool:
         """Process a task inline. Returns whether it is completed."""
         return _run(context, self.calls)
 
     def _calls_of(self, unit: int | None) -> tuple[ProcessorCall, ...]:
-        calls = self._thread_state.instances(self._plan).calls(self._place, unit)
+        calls = self._thread_state.instances(self._plan).calls(self._partition, unit)
         if self._traces is None:
             return calls
         return self._traces.wrap(calls, self._plan.chain.is_async)

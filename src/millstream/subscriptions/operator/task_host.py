@@ -29,7 +29,7 @@ class CompletionDeadlines:
         self._sequence = count()
         self._waiting: list[tuple[int, int, weakref.ref[Completion]]] = []
         self._cleanup_size = _MIN_CLEANUP_SIZE
-        #: Appended to by any thread.
+        #: Any thread may append to it.
         self._new: deque[weakref.ref[Completion]] = deque()
 
     def track(self, completion: Completion) -> None:
@@ -43,7 +43,7 @@ class CompletionDeadlines:
         return bool(self._waiting) and self._waiting[0][0] <= self._clock.monotonic_ms()
 
     def expire(self) -> int:
-        """Time out overdue completions and return how many expired."""
+        """Time out overdue completions. Returns how many expired."""
         while self._new:
             self._push(self._new.popleft())
         now_ms, expired = self._clock.monotonic_ms(), 0
@@ -63,8 +63,10 @@ class CompletionDeadlines:
         return expired
 
     def _remove_done(self) -> None:
-        """Remove finished completions: most finish long before their deadline, and 100,000 of them
-        took 18 MB."""
+        """Remove finished completions.
+
+        Most finish long before their deadline, and 100,000 of them take 18 MB.
+        """
         waiting = [each for each in self._waiting if _is_open(each[2]())]
         heapify(waiting)
         self._waiting = waiting

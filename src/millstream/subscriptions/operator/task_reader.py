@@ -23,7 +23,7 @@ class TaskBatchReader:
     """Extracts tasks from the records of a partition."""
 
     part: SubscriptionPart
-    place: TopicPartition
+    partition: TopicPartition
     metrics: PartitionMetrics
     log: RateLimitedLog
     #: Handles a failed record: skips it or raises.
@@ -46,17 +46,18 @@ class TaskBatchReader:
         )
         reader = plan.reader
         reader.legacy_parse_fallback = properties.legacy_parse_fallback_enabled
-        extracted = reader.read(self.place, columns, retried=self.part.role == "retry")
-        buried: list[tuple[int, Exception]] = []
+        extracted = reader.read(self.partition, columns, retried=self.part.role == "retry")
+        dead_letters: list[tuple[int, Exception]] = []
         for index, error in extracted.failures.items():
             self.metrics.count("tasks.discarded")
             if plan.on_error == "fail":
                 self.failed(batch, index, error)
             elif plan.on_error == "retry" and self.part.dead_letters is not None:
                 # A retry would fail in the same way.
-                buried.append((index, error))
+                dead_letters.append((index, error))
             else:
                 self.log.warning(
-                    f"a record at offset {offsets[index]} of {self.place} contains no task", error
+                    f"a record at offset {offsets[index]} of {self.partition} contains no task",
+                    error,
                 )
-        return extracted.tasks, buried
+        return extracted.tasks, dead_letters

@@ -101,7 +101,7 @@ class TaskResultHandler:
                 assert isinstance(error, Exception)
                 self.failed(context.batch, context.index, error)
             else:
-                self.log.warning(f"{context.describe()}, tried for the last time", error)
+                self.log.warning(f"The last attempt failed for {context.describe()}", error)
         return [context for index, context in enumerate(contexts) if index not in dropped]
 
     def _count_retries(self, contexts: Sequence[ProcessingContext], last: set[int]) -> None:

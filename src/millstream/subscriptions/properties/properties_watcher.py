@@ -1,4 +1,4 @@
-"""Watches a properties file while a subscription runs."""
+"""The watcher of a properties file, which applies changes while a subscription runs."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ _STOP_TIMEOUT_S: Final = 5.0
 
 
 class PropertiesWatcher:
-    """The effective properties: those of a file override those given in code.
+    """Tracks the effective properties: those of a file override those given in code.
 
-    Compares the content of the file, which is small, not its modification time, which is unreliable
-    on some file systems. A new content is applied after two consecutive reads have returned it.
+    Compares the content of the file, which is small, instead of its modification time, which is
+    unreliable on some file systems. New content is applied after two consecutive reads have
+    returned it.
 
     Thread-safe. `on_change` is called by the thread that detects the change, never concurrently;
     its exceptions are logged.
@@ -130,7 +131,7 @@ class PropertiesWatcher:
                 yield problem.name, self._overlay[problem.name]
 
     def _keep_fixed(self, overlay: dict[str, Any]) -> Iterator[str]:
-        """Keep the effective values of properties that cannot change."""
+        """Keep the effective values of properties that cannot change. Yields the problems."""
         for name, why in self._rejected_changes(merge_properties(self._given, overlay)).items():
             overlay[name] = getattr(self.properties, name)
             yield f"{why} {name} was not changed."

@@ -17,7 +17,7 @@ RATES = "rates"
 class Applied(Enum):
     """When a change of a property takes effect, in the words of the reference page."""
 
-    AT_ONCE = "immediately"
+    IMMEDIATELY = "immediately"
     NEXT_TASKS = "for tasks that start later"
     NEXT_TIME = "on the next use"
     DRAINED = "per partition, when nothing is pending"
@@ -31,7 +31,7 @@ class Property(Setting):
     The kinds are those of `Setting`, and "rates": a mapping of topics to rates within the bounds.
     """
 
-    applied: Applied = Applied.AT_ONCE
+    applied: Applied = Applied.IMMEDIATELY
 
     def fresh_default(self) -> Any:
         return dict(self.default) if self.kind == RATES else super().fresh_default()
@@ -53,7 +53,7 @@ class Property(Setting):
 
     def _rate_setting(self, topic: str) -> Setting:
         name = f"{self.name}[{topic!r}]"
-        return Setting(name, 0, self.doc, "int", self.least, self.most, name=name)
+        return Setting(name, 0, self.doc, "int", self.minimum, self.maximum, name=name)
 
 
 def declare(
@@ -73,8 +73,8 @@ def declare(
 #: The optional prefix of Decaton's names.
 PREFIX: Final = "decaton."
 
-#: Decaton's properties that have no meaning here, and why. They are ignored, so that a file works
-#: for both.
+#: The properties of Decaton that have no meaning in Millstream, with the reason. They are ignored,
+#: so that one file works for both.
 IGNORED_PROPERTIES: Final[Mapping[str, str]] = {
     "logging.mdc.enabled": "Python's logging has no such context",
     "client.metrics.micrometer.bound": "there is no Micrometer",
@@ -82,7 +82,7 @@ IGNORED_PROPERTIES: Final[Mapping[str, str]] = {
 
 
 class PropertyProblem(NamedTuple):
-    """An invalid key. `name` is None if there is no such property."""
+    """An invalid key. `name` is None if no property has this key."""
 
     name: str | None
     why: str
@@ -98,9 +98,9 @@ class ParsedProperties(NamedTuple):
 def parse_properties(properties: Iterable[Property], given: Mapping[str, Any]) -> ParsedProperties:
     """Parse the values of `properties` in `given`.
 
-    Names may be ours (`partition_concurrency`) or Decaton's, with or without `decaton.`; nested
-    tables are equivalent to dotted names. Numbers and booleans may be strings. None means not
-    given. Never raises: each invalid key becomes a problem.
+    Names may be Millstream's (`partition_concurrency`) or Decaton's, with or without `decaton.`;
+    nested tables are equivalent to dotted names. Numbers and booleans may be strings. None means
+    not given. Never raises: each invalid key becomes a problem.
     """
     known = _PropertyNames(properties)
     values: dict[str, Any] = {}
@@ -188,9 +188,10 @@ RATE_MAX: Final = 1_000_000
 class Properties(Settings):
     """The properties of a subscription. Immutable, compares by value.
 
-    All of Decaton's properties in snake_case; docs/build/subscriptions-properties.md lists them
-    with types, defaults and bounds. Properties that end in `_ms` are whole milliseconds. All of
-    them can be changed while the subscription runs, with `changed` or through a `PropertiesFile`.
+    These are all of Decaton's properties, in snake_case; docs/build/subscriptions-properties.md
+    lists them with types, defaults and bounds. Properties that end in `_ms` are whole milliseconds.
+    All properties can be changed while the subscription runs, with
+    `ProcessorSubscription.update_properties` or through a `PropertiesFile`.
 
     Raises:
         ConfigError: a property is unknown (the message suggests the closest name), has the wrong
@@ -210,7 +211,7 @@ Did you mean 'partition_concurrency'?
     ignore_keys: tuple[str, ...] = declare(
         "ignore.keys",
         (),
-        Applied.AT_ONCE,
+        Applied.IMMEDIATELY,
         kind="list",
         doc="Records with one of these keys (UTF-8) are completed without being processed, "
         "including in the retry topic. Records without a key are never ignored.",
@@ -218,24 +219,24 @@ Did you mean 'partition_concurrency'?
     processing_rate_per_partition: int = declare(
         "processing.rate.per.partition",
         UNLIMITED,
-        Applied.AT_ONCE,
+        Applied.IMMEDIATELY,
         least=UNLIMITED,
         most=RATE_MAX,
         doc="How many tasks of a partition may start per second; -1 means unlimited, 0 stops all. "
-        "Partitions of the retry topic are counted separately.",
+        "Partitions of the retry topic are limited separately.",
     )
     partition_concurrency: int = declare(
         "partition.concurrency",
         1,
         Applied.DRAINED,
         least=1,
-        doc="How many tasks of a partition are processed concurrently. Tasks of the same key never "
-        "are.",
+        doc="How many tasks of a partition are processed concurrently. Tasks of the same key are "
+        "always processed one after the other.",
     )
     max_pending_records: int = declare(
         "max.pending.records",
         10_000,
-        Applied.AT_ONCE,
+        Applied.IMMEDIATELY,
         least=1,
         doc="A partition is paused while this many of its records are uncompleted, or completed "
         "but behind an uncompleted one.",
@@ -282,12 +283,12 @@ Did you mean 'partition_concurrency'?
     per_key_quota_processing_rate: int = declare(
         "per.key.quota.processing.rate",
         UNLIMITED,
-        Applied.AT_ONCE,
+        Applied.IMMEDIATELY,
         least=UNLIMITED,
         most=RATE_MAX,
         doc="How many tasks of a key and partition may arrive per second before further ones go to "
-        "the shaping topic; -1 means unlimited. Also the rate of shaping topics without a rate "
-        "of their own.",
+        "the shaping topic; -1 means unlimited. Also the rate of shaping topics that have no rate "
+        "in `shaping_topic_processing_rate_per_partition`.",
     )
     retry_task_in_legacy_format: bool = declare(
         "retry.task.in.legacy.format",
@@ -308,7 +309,7 @@ Did you mean 'partition_concurrency'?
     shaping_topic_processing_rate_per_partition: dict[str, int] = declare(
         "shaping.topic.processing.rate.per.partition",
         {},
-        Applied.AT_ONCE,
+        Applied.IMMEDIATELY,
         kind=RATES,
         least=UNLIMITED,
         most=RATE_MAX,
@@ -327,11 +328,12 @@ Did you mean 'partition_concurrency'?
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> Self:
-        """Create properties from a file or another program, under our names or Decaton's.
+        """Create properties from a mapping with Millstream's or Decaton's names.
 
-        `decaton.` is optional, nested tables are equivalent to dotted names, numbers and booleans
-        may be strings, and None means not given. Decaton's properties without a meaning here are
-        ignored: `logging.mdc.enabled` and `client.metrics.micrometer.bound`.
+        The mapping may come from a file or another program: `decaton.` is optional, nested tables
+        are equivalent to dotted names, numbers and booleans may be strings, and None means not
+        given. Decaton's properties without a meaning in Millstream are ignored:
+        `logging.mdc.enabled` and `client.metrics.micrometer.bound`.
 
         Raises:
             ConfigError: a property is unknown, given twice, has the wrong type or is out of bounds;
@@ -352,7 +354,7 @@ Did you mean 'partition_concurrency'?
         """Return a copy with changed values, for a running subscription.
 
         Raises:
-            ConfigError: as for the constructor, and if a property cannot change while running.
+            ConfigError: as for the constructor, or a property cannot change while running.
 
         Example:
             >>> Properties(partition_concurrency=8).changed(processing_rate_per_partition=50)
@@ -367,8 +369,7 @@ Did you mean 'partition_concurrency'?
         return changed
 
     def refused_after(self, before: Properties) -> list[str]:
-        """Return the names of the properties that cannot change from `before` to this while
-        running.
+        """Return the names of changed properties that cannot change while running.
 
         Example:
             >>> Properties(commit_interval_ms=5).refused_after(Properties())

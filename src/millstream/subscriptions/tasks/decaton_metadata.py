@@ -36,7 +36,7 @@ _SCHEDULED: Final = 5
 _REQUEST_METADATA: Final = 1
 _REQUEST_TASK: Final = 2
 
-#: The number of cached metadata suffixes; some 200 bytes each.
+#: The number of cached metadata suffixes. Each takes about 200 bytes.
 _CACHE_SIZE: Final = 1_024
 
 
@@ -105,8 +105,8 @@ class DecatonMetadata(NamedTuple):
                 timestamp_ms, at = read_int64(data, 1)
                 rest = _decode_after_timestamp(data[at:])
                 if rest is not None:
-                    return cls(timestamp_ms, *rest)
-            return cls(*_decode_fields(data)[1:])
+                    return cls(timestamp_ms, *rest[1:])
+            return _decode_fields(data)[1]
         except (WireFormatError, UnicodeDecodeError) as error:
             raise SerializationError(
                 f"{format_value(data)} cannot be decoded as Decaton's TaskMetadataProto: {error}. "
@@ -115,18 +115,18 @@ class DecatonMetadata(NamedTuple):
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
-def _decode_after_timestamp(data: bytes) -> tuple[str, str, int, int] | None:
+def _decode_after_timestamp(data: bytes) -> DecatonMetadata | None:
     """Decode the fields after the timestamp; None if they contain another timestamp.
 
     Most tasks of one source have the same values there, and a cache lookup takes a sixth of the
     time.
     """
-    has_timestamp, _, application, instance, retries, scheduled = _decode_fields(data)
-    return None if has_timestamp else (application, instance, retries, scheduled)
+    has_timestamp, metadata = _decode_fields(data)
+    return None if has_timestamp else metadata
 
 
-def _decode_fields(data: bytes) -> tuple[bool, int, str, str, int, int]:
-    """Decode all fields. The first item is whether there is a timestamp."""
+def _decode_fields(data: bytes) -> tuple[bool, DecatonMetadata]:
+    """Decode all fields. The first item is whether they include a timestamp."""
     numbers = [0] * (_SCHEDULED + 1)
     texts = [""] * (_SCHEDULED + 1)
     has_timestamp = False
@@ -139,8 +139,7 @@ def _decode_fields(data: bytes) -> tuple[bool, int, str, str, int, int]:
         elif number in (_APPLICATION, _INSTANCE):
             # Every occurrence of a repeated field must be valid UTF-8.
             texts[number] = value.decode()
-    return (
-        has_timestamp,
+    return has_timestamp, DecatonMetadata(
         numbers[_TIMESTAMP],
         texts[_APPLICATION],
         texts[_INSTANCE],
@@ -150,7 +149,7 @@ def _decode_fields(data: bytes) -> tuple[bool, int, str, str, int, int]:
 
 
 def find_metadata(headers: Sequence[Header]) -> DecatonMetadata | None:
-    """Return the metadata in a record's headers (the last one), or None.
+    """Return the metadata from the last metadata header of a record; None without one.
 
     Raises:
         SerializationError: the metadata cannot be decoded.

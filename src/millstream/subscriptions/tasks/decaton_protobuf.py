@@ -32,7 +32,7 @@ _MAX_VARINT_BYTES: Final = 10
 
 
 class WireFormatError(ValueError):
-    """Bytes are not a valid message, or a value cannot be encoded."""
+    """The bytes are not a valid message, or a value cannot be encoded."""
 
 
 def varint_field(number: int, value: int) -> bytes:
@@ -54,8 +54,7 @@ def bytes_field(number: int, value: bytes) -> bytes:
 
 
 def message_field(number: int, value: bytes) -> bytes:
-    """Encode a message field. Empty messages are encoded too, because their presence is
-    significant."""
+    """Encode a message field. Empty messages are encoded, too: their presence is significant."""
     return bytes((number << 3 | BYTES,)) + _varint(len(value)) + value
 
 
@@ -88,10 +87,10 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def read_int64(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the integer at a position. Returns it and the position behind it.
+    """Decode the integer at a position. Returns the integer and the position after it.
 
     Raises:
-        WireFormatError: there is no integer.
+        WireFormatError: the bytes at the position are not an integer.
     """
     value, end = _read_varint(data, at)
     return (value - (1 << 64) if value > _INT64_MAX else value), end
@@ -110,7 +109,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_tag(data: bytes, at: int) -> tuple[int, int, int]:
-    """Decode a tag into a field number, a wire type and the position behind it."""
+    """Decode a tag. Returns the field number, the wire type and the position after the tag."""
     tag, at = _read_varint(data, at)
     number, kind = (tag & _UINT32_MASK) >> 3, tag & 7
     if not number:
@@ -131,7 +130,7 @@ def _advance(data: bytes, at: int, length: int) -> int:
 
 
 def _skip_field(data: bytes, at: int, number: int, kind: int, depth: int) -> int:
-    """Return the position behind a skipped field."""
+    """Return the position after a skipped field."""
     if kind == VARINT:
         return _read_varint(data, at)[1]
     if kind == BYTES:

@@ -83,7 +83,7 @@ _TASK: partial[DecatonTask[Any]] = partial(tuple.__new__, DecatonTask)
 class ExtractedTasks(NamedTuple):
     """The tasks of consecutive records, and the errors of unreadable ones."""
 
-    #: None for an unreadable record.
+    #: The task of each record; None for an unreadable record.
     tasks: list[DecatonTask[Any] | None]
     #: The errors by index, with topic, partition and offset.
     failures: dict[int, SerializationError]
@@ -111,15 +111,15 @@ class TaskReader:
             reject_deferred("The subscription", "extractor", self.extractor)
 
     def read(
-        self, place: TopicPartition, columns: RecordColumns, *, retried: bool = False
+        self, partition: TopicPartition, columns: RecordColumns, *, retried: bool = False
     ) -> ExtractedTasks:
         """Extract the tasks of records of one partition.
 
-        In addition to deserialization, a record without headers takes 0.4 µs, and one with
-        `dt_meta` 2 µs. Tasks of the retry topic are always in Decaton's format: metadata
-        returned by a custom extractor is ignored.
+        In addition to deserialization, a record without headers takes 0.4 us, and a record with
+        `dt_meta` 2 us. Tasks of the retry topic are always in Decaton's format: metadata returned
+        by a custom extractor is ignored.
         """
-        batch = _ExtractionBatch(place, columns)
+        batch = _ExtractionBatch(partition, columns)
         if self.extractor is None:
             metadata, payloads = self._unwrapped(batch)
             values = batch.decoded(self.value or BYTES, payloads)
@@ -165,8 +165,8 @@ class TaskReader:
 
 
 class _ExtractionBatch:
-    def __init__(self, place: TopicPartition, columns: RecordColumns) -> None:
-        self._place = place
+    def __init__(self, partition: TopicPartition, columns: RecordColumns) -> None:
+        self._partition = partition
         self.columns = columns
         self.failures: dict[int, SerializationError] = {}
 
@@ -174,8 +174,8 @@ class _ExtractionBatch:
         """Store the first error of a record."""
         error = SerializationError(
             message,
-            topic=self._place.topic,
-            partition=self._place.partition,
+            topic=self._partition.topic,
+            partition=self._partition.partition,
             offset=self.columns.offsets[index],
         )
         error.__cause__ = cause
@@ -187,7 +187,7 @@ class _ExtractionBatch:
         rest = payloads
         while True:
             try:
-                values += serde.deserialize_many(self._place.topic, rest)
+                values += serde.deserialize_many(self._partition.topic, rest)
                 break
             except BatchSerializationError as error:
                 values += error.done
@@ -206,9 +206,11 @@ class _ExtractionBatch:
         payloads: Sequence[bytes | None],
         metadata: Iterable[DecatonMetadata] | None,
     ) -> list[DecatonTask[Any] | None]:
-        """Call a custom extractor for each payload; None for failed records. `metadata` replaces
-        the metadata that the extractor returns."""
-        columns, (topic, partition) = self.columns, self._place
+        """Return the task that a custom extractor returns for each payload; None if it failed.
+
+        `metadata` replaces the metadata that the extractor returns.
+        """
+        columns, (topic, partition) = self.columns, self._partition
         overrides = repeat(None) if metadata is None else metadata
         headers: Iterable[Headers] = repeat(()) if columns.headers is None else columns.headers
         records = map(
@@ -240,7 +242,10 @@ class _ExtractionBatch:
 
 
 def _no_task_message(serde: Serde[Any], payload: bytes | None) -> str:
-    """Follow Decaton, where a record without a value is not a task."""
+    """Return the message for a record without a task.
+
+    Follows Decaton, where a record without a value is not a task.
+    """
     if payload is None:
         return "The record has no value, so it contains no task."
     return f"{serde.name} deserialized the record's value to None, which is not a task."

@@ -72,7 +72,7 @@ def _deserialize(topic: str, data: bytes) -> Any:
     return data
 
 
-#: Strings of printable ASCII, as Decaton's `PrintableAsciiStringSerializer` accepts; bytes are
+#: Serializes strings of printable ASCII, like Decaton's `PrintableAsciiStringSerializer`. Bytes are
 #: passed through.
 TASK_KEY: Final[Serde[Any]] = Serde(_serialize, _deserialize, immutable=True, name="TASK_KEY")
 
@@ -120,8 +120,8 @@ class TaskProducer:
     responses and runs the callbacks added with `add_done_callback`. Queued tasks take at most
     `buffer.memory`.
 
-    Close the producer, or use it as a context manager. Otherwise, unsent tasks are only waited for
-    when the program ends, for at most one minute.
+    Close the producer, or use it as a context manager. Otherwise, the program waits for unsent
+    tasks only when it ends, for at most one minute.
 
     Args:
         topic: the topic to write to.
@@ -236,7 +236,7 @@ class TaskProducer:
             A future of the written task's offset, completed when the required replicas have
             acknowledged the record. Errors are raised by its `result()`: a `ProductionError` for a
             task that is too large or could not be delivered in time, an `AccessDeniedError`, a
-            `BrokerUnavailableError` if the queue stayed full. The future cannot be cancelled.
+            `BrokerUnavailableError` if the queue stayed full. The future cannot be canceled.
 
         Raises:
             SerializationError: the key or the task cannot be serialized.
@@ -270,7 +270,7 @@ class TaskProducer:
         else:
             written = with_metadata(checked, metadata)
         future: Future[PutResult] = Future()
-        # A task cannot be cancelled once librdkafka has it.
+        # A task cannot be canceled once librdkafka has it.
         future.set_running_or_notify_cancel()
         self._produce(key_bytes, payload, partition, written, future)
         return future
@@ -310,7 +310,8 @@ class TaskProducer:
                 and a log line contains their number.
 
         Returns:
-            Whether all tasks were acknowledged or failed in time; repeated calls return the same.
+            Whether all tasks were acknowledged or failed in time. Repeated calls return the same
+            result.
 
         Raises:
             IllegalStateError: called from a callback of a future.
@@ -335,7 +336,7 @@ class TaskProducer:
                 self._purge(left, timeout)
             self._stopped.set()
             self._thread.join()
-            # Dropping the last reference closes its connections immediately.
+            # Dropping the last reference closes the connections of the client immediately.
             del self._client
         return self._all_sent
 
@@ -386,7 +387,7 @@ class TaskProducer:
         future: Future[PutResult],
     ) -> None:
         on_delivery = partial(self._delivered, future)
-        place = BY_KEY if partition is None else partition
+        target = BY_KEY if partition is None else partition
         # `produce` is annotated with a list of a wider type than ours.
         given: list[Any] = list(headers)
         deadline = Deadline(self._clock, self._max_block_ms)
@@ -396,7 +397,7 @@ class TaskProducer:
                     if self._is_closed:
                         raise IllegalStateError("The task producer is closed.", topic=self._topic)
                     self._client.produce(
-                        self._topic, payload, key, place, on_delivery, headers=given
+                        self._topic, payload, key, target, on_delivery, headers=given
                     )
                 return
             except BufferError:
@@ -410,7 +411,7 @@ class TaskProducer:
 
     def _make_room(self) -> None:
         if threading.current_thread() is self._thread:
-            # A callback called put(): no other thread polls for responses meanwhile.
+            # A callback called put(), and no other thread polls for responses.
             self._poll(_QUEUE_FULL_WAIT_MS / 1_000)
         else:
             self._clock.sleep_ms(_QUEUE_FULL_WAIT_MS)
@@ -419,7 +420,7 @@ class TaskProducer:
         return BrokerUnavailableError(
             f"The producer's queue has been full for max.block.ms ({self._max_block_ms} ms): the "
             "brokers accept tasks more slowly than they are written, or cannot be reached. Check "
-            "the brokers, write less, or raise buffer.memory or max.block.ms.",
+            "the brokers, write fewer tasks, or raise buffer.memory or max.block.ms.",
             topic=self._topic,
         )
 
@@ -457,23 +458,23 @@ class TaskProducer:
         future.set_result(PutResult(self._topic, partition, UNKNOWN if offset is None else offset))
 
     def _fail(self, future: Future[PutResult], error: KafkaError, partition: int | None) -> None:
-        place = None if partition is None or partition < 0 else partition
+        known = None if partition is None or partition < 0 else partition
         if self._purge_error is not None and error.code() in _PURGED:
             # A separate error per task, so that each has its own traceback.
             future.set_exception(copy.copy(self._purge_error))
         else:
-            future.set_exception(delivery_error(error, self._topic, place, user=self._user))
+            future.set_exception(delivery_error(error, self._topic, known, user=self._user))
 
     def _check_not_in_callback(self, what: str) -> None:
         if threading.current_thread() is self._thread:
             raise IllegalStateError(
-                f"{what} from a callback of a future would wait for itself: call it elsewhere.",
+                f"{what} would deadlock in a callback of a future. Call it on another thread.",
                 topic=self._topic,
             )
 
 
 def _flush(client: Producer, timeout_s: float) -> int:
-    """Return the number of tasks that are left in flight after the timeout."""
+    """Wait for the tasks in flight. Returns how many are left after the timeout."""
     try:
         return client.flush(timeout_s)
     except RAISED as error:
@@ -485,7 +486,7 @@ def _flush(client: Producer, timeout_s: float) -> int:
 def _client_config(
     bootstrap_servers: str | list[str], settings: Mapping[str, Any]
 ) -> StreamsConfig:
-    """Build a config, which reads and checks the client settings."""
+    """Build a config, which parses and checks the client settings."""
     if "transactional.id" in settings:
         raise ConfigError("A task producer does not use transactions: remove transactional.id.")
     # The name is not used for a group, topic or directory.

@@ -58,7 +58,7 @@ def compare(
     """Compare two versions of a program.
 
     `counts` are the partition counts of the cluster's topics, or None; `application_id` is the
-    prefix of internal topics there.
+    prefix of internal topics on the cluster.
     """
     findings = [*_settings(old, new), *compare_stores(old, new), *compare_topics(old, new)]
     if counts is not None and application_id is not None:
@@ -81,7 +81,7 @@ def _settings(old: TopologyFacts, new: TopologyFacts) -> Iterator[UpgradeFinding
     if None not in guarantees and guarantees[0] != guarantees[1]:
         what = f"the guarantee is {guarantees[1]} instead of {guarantees[0]}"
         remedy = (
-            "Consumers of its outputs see uncommitted records unless they set isolation.level to "
+            "Consumers of its outputs read uncommitted records unless they set isolation.level to "
             "read_committed."
         )
         yield changes("application", is_ or "", what, remedy)
@@ -220,7 +220,7 @@ def _same_topic(old: RepartitionFacts, new: RepartitionFacts) -> Iterator[Upgrad
             f"has {was_count} partitions and would have {is_count}: the new version will not start"
         )
         remedy = f"{_DRAIN} Delete the topic before that, or rename it."
-        # A count that follows from the input may be the same number.
+        # A count that follows from the input may be equal.
         both_set = old.partitions is not None and new.partitions is not None
         level = FindingLevel.BREAKS if both_set else FindingLevel.UNKNOWN
         if not both_set:

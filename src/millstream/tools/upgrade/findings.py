@@ -1,4 +1,4 @@
-"""The findings about two versions, and those about the formats of keys and values."""
+"""The findings of a comparison, and those about the formats of keys and values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FindingLevel(enum.Enum):
     STAYS = "stays"
     #: Changes without loss.
     CHANGES = "changes"
-    #: The programs do not contain the information.
+    #: The programs do not contain enough information.
     UNKNOWN = "unknown"
     #: State or records of the old version are lost or misread, or the new version does not start.
     BREAKS = "breaks"
@@ -25,7 +25,7 @@ class FindingLevel(enum.Enum):
 
 class UpgradeFinding(NamedTuple):
     level: FindingLevel
-    #: store, repartition topic, input, output, sub-topology, application, cluster.
+    #: One of: store, repartition topic, input, output, sub-topology, application, cluster.
     kind: str
     name: str
     #: The difference, if there is one.
@@ -45,21 +45,26 @@ _LAMBDA: Final = "<lambda>"
 _Facts = StoreFacts | RepartitionFacts
 
 
+class _Part(NamedTuple):
+    """The keys or the values of a store or topic, which are compared."""
+
+    kind: str
+    name: str
+    part: str
+    remedy: str
+
+
 def compare_formats(kind: str, old: _Facts, new: _Facts, remedy: str) -> Iterator[UpgradeFinding]:
-    yield from _compare_part(
-        (kind, old.name, "keys", remedy), (old.key, old.key_shape), (new.key, new.key_shape)
-    )
-    yield from _compare_part(
-        (kind, old.name, "values", remedy),
-        (old.value, old.value_shape),
-        (new.value, new.value_shape),
-    )
+    keys = _Part(kind, old.name, "keys", remedy)
+    yield from _compare_part(keys, (old.key, old.key_shape), (new.key, new.key_shape))
+    values = _Part(kind, old.name, "values", remedy)
+    yield from _compare_part(values, (old.value, old.value_shape), (new.value, new.value_shape))
 
 
 def _compare_part(
-    of: tuple[str, str, str, str], old: tuple[str, Shape | None], new: tuple[str, Shape | None]
+    compared: _Part, old: tuple[str, Shape | None], new: tuple[str, Shape | None]
 ) -> Iterator[UpgradeFinding]:
-    kind, name, part, remedy = of
+    kind, name, part, remedy = compared
     (was, old_shape), (is_, new_shape) = old, new
     if old_shape is not None and new_shape is not None and _serde_type(was) == _serde_type(is_):
         found = sorted(differences(old_shape, new_shape))

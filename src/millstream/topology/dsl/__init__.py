@@ -10,5 +10,5 @@
 - `table_derived`, `table_suppress`, `stream_process`, `stream_dataframe`: one kind of operation
   each.
 
-`migration_hints` extends the errors for methods of other libraries.
+`migration_hints` adds hints to the errors for methods of other libraries.
 """

@@ -1,4 +1,4 @@
-"""Aggregations of grouped and co-grouped streams, by key alone or by key and window."""
+"""Aggregations of grouped and cogrouped streams, by key alone or by key and window."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from millstream.windowed import Windowed
 
 
 class Grouping:
-    """A grouped stream, and the repartition topic that its aggregations share if it has a name."""
+    """A grouped stream. If it has a name, its aggregations share one repartition topic."""
 
     def __init__(self, part: StreamPart, name: str | None) -> None:
         self.part = part
@@ -76,10 +76,10 @@ def aggregated_table(
 ) -> TablePart:
     """Return the table of an aggregation by key.
 
-    Numbers are taken by its store, its node and its repartition node, in this order.
+    The store, the node and the repartition node take numbers, in this order.
 
     Args:
-        operation: returns the operation of the node, for the name of the store.
+        operation: called with the name of the store; returns the operation of the node.
     """
     graph = grouping.part.graph
     builder = key_value_builder(
@@ -106,13 +106,13 @@ def windowed_table(
     value_serde: Serde[Any] | None,
     emit_final: bool,
 ) -> TablePart:
-    """Return the table of an aggregation by windows.
+    """Return the table of an aggregation by key and window.
 
-    Numbers are taken by its store, its node and its repartition node, in this order.
+    The store, the node and the repartition node take numbers, in this order.
 
     Args:
-        operation: returns the operation of the node, for the name of the store, `windows` and
-            `emit_final`.
+        operation: called with the name of the store, `windows` and `emit_final`; returns the
+            operation of the node.
     """
     builder, key_serde, grace_ms = _windowed_store(
         grouping.part, choice, prefix, windows, value_serde, emit_final
@@ -136,7 +136,10 @@ def _windowed_store(
     value_serde: Serde[Any] | None,
     emit_final: bool,
 ) -> tuple[WindowedStoreBuilder, Serde[Windowed[Any]], int]:
-    """Return a store of windows, the serde of its keys, and how long they accept records."""
+    """Return the store, the serde of its keys, and the grace period of the windows.
+
+    For sessions, the grace period includes the inactivity gap.
+    """
     names, key = part.graph.names, part.key_serde
     if isinstance(windows, SessionWindows):
         store = session_builder(choice, names, prefix, windows, key, value_serde, emit_final)
@@ -152,7 +155,7 @@ def _table(
     builder: TableStoreBuilder | WindowedStoreBuilder,
     key_serde: Serde[Any] | None,
 ) -> TablePart:
-    """Attach the node to the grouping, with a repartition node in between if needed."""
+    """Attach the node below the grouping, repartitioned if needed; return its table."""
     grouped = grouping.repartitioned(builder.name, store_name_generated=node.store_name_generated)
     grouping.part.graph.attach(node, grouped.node)
     part = replace(grouped, node=node, key_serde=key_serde, value_serde=builder.value_serde)
@@ -180,8 +183,8 @@ class Cogrouping:
     def __init__(self, grouping: Grouping, aggregator: Aggregator) -> None:
         self.first = grouping.part
         self._aggregators: dict[Grouping, Aggregator] = {grouping: aggregator}
-        # The nodes from which the records of each group come after repartitioning. All
-        # aggregations of this object share them.
+        # For each group, the node that provides its records after repartitioning. All aggregations
+        # of this object share these nodes.
         self._input_nodes: dict[Grouping, GraphNode] = {}
 
     def add(self, grouping: Grouping, aggregator: Aggregator) -> None:
@@ -202,13 +205,14 @@ class Cogrouping:
         key_serde: Serde[Any] | None,
         grace_ms: int | None = None,
     ) -> TablePart:
-        """Return the table of an aggregation: one node per group on a shared store, and a merge.
+        """Return the table of an aggregation: a node per group, a shared store, and a merge.
 
-        Numbers are taken by the repartition nodes of the groups, then by the nodes.
+        The repartition nodes of the groups take numbers first, then the other nodes.
 
         Args:
-            operation: returns the operation of a group's node, for its aggregator.
-            grace_ms: how long after its end a window may still change; None without windows.
+            operation: called with the aggregator of a group; returns the operation of its node.
+            grace_ms: how long after its end a window may still change; None if there are no
+                windows.
         """
         graph = self.first.graph
         generated = choice.store_name is None
@@ -216,9 +220,9 @@ class Cogrouping:
         site = call_site()
         nodes: list[TableGraphNode] = []
         for number, (grouping, aggregator) in enumerate(self._aggregators.items()):
-            given = None if name is None else f"{name}-cogroup-agg-{number}"
+            explicit = None if name is None else f"{name}-cogroup-agg-{number}"
             node = TableGraphNode(
-                name=graph.names.processor(COGROUP_PREFIX, given),
+                name=graph.names.processor(COGROUP_PREFIX, explicit),
                 declared_at=site,
                 operation=operation(aggregator),
                 output_versioned=choice.is_versioned,
@@ -229,9 +233,9 @@ class Cogrouping:
             )
             graph.attach(node, self._input_nodes[grouping])
             nodes.append(node)
-        given = None if name is None else f"{name}-cogroup-merge"
+        explicit = None if name is None else f"{name}-cogroup-merge"
         merge = OperatorGraphNode(
-            name=graph.names.processor(_MERGE, given), declared_at=site, operation=PassThrough()
+            name=graph.names.processor(_MERGE, explicit), declared_at=site, operation=PassThrough()
         )
         graph.attach(merge, *nodes)
         sources = graph.alias_sources(merge.name, self._sources())
@@ -245,16 +249,17 @@ class Cogrouping:
         windows: AnyWindows,
         operation: Callable[[str, Aggregator], TableOperation],
     ) -> TablePart:
-        """Return the table of an aggregation by windows; see `aggregated`.
+        """Return the table of an aggregation by key and window; see `aggregated`.
 
         Args:
-            operation: returns the operation of a group's node, for the store and its aggregator.
+            operation: called with the name of the store and the aggregator of a group; returns the
+                operation of its node.
         """
         builder, key_serde, grace_ms = _windowed_store(
             self.first, choice, COGROUP_PREFIX, windows, None, False
         )
-        of_group = partial(operation, builder.name)
-        return self.aggregated(choice, name, builder, of_group, key_serde, grace_ms)
+        group_operation = partial(operation, builder.name)
+        return self.aggregated(choice, name, builder, group_operation, key_serde, grace_ms)
 
     def _repartition_groups(self, store_name: str, *, store_name_generated: bool) -> None:
         """Repartition the groups if their keys may have changed."""
@@ -268,7 +273,7 @@ class Cogrouping:
             if grouping not in self._input_nodes:
                 graph.attach(node, part.node)
                 self._input_nodes[grouping] = node
-        # As in Kafka Streams, these are the topics before repartitioning.
+        # As in Kafka Streams, the sources before repartitioning are co-partitioned.
         input_sources = [each.part.sources.in_order for each in self._input_nodes]
         graph.copartition(SourceNames(chain.from_iterable(input_sources)))
 

@@ -56,7 +56,7 @@ Topics = str | Sequence[str] | re.Pattern[str]
 
 
 class StreamsBuilder(Hinted):
-    """Describes an application: read streams and tables, add operations, and call `build`.
+    """The entry point of the DSL: read streams and tables, add operations, and call `build`.
 
     The same program always produces the same topology with the same names, on every machine.
 
@@ -67,8 +67,8 @@ class StreamsBuilder(Hinted):
             topics of the application: choose them before the first start.
         processor_wrapper: `(name, supplier) -> supplier`, called for each custom processor (in
             `process`, `process_values` and `add_global_store`) with the name of its node; the
-            returned supplier replaces the original one. If it has no method `stores()`, the stores
-            of the original supplier are kept. Source: KIP-1112.
+            returned supplier replaces the original one. If the returned supplier has no method
+            `stores()`, the stores of the original supplier are kept (KIP-1112).
 
     Raises:
         ConfigError: an optimization is unknown.
@@ -162,13 +162,14 @@ class StreamsBuilder(Hinted):
             key: the serde of the keys; by default the config's `default_key_serde`.
             value: the serde of the values; by default the config's `default_value_serde`.
             timestamp_extractor: `(record, partition_time) -> timestamp`, in milliseconds since the
-                epoch; by default the config's.
+                epoch; by default the config's `default_timestamp_extractor`.
             offset_reset: where to start without a committed offset: `"earliest"`, `"latest"`,
-                `"none"`, or a timedelta before now; by default the config's.
+                `"none"`, or a timedelta before now; by default the consumer's
+                `auto.offset.reset`.
 
         Raises:
-            TopologyError: there is no topic, a name is not legal, or the offset reset is unknown.
-                From `build()`: the same topics are read with other options.
+            TopologyError: `topics` is empty, a name is not legal, or the offset reset is unknown.
+                From `build()`: the same topics are read with different options.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -212,30 +213,30 @@ class StreamsBuilder(Hinted):
         The rows of each partition are read in the order of their timestamps. At the application's
         first start, before its threads run, a Spark job writes the rows into an internal topic,
         `<application.id>-<name>-history-repartition`, and sets the offsets at which `then`
-        continues. If a start is interrupted, the next one continues the job: no row is written
-        twice, and afterwards no row is read again. If there is a topic, a task always takes the
-        record with the smallest timestamp of the two.
+        continues. If a start is interrupted, the next start continues the job: no row is written
+        twice. Once the job has completed, the table is not read again. If a topic follows, a task
+        always takes the record with the smaller timestamp from the internal topic and `then`.
 
         A table that `KStream.to_lake` has written from `then` contains offsets, which define where
-        the topic continues. Such a table must contain all records of the topic unchanged; a row
-        stays in the partition of its record. For any other table `then_from` defines where the
-        topic continues, and a row is written to the partition that Kafka's own producers choose for
-        its key.
+        the topic continues. Such a table must contain all records of the topic unchanged, and its
+        rows stay in the partitions of their records. For any other table, `then_from` defines where
+        the topic continues, and each row is written to the partition that Kafka's own producers
+        choose for its key.
 
         Args:
             path: the directory of the table, or a URL that Spark's Hadoop supports.
             format: `"parquet"`, `"delta"` or `"iceberg"`.
-            key: the serde of the keys, of both rows and topic.
-            value: the serde of the values, of both rows and topic.
-            timestamp: a column or an expression of Spark SQL for the event time: a timestamp, a
-                date, or an integer of milliseconds since the epoch.
+            key: the serde of the keys, for both the rows and the topic.
+            value: the serde of the values, for both the rows and the topic.
+            timestamp: a column or a Spark SQL expression for the event time: a timestamp, a date,
+                or an integer in milliseconds since the epoch.
             then: the topic that follows the table; None for no topic.
-            then_from: for a table without offsets: use the rows before this time and, in each
-                partition of the topic, the records from the first one that is not older. A datetime
-                without a time zone is UTC.
-            key_column: a column or an expression of Spark SQL with the type of the key serde.
-            value_column: a column or an expression for values: `"struct(page, country)"`.
-            partitions: the number of partitions of the history's topic if no topic follows; 1 by
+            then_from: for a table without offsets, the time at which the topic takes over. Rows
+                before this time are used and, in each partition of the topic, the records from the
+                first one that is not older. A datetime without a time zone is in UTC.
+            key_column: a column or a Spark SQL expression whose type matches the key serde.
+            value_column: the same for the value serde: `"struct(page, country)"`.
+            partitions: the number of partitions of the internal topic if no topic follows; 1 by
                 default.
 
         Raises:
@@ -350,8 +351,8 @@ class StreamsBuilder(Hinted):
 
         A record without a value deletes its key; a record without a key is dropped. The table is
         stored if `store=` names a store, or if an operation needs to look up its rows. Records are
-        applied in the order of the topic, regardless of their timestamps; only in a versioned store
-        does a record with an earlier timestamp not replace a later one.
+        applied in the order of the topic, regardless of their timestamps. In a versioned store,
+        however, a record does not replace one with a later timestamp.
 
         Args:
             topic: the topic, which should be compacted rather than truncated.
@@ -360,7 +361,7 @@ class StreamsBuilder(Hinted):
             value: the serde of the values; by default the serde of a `Materialized`, or else the
                 config's `default_value_serde`.
             timestamp_extractor: `(record, partition_time) -> timestamp`, in milliseconds since the
-                epoch; by default the config's.
+                epoch; by default the config's `default_timestamp_extractor`.
             offset_reset: where to start without a committed offset, as for `stream`.
 
         Raises:
@@ -459,7 +460,7 @@ class StreamsBuilder(Hinted):
                 config's `default_key_serde`.
             value: the serde of the values; by default the serde of a `Materialized`, or else the
                 config's `default_value_serde`.
-            store: the store of the table. It has no changelog: the topic is its log.
+            store: the store of the table. It has no changelog, since it is restored from the topic.
 
         Raises:
             TopologyError: a name is not legal, or the store is not valid. From `build()`: the topic
@@ -474,7 +475,7 @@ class StreamsBuilder(Hinted):
         if choice.is_versioned:
             raise TopologyError(
                 "A global table cannot be versioned, since it is read regardless of time. Use a "
-                "store without versions.",
+                "store that is not versioned.",
                 declared_at=call_site(),
             )
         key, value = _topic_serdes(choice, key, value)
@@ -495,7 +496,7 @@ class StreamsBuilder(Hinted):
         return GlobalKTable(self._graph, builder.name, queryable_store_name=choice.store_name)
 
     def add_state_store(self, store_builder: StoreBuilder) -> StreamsBuilder:
-        """Add a store that processors can be connected to by its name.
+        """Add a store, to which processors can be connected by its name.
 
         Args:
             store_builder: a builder from `Stores`; the same builder may be added again.
@@ -530,19 +531,20 @@ class StreamsBuilder(Hinted):
     ) -> StreamsBuilder:
         """Add a store that every instance fills from all partitions of a topic.
 
-        Every processor can read the store by its name, without being connected to it; only the
-        processor given here writes to it. This processor gets every record of the topic, also while
-        the store is restored. If the topic is a plain table, use `global_table` instead.
+        Every processor can read the store by its name without being connected to it. Only the
+        processor of the supplier writes to it: that processor receives every record of the topic,
+        including while the store is restored. If the topic is a plain table, use `global_table`.
 
         Args:
-            store_builder: a builder from `Stores`; the store has no changelog, since the topic is
-                its log.
-            topic: the topic. Timestamps are the topic's; no extractor is called.
-            key: the serde of the topic's keys; by default the config's.
-            value: the serde of the topic's values; by default the config's.
+            store_builder: a builder from `Stores`. The store has no changelog, since it is restored
+                from the topic.
+            topic: the topic. Its timestamps are used as they are; no extractor is called.
+            key: the serde of the topic's keys; by default the config's `default_key_serde`.
+            value: the serde of the topic's values; by default the config's `default_value_serde`.
 
         Raises:
-            TopologyError: a name is not legal. From `build()`: a name or the topic is taken.
+            TopologyError: a name is not legal. From `build()`: a name or the topic is already
+                in use.
 
         Example:
             >>> class Fill(Processor[str, int, None, None]):

@@ -68,7 +68,8 @@ def foreign_key_join(
     """Return the table of left rows, each joined with the right row that it refers to.
 
     Args:
-        foreign_key: value → key of the right row, or None; (key, value) → key if `with_key` is set.
+        foreign_key: value → key of the right row, or (key, value) → key if `with_key` is set; None
+            for no right row.
 
     Raises:
         TopologyError: the tables belong to different builders, or the store is not valid.
@@ -76,7 +77,7 @@ def foreign_key_join(
     operation = "left_join" if left_join else "join"
     check_function(operation, "foreign_key", foreign_key, "value", with_key=with_key)
     check_same_builder(left.part.graph, right.part.graph, "joined")
-    # This order determines which store is numbered or materialized first.
+    # The order of these calls determines which store is numbered or materialized first.
     right.access.send_old_values(True)
     left.access.send_old_values(True)
     make_send = partial(SubscriptionSend, foreign_key, with_key, left_join=left_join)
@@ -233,14 +234,14 @@ class _ForeignKeyJoinBuilder:
 
 
 class _JoinNames:
-    """The names of a join's nodes and topics: the user's name with a suffix, or generated names."""
+    """The names of a join's nodes and topics: the user's name with suffixes, or generated."""
 
-    def __init__(self, names: NameGenerator, given: str | None) -> None:
+    def __init__(self, names: NameGenerator, explicit: str | None) -> None:
         self._names = names
-        self._given = None if given is None else checked_name(given)
+        self._explicit = None if explicit is None else checked_name(explicit)
 
     def node(self, suffix: str, prefix: str) -> str:
-        return self._names.processor(prefix, self._given and self._given + suffix)
+        return self._names.processor(prefix, self._explicit and self._explicit + suffix)
 
     def topic(self, suffix: str, prefix: str) -> RepartitionTopic:
         # As in Kafka Streams, the check for explicit names ignores these topics.

@@ -1,4 +1,4 @@
-"""Global tables, of which every instance has a complete copy, and their joins with streams."""
+"""Global tables, which are complete in every instance, and their joins with streams."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class GlobalKTable(Hinted, Generic[K, V]):
     repartitioned. It cannot be transformed or joined with tables.
 
     Attributes:
-        queryable_store_name: the store in which the table can be queried; None if the user gave the
-            store no name.
+        queryable_store_name: the store in which the table can be queried; None if the name of
+            the store is generated.
 
     Example:
         >>> builder = StreamsBuilder()

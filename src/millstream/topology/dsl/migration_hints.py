@@ -14,7 +14,7 @@ _QUERY = "read rows with streams.store(name), after giving the table store=name"
 
 
 def _hints(*rows: tuple[str, str]) -> Mapping[str, str]:
-    """Return the hint of each name; each row has several names, separated by spaces."""
+    """Return the hint for each name. The names of a row are separated by spaces."""
     return {name: hint for names, hint in rows for name in names.split()}
 
 
@@ -44,7 +44,7 @@ STREAM_HINTS: Final = _hints(
     ),
     (
         "items events noack_take",
-        "a stream is not iterated: use stream.for_each(), stream.map_values() or stream.process()",
+        "a stream cannot be iterated: use stream.for_each(), .map_values() or .process()",
     ),
     (
         "join_asof join_lookup join_interval",
@@ -114,9 +114,9 @@ _NO_ROWS = "{kind} objects only describe a table and have no rows: " + _QUERY + 
 
 
 class Hinted:
-    """Adds hints to the errors for methods and operators of other libraries.
+    """A mixin that adds hints to the errors for methods and operators of other libraries.
 
-    The methods are hidden from type checkers, so that these report the missing names.
+    Its methods are hidden from type checkers, which therefore still report missing names.
     """
 
     __slots__ = ()
@@ -125,13 +125,13 @@ class Hinted:
 
         def __getattr__(self, name: str) -> NoReturn:
             if hasattr(type(self), name):
-                # A property of a subclass has raised an AttributeError: raise that one again.
+                # A property of a subclass raised an AttributeError: raise the original error again.
                 object.__getattribute__(self, name)
             raise AttributeError(_advice(type(self), name), name=name, obj=self)
 
 
 class HintedStream(Hinted):
-    """Also adds a hint to the error for `stream["column"]`."""
+    """A mixin that also adds a hint to the error for `stream["column"]`."""
 
     __slots__ = ()
 
@@ -145,7 +145,7 @@ class HintedStream(Hinted):
 
 
 class HintedTable(Hinted):
-    """Also adds a hint to the error for `table[key]`."""
+    """A mixin that also adds a hint to the error for `table[key]`."""
 
     __slots__ = ()
 
@@ -163,7 +163,7 @@ def _advice(kind: type, name: str) -> str:
     if name in (hints := _hints_for(kind)):
         return f"{problem}: {hints[name].format(name=name)}"
     if snake_case != name and hasattr(kind, snake_case):
-        return f"{problem}: in Python it is {snake_case}()"
+        return f"{problem}: in Python the name is {snake_case}()"
     return problem
 
 

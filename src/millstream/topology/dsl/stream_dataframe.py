@@ -1,4 +1,4 @@
-"""DataFrame stages below a stream, which also write streams and tables to the lake."""
+"""DataFrame stages below a stream, including those that write to lake tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from millstream.topology.physical.topology import Topology, add_unique
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class DataFrameGraphNode(GraphNode):
-    """`transform_dataframe(...)`: a DataFrame stage between an input topic and an output topic.
+    """`transform_dataframe(...)`: a DataFrame stage between two internal topics.
 
     The node is named after the source that reads the output topic or, if the stage has a sink,
     after the sink node that writes the input topic.
@@ -74,7 +74,7 @@ def add_dataframe_stage(
     """Add a DataFrame stage to a stream; return the stream of its results, partitioned by key.
 
     Args:
-        function: a DataFrame → a DataFrame; None for a lake table.
+        function: DataFrame → DataFrame; None for a lake table.
 
     Raises:
         TopologyError: the name is missing or not legal, or the trigger is not valid or cannot be

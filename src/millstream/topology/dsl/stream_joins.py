@@ -1,4 +1,4 @@
-"""The options of stream joins, by the kind of the other side, and repartitioning before a join."""
+"""The options of stream joins, and repartitioning before a join."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from millstream.topology.logical.graph_nodes import RepartitionGraphNode
 from millstream.topology.naming import checked_name
 from millstream.topology.options.windows import JoinWindows
 
-#: How records without a partner are handled: dropped, or joined with None on the left or both
-#: sides.
+#: How records without a partner are handled: dropped, or joined with None, either those of the left
+#: side only or those of both sides.
 JoinKind = Literal["inner", "left", "outer"]
 
 K = TypeVar("K")
@@ -107,7 +107,7 @@ class JoinRepartitioning:
 
         Args:
             part: the stream, which must be the same for every call.
-            base: the base of the topic's name; None to use the name of the preceding operation.
+            base: the base of the topic's name; None for the name of the preceding operation.
         """
         part = part.with_serdes(key, value)
         if not part.repartition_required:

@@ -21,14 +21,14 @@ from millstream.topology.physical.java_order import SourceNames
 class StreamPart:
     """The node of a stream or table, and the properties of its records.
 
-    Serdes are None if they are not known: an operation that changes keys or values resets them.
+    A serde is None if it is unknown: an operation that changes keys or values resets their serde.
     """
 
     graph: LogicalGraph
     node: GraphNode
     key_serde: Serde[Any] | None
     value_serde: Serde[Any] | None
-    #: The names of the sources that its tasks read, for co-partitioning.
+    #: The names of the sources that the stream's tasks read, for co-partitioning.
     sources: SourceNames
     #: Whether keys may have changed since the last repartitioning, so that an operation by key must
     #: repartition first.
@@ -39,11 +39,11 @@ class StreamPart:
         return self.node.name
 
     def with_serdes(self, key: Serde[Any] | None, value: Serde[Any] | None) -> StreamPart:
-        """Return the part with the given serdes; None keeps the serde of the part."""
+        """Return a copy with other serdes; None keeps the current serde."""
         return replace(self, key_serde=key or self.key_serde, value_serde=value or self.value_serde)
 
     def repartition_node(self, base: str, *, generated: bool) -> RepartitionGraphNode:
-        """Return a node that repartitions the stream, not attached yet; see `repartition_node`."""
+        """Return a new, unattached node that repartitions the stream; see `repartition_node`."""
         return repartition_node(
             self.graph.names,
             base,
@@ -88,7 +88,7 @@ def check_same_builder(graph: LogicalGraph, other: LogicalGraph, action: str) ->
     """Check that two streams or tables belong to the same builder.
 
     Args:
-        action: the operation, for the error message: `joined`, for example.
+        action: the operation as a past participle for the error message, such as `joined`.
 
     Raises:
         TopologyError: they belong to different builders.

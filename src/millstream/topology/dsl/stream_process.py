@@ -26,11 +26,11 @@ def process(
     """Return the stream of the records that custom processors forward.
 
     Raises:
-        TopologyError: the supplier returns no processor, or the same one twice.
+        TopologyError: the supplier returns no processor, or returns the same processor twice.
     """
     graph, site = part.graph, call_site()
     prefix = "KSTREAM-PROCESSVALUES-" if fixed_key else "KSTREAM-PROCESSOR-"
-    # As in Kafka Streams, a given name takes no number here.
+    # As in Kafka Streams, an explicit name takes no number here.
     node_name = graph.names.processor(prefix) if name is None else checked_name(name)
     supplier, builders = wrapped_supplier(
         graph.processor_wrapper, supplier, node_name, site, fixed_key=fixed_key
@@ -39,7 +39,7 @@ def process(
         name=node_name,
         declared_at=site,
         # The processor may forward other keys and values. Unlike in Kafka Streams (KAFKA-19668),
-        # the optimization therefore never puts a repartition topic above it.
+        # `merge.repartition.topics` therefore never puts a repartition topic above it.
         changes_key=not fixed_key,
         changes_value=True,
         operation=Process(supplier, fixed_key),

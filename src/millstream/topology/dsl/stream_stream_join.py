@@ -45,7 +45,7 @@ def join_streams(
     """Join two streams that are partitioned by key.
 
     Raises:
-        TopologyError: a name is invalid, or a given store does not fit the join.
+        TopologyError: a name is not legal, or a window store does not fit the join.
     """
     graph, sources = this.graph, this.sources.united(other.sources)
     graph.copartition(sources)
@@ -75,8 +75,8 @@ def join_streams(
             joiner,
         ),
         stores=stores.windows,
-        unjoined_store=stores.unjoined,
-        unjoined_name_generated=store_name is None and this_store is None,
+        unmatched_store=stores.unmatched,
+        unmatched_name_generated=store_name is None and this_store is None,
     )
     graph.attach(node, this.node, other.node)
     return StreamPart(graph, node, this.key_serde, None, sources)
@@ -115,7 +115,7 @@ class _StreamJoinNames:
             base = self._other_generated if position else self._this_generated
         return base + _STORE
 
-    def unjoined_store(self, supplier: WindowStoreSupplier | None) -> str:
+    def unmatched_store(self, supplier: WindowStoreSupplier | None) -> str:
         """Return the name of the store of unmatched records."""
         base = self.store_name if supplier is None else supplier.name
         if base is None:
@@ -145,11 +145,11 @@ class _StreamJoinStores:
             window_store(names.window_store(0), suppliers[0], value_serde=this.value_serde),
             window_store(names.window_store(1), suppliers[1], value_serde=other.value_serde),
         )
-        self.unjoined: OuterJoinStoreBuilder | None = None
+        self.unmatched: OuterJoinStoreBuilder | None = None
         if names.kind != "inner":
             logged, config = changelog_options(logging)
-            self.unjoined = OuterJoinStoreBuilder(
-                names.unjoined_store(suppliers[0]),
+            self.unmatched = OuterJoinStoreBuilder(
+                names.unmatched_store(suppliers[0]),
                 None if suppliers[0] is None else suppliers[0].kind,
                 key,
                 this.value_serde,
@@ -178,8 +178,8 @@ class _StreamJoinStores:
             left=left,
             own_store=self.windows[0 if left else 1].name,
             other_store=self.windows[1 if left else 0].name,
-            unjoined_store=None if self.unjoined is None else self.unjoined.name,
-            keeps_unjoined=kind == "outer" or (left and kind == "left"),
+            unmatched_store=None if self.unmatched is None else self.unmatched.name,
+            keeps_unmatched=kind == "outer" or (left and kind == "left"),
             before_ms=windows.before_ms,
             after_ms=windows.after_ms,
             grace_ms=windows.grace_ms,

@@ -37,11 +37,11 @@ def join_table(
 
     Args:
         part: the stream, repartitioned if its keys may have changed.
-        other_value: the serde of the table's values; accepted as in Kafka Streams, but not used.
+        other_value: the serde of the table's values, accepted as in Kafka Streams but not used.
 
     Raises:
-        TopologyError: the grace period is negative or longer than the table's history retention, or
-            the table is not versioned.
+        TopologyError: the grace period is negative, or the table is not versioned. From `build()`:
+            the grace period is longer than the table's history retention.
     """
     part.graph.copartition(part.sources.united(table.part.sources))
     names, site = part.graph.names, call_site()
@@ -100,7 +100,7 @@ _NOT_VERSIONED = (
 class _StreamTableJoinGraphNode(OperatorGraphNode):
     """A join of a stream with a table."""
 
-    #: How long records wait; None if they do not wait.
+    #: How long records wait for late changes of the table; None if they do not wait.
     grace_period_ms: int | None
 
     def write(self, topology: Topology) -> None:

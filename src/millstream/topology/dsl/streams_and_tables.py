@@ -2,7 +2,7 @@
 
 Each class is a thin facade over its part of the logical graph (`stream_part`, `table_access`,
 `aggregation`): the methods check their arguments and delegate to the other modules of this package.
-The classes share one module because their methods return each other.
+The classes share one module because their methods return instances of each other.
 """
 
 from __future__ import annotations
@@ -154,10 +154,10 @@ class KStream(HintedStream, Generic[K, V]):
 
     `name=` names an operation, which otherwise gets a name like `KSTREAM-FILTER-0000000001`. If a
     function raises, the processing exception handler decides how to continue. With `with_key=True`,
-    a function gets the key before the value.
+    a function is called with the key before the value.
 
-    The examples of the methods use the streams `clicks`, of pages by user, and `orders`, of amounts
-    by customer.
+    The examples of the methods use two streams: `clicks`, with pages by user, and `orders`, with
+    amounts by customer.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -207,7 +207,7 @@ class KStream(HintedStream, Generic[K, V]):
         return self._unchanged("KSTREAM-PEEK-", name, streams.Peek(action))
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
-        """Merge two streams; records are in the order in which they are processed.
+        """Merge two streams. Records are forwarded in the order in which they are processed.
 
         The merged stream has no serdes, since those of the two streams may differ.
 
@@ -382,43 +382,43 @@ class KStream(HintedStream, Generic[K, V]):
         using: Callable[[], Any] | None = None,
         name: str | None = None,
     ) -> KStream[K, Any]:
-        """Replace each value by the result of a function that waits for I/O.
+        """Replace each value with the result of a function that waits for I/O.
 
         The function may call a service, a database or a model; the key does not change. Each task
-        processes many records concurrently, without a topic in between. An offset is committed when
-        all records up to it are done.
+        processes many records concurrently, without a topic in between. An offset is only committed
+        when all records before it are completed.
 
         An `async def` function runs on the event loop of its process, a plain function on threads.
         If a call raises or times out, the processing exception handler decides how to continue. A
-        record is processed again if a process ends before its offset is committed, so the function
-        should be idempotent.
+        record is processed again if the process ends before the record's offset is committed, so
+        the function should be idempotent.
 
-        Downstream operations see the results as if they had arrived when they are released: stream
-        time, windows and punctuations follow this order. With an upstream store in the same
-        sub-topology, each commit waits until nothing is in flight.
+        Downstream operations process the results in the order in which they are released, and this
+        order determines stream time, windows and punctuations. If there is an upstream store in the
+        same sub-topology, each commit waits until no record is in flight.
 
         Args:
             mapper: `async value -> value`, or `async (key, value) -> value` with `with_key=True`;
                 or a plain function.
             concurrency: the maximum number of calls in flight per task. Each call, and each of up
-                to 500 more waiting records, takes about 650 bytes in addition to the record.
+                to 500 additional queued records, takes about 650 bytes in addition to the record.
             ordering: `"key"` calls the function for one record per key at a time and preserves the
-                order of each key; `"partition"` runs all calls concurrently and preserves the order
-                of the input partition; `"none"` preserves no order. Keys need an `__eq__` method,
-                which the keys of all built-in serdes have.
-            timeout: the timeout after which a call of an `async def` function is cancelled.
+                order within each key; `"partition"` runs all calls concurrently and preserves the
+                order of the input partition; `"none"` preserves no order. Keys need an `__eq__`
+                method, which the keys of all built-in serdes have.
+            timeout: the time after which a call of an `async def` function is canceled.
             using: returns a context manager for a resource, such as a client, that all calls in a
-                process share. The mapper gets the resource as its first argument. The context
-                manager is entered before the first record, and exited when the last task of the
-                process is closed. For an `async def` function it runs on the event loop and may be
-                asynchronous.
+                process share. The mapper is called with the resource as its first argument. The
+                context manager is entered before the first record, and exited when the last task of
+                the process is closed. For an `async def` function, it runs on the event loop and
+                may be asynchronous.
 
         Raises:
-            TypeError: the mapper is not a supported function: it has another signature, or is an
-                asynchronous generator or a class with callable instances; or `using` does not
-                return a context manager.
-            ConfigError: `concurrency` is below 1, `ordering` is unknown, or the timeout is not
-                positive or is given for a plain function, which cannot be cancelled.
+            TypeError: the mapper is not a supported function: it has another signature, or is a
+                generator function or a class with callable instances; or `using` cannot return a
+                context manager.
+            ConfigError: `concurrency` is out of range, `ordering` is unknown, or the timeout is not
+                positive or is set for a plain function, which cannot be canceled.
 
         Example:
             >>> async def looked_up(user):
@@ -448,22 +448,23 @@ class KStream(HintedStream, Generic[K, V]):
         timeout: timedelta | None = None,
         name: str | None = None,
     ) -> KStream[K, Any]:
-        """Replace many values at a time: the function maps Arrow columns to as many new values.
+        """Replace the values in batches, with a function from Arrow columns to new values.
 
         The columns suit NumPy, Polars, DuckDB or a model. Keys, timestamps and headers do not
         change.
 
-        Values that are mappings, dataclasses or msgspec structs have a column for each field; other
-        values are the column `value`. Records without a value bypass the function, so the column
-        `value` has no nulls, and numbers convert to NumPy arrays without a copy.
+        For values that are mappings, dataclasses or msgspec structs, the batch has a column for
+        each field; other values form the column `value`. Records without a value bypass the
+        function, so the column `value` has no nulls, and numbers convert to NumPy arrays without a
+        copy.
 
         The function must not depend on how records are divided into batches: a batch contains all
         available records up to `max_records`, or a single record if only one is available. The new
         value of a row must depend on that row alone.
 
-        If the function raises or returns another number of rows, the processing exception handler
-        is called for each record of the batch; if the new value of a row is null, only for that
-        record.
+        If the function raises or returns a different number of rows, the processing exception
+        handler is called for each record of the batch; if the new value of a row is null, only for
+        that record.
 
         A plain function is called in the loop and blocks it. An `async def` function runs on the
         event loop of its process, with the guarantees of `map_async`; results are in the order of
@@ -472,23 +473,24 @@ class KStream(HintedStream, Generic[K, V]):
         Args:
             mapper: takes a `pyarrow.RecordBatch`. Returns a record batch, table, array, dict of
                 columns, list, NumPy array, or an object with Arrow's interface, such as a Polars
-                frame or DuckDB relation. Arrays, and rows with the single column `value`, become
-                their elements; other rows become dicts.
-            max_records: the maximum number of records of a batch.
+                frame or DuckDB relation. The elements of an array, or of `value` if it is the only
+                column, become the new values; other rows become dicts.
+            max_records: the maximum number of records in a batch.
             schema: a `pyarrow.Schema` of the columns, or a `pyarrow.DataType` of the column
-                `value`. By default Arrow infers the schema of each batch, so that a column may
-                contain integers in one batch and floats in the next. Each column must be a field of
-                the dataclass or struct; for mappings this applies to columns with `nullable=False`.
+                `value`. By default, Arrow infers the schema of each batch, so a column may contain
+                integers in one batch and floats in the next. Each column must be a field of the
+                dataclass or struct; a mapping must contain the columns with `nullable=False`.
             with_key: whether to add a column `key`.
             with_timestamp: whether to add a column `timestamp`.
             concurrency: the maximum number of calls of an `async def` function in flight per task;
                 1 by default. One more batch may be waiting.
-            timeout: the timeout after which a call of an `async def` function is cancelled.
+            timeout: the time after which a call of an `async def` function is canceled.
 
         Raises:
-            TypeError: the mapper is not a supported function, or the schema is not a schema.
+            TypeError: the mapper is not a supported function, or `schema` is neither a schema nor a
+                data type.
             ConfigError: a number is out of range, a name occurs twice in the schema, or an option
-                for `async def` functions is given for a plain function.
+                for `async def` functions is set for a plain function.
             ImportError: pyarrow is not installed.
 
         Example:
@@ -502,7 +504,7 @@ class KStream(HintedStream, Generic[K, V]):
     def flat_map(
         self, mapper: Callable[[K, V], Iterable[tuple[K1, V1]]], *, name: str | None = None
     ) -> KStream[K1, V1]:
-        """Replace each record by any number of records.
+        """Replace each record with any number of records.
 
         The keys may change, so a later operation by key repartitions.
 
@@ -538,7 +540,7 @@ class KStream(HintedStream, Generic[K, V]):
         with_key: bool = False,
         name: str | None = None,
     ) -> KStream[K, V1]:
-        """Replace each value by any number of values under the same key.
+        """Replace each value with any number of values under the same key.
 
         Args:
             mapper: `value -> iterable of values`, or `(key, value) -> iterable of values` with
@@ -578,7 +580,9 @@ class KStream(HintedStream, Generic[K, V]):
         return BranchedKStream(self._part, name)
 
     def branch(self, *predicates: Callable[[K, V], object]) -> list[KStream[K, V]]:
-        """Return a stream for each predicate; each record goes to the first that holds, or to none.
+        """Return one stream per predicate; each record goes to the first one that holds.
+
+        Records that match no predicate are dropped.
 
         Example:
             >>> big, small = orders.branch(lambda _, n: n > 99, lambda _, n: n <= 99)
@@ -597,7 +601,7 @@ class KStream(HintedStream, Generic[K, V]):
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """Send the records through an internal topic, so that equal keys are in the same partition.
+        """Send the records through an internal topic, which is partitioned by key.
 
         Operations by key do this automatically if necessary. Records without a key are dropped,
         because they belong to no partition.
@@ -605,7 +609,8 @@ class KStream(HintedStream, Generic[K, V]):
         Args:
             key: the serde of the topic's keys; by default the serde of the stream.
             value: the serde of the topic's values; by default the serde of the stream.
-            partitions: the number of partitions; by default that of the upstream topics.
+            partitions: the number of partitions; by default that of the topics with which the
+                stream is joined, or else the largest number of the upstream topics.
             partitioner: `(topic, key, value, number_of_partitions) -> partition`, or a collection
                 of partitions, each of which gets a copy of the record: an empty collection drops
                 the record (KIP-837). None selects Kafka's default.
@@ -702,15 +707,15 @@ class KStream(HintedStream, Generic[K, V]):
         input_value: Serde[V] | None = None,
         name: str,
     ) -> KStream[Any, Any]:
-        """Transform the records with Spark SQL: a function from one streaming DataFrame to another.
+        """Transform the records with Spark SQL, by a function on streaming DataFrames.
 
-        The function becomes a sub-topology of its own. Its input passes through one internal topic,
-        and its rows return through another as records, partitioned by their keys. A Structured
-        Streaming query runs it in the application's Spark session.
+        The function becomes a separate sub-topology. Its input passes through an internal topic,
+        and its output rows return as records through another internal topic, partitioned by key. A
+        Structured Streaming query runs the function in the application's Spark session.
 
         The function is called once, on the driver, when the query starts. Its argument has these
         columns: `key` and `value` with the Spark types of the serdes (a `json_of` struct is a
-        struct; types without a Spark equivalent are bytes), `timestamp`, `headers`, `partition`,
+        struct; types without a Spark equivalent are bytes), `timestamp`, `headers`, `partition` and
         `offset`. Its result needs `key`, and either `value` or, for a serde of a struct, the fields
         of the struct; `timestamp` and `headers` are optional. Without `timestamp`, records get the
         time of writing.
@@ -719,9 +724,9 @@ class KStream(HintedStream, Generic[K, V]):
         be deterministic for a given batch.
 
         Args:
-            function: `(DataFrame) -> DataFrame`. It may refer to objects on the driver, such as a
-                DataFrame of a dimension.
-            trigger: when the next batch starts; by default as soon as there are records.
+            function: `(DataFrame) -> DataFrame`. It may refer to objects on the driver, such as
+                the DataFrame of a dimension table.
+            trigger: when the next batch starts; by default, as soon as records are available.
             key: the serde of the resulting keys; by default the serde of the input keys.
             value: the serde of the resulting values; by default the serde of the input values.
             input_key: the serde of the input keys; by default the serde of the stream.
@@ -730,7 +735,8 @@ class KStream(HintedStream, Generic[K, V]):
                 `<application.id>-<name>-dataframe-output-repartition`.
 
         Raises:
-            TopologyError: the name is missing, not legal or taken, or the trigger is not valid.
+            TopologyError: the name is missing, not legal or already in use, or the trigger is not
+                valid.
             TypeError: the function does not take one argument, or a serde is not a Serde.
 
         Example:
@@ -779,19 +785,20 @@ class KStream(HintedStream, Generic[K, V]):
         batches. The columns are `key` and `value` with the Spark types of the serdes, `timestamp`,
         `headers`, and the `_topic`, `_partition` and `_offset` of the original record.
 
-        A batch that is retried after a crash is in a Delta or Iceberg table once: the table itself
-        records its batches, identified by the query's checkpoint. Parquet files are listed in a log
-        next to them, `_spark_metadata`: readers that use the log, such as Spark, find each row
-        once; other readers may find rows of retried batches twice.
+        A batch that is retried after a crash is written to a Delta or Iceberg table only once,
+        because the table itself records its batches, identified by the query's checkpoint. For
+        Parquet, a log next to the files, `_spark_metadata`, lists the valid files: readers that use
+        the log, such as Spark, find each row once; other readers may find rows of retried batches
+        twice.
 
         Args:
             path: the directory of the table, or a URL that Spark's Hadoop supports.
             format: `"parquet"`, `"delta"` or `"iceberg"`.
             partition_by: the columns by which files are partitioned: `"value.country"`,
-                `"date(timestamp)"`, or any expression of Spark SQL with a name, `"hour(timestamp)
-                AS hour"`.
-            trigger: when the next batch starts; by default as soon as there are records. Longer
-                intervals produce larger files.
+                `"date(timestamp)"`, or any Spark SQL expression with a name, such as
+                `"hour(timestamp) AS hour"`.
+            trigger: when the next batch starts; by default, as soon as records are available.
+                Longer intervals produce larger files.
             key: the serde of the keys; by default the serde of the stream.
             value: the serde of the values; by default the serde of the stream.
             files_per_batch: the maximum number of files that a batch writes per partition.
@@ -800,7 +807,7 @@ class KStream(HintedStream, Generic[K, V]):
             name: the internal topic is named `<application.id>-<name>-dataframe-input-repartition`.
 
         Raises:
-            TopologyError: a name, the format, the trigger or a number is not valid.
+            TopologyError: the name or an option is not valid.
 
         Example:
             >>> clicks.to_lake("/lake/clicks", format="delta", partition_by=["date(timestamp)"],
@@ -825,13 +832,13 @@ class KStream(HintedStream, Generic[K, V]):
         Args:
             key: the serde of the keys; by default the serde of the stream.
             value: the serde of the values; by default the serde of the stream.
-            name: the name of the repartition topic, if there is one.
+            name: the name of the repartition topic, if one is needed.
 
         Example:
             >>> per_user = clicks.group_by_key().count(store="clicks-per-user")
         """
-        given = None if name is None else checked_name(name)
-        return KGroupedStream(self._part, key, value, given)
+        explicit = None if name is None else checked_name(name)
+        return KGroupedStream(self._part, key, value, explicit)
 
     def group_by(
         self,
@@ -841,10 +848,10 @@ class KStream(HintedStream, Generic[K, V]):
         value: Serde[V] | None = None,
         name: str | None = None,
     ) -> KGroupedStream[K1, V]:
-        """Group the records by another key for aggregation. This repartitions.
+        """Group the records by a new key for aggregation. This repartitions the stream.
 
         Args:
-            key: the serde of the new keys; by default the config's.
+            key: the serde of the new keys; by default the config's `default_key_serde`.
             value: the serde of the values; by default the serde of the stream.
             name: the name of the operation and the repartition topic.
 
@@ -893,9 +900,10 @@ class KStream(HintedStream, Generic[K, V]):
         Args:
             topic: the topic, or `(key, value, record_context) -> topic` to choose it for each
                 record.
-            key: the serde of the keys; by default the serde of the stream, or else the config's.
-            value: the serde of the values; by default the serde of the stream, or else the
-                config's.
+            key: the serde of the keys; by default the serde of the stream, or else the config's
+                `default_key_serde`.
+            value: the serde of the values; by default the serde of the stream, or else the config's
+                `default_value_serde`.
             partitioner: `(topic, key, value, number_of_partitions) -> partition`, or a collection
                 of partitions, each of which gets a copy of the record: an empty collection drops
                 the record (KIP-837). None selects Kafka's default.
@@ -932,13 +940,13 @@ class KStream(HintedStream, Generic[K, V]):
         """Convert the stream to a table: each record is the new value of its key.
 
         A record without a value deletes its key; a record without a key is dropped. If keys may
-        have changed, this repartitions. The table is stored if `store=` names a store, or if an
-        operation needs to look up its rows.
+        have changed, this repartitions the stream. The table is stored if `store=` names a store,
+        or if an operation needs to look up its rows.
 
         Args:
             key: the serde of the keys; by default the serde of the stream.
             value: the serde of the values; by default the serde of the stream.
-            name: the name of the operation, and of the repartition topic if there is one.
+            name: the name of the operation, and of the repartition topic if one is needed.
 
         Raises:
             TopologyError: the store is not valid, or the name is not legal.
@@ -956,22 +964,23 @@ class KStream(HintedStream, Generic[K, V]):
         stores: str | Sequence[str] = (),
         name: str | None = None,
     ) -> KStream[K1, V1]:
-        """Run a `Processor` on each record; the new stream contains the records that it forwards.
+        """Run a `Processor` on each record; return the stream of forwarded records.
 
         The keys may change, so a later operation by key repartitions; use `process_values` if they
         do not change.
 
         Args:
-            supplier: returns a new processor for each call: its class, or a function. If it has a
-                method `stores()`, the store builders that this returns are added and connected.
-            stores: the names of stores to connect, which were added with
+            supplier: a class or function that returns a new processor for each call. If it has a
+                method `stores()`, the store builders that the method returns are added and
+                connected.
+            stores: the names of the stores to connect, which were added with
                 `StreamsBuilder.add_state_store` or belong to tables. Global stores need not be
                 connected.
-            name: the name of the operation. The processor addresses its children by their names.
+            name: the name of the operation, by which an upstream processor can forward to it.
 
         Raises:
-            TopologyError: the supplier returns no processor, or the same one twice. From `build()`:
-                a store is unknown.
+            TopologyError: the supplier returns no processor, or returns the same processor twice.
+                From `build()`: a store is unknown.
 
         Example:
             >>> class Longest(Processor[str, str, str, str]):
@@ -995,7 +1004,7 @@ class KStream(HintedStream, Generic[K, V]):
         stores: str | Sequence[str] = (),
         name: str | None = None,
     ) -> KStream[K, V1]:
-        """Run a `FixedKeyProcessor` on each record; the new stream has the forwarded records.
+        """Run a `FixedKeyProcessor` on each record; return the stream of forwarded records.
 
         Args:
             supplier: as for `process`.
@@ -1081,15 +1090,16 @@ class KStream(HintedStream, Generic[K, V]):
         name: str | None = None,
         **options: Any,
     ) -> KStream[K, Any]:
-        """Join each record with records of a stream, or with a row of a table or global table.
+        """Join the stream with another stream, a table or a global table.
 
-        A stream's record matches if it has the same key and its timestamp is close enough
-        (`windows`). A table is joined with the current row of the same key, a global table with the
-        row of the key that `key_selector` returns. Records without a partner are dropped, and so
-        are records without a key or value. Keys that may have changed are repartitioned first,
-        except for a global table.
+        Records of two streams match if they have the same key and their timestamps are close enough
+        (`windows`). With a table, a record is joined with the current row of its key; with a global
+        table, with the row whose key `key_selector` returns. Records without a partner are dropped,
+        and so are records without a value and records without a key (with a global table, those for
+        which `key_selector` returns None). If keys may have changed, the stream is
+        repartitioned first, except for a join with a global table.
 
-        Kafka Streams' `KStream.join`; docs/build/joins.md has tables of nulls and timestamps.
+        Kafka Streams' `KStream.join`. See docs/build/joins.md for nulls and timestamps.
 
         Args:
             other: a stream, a table or a global table of the same builder.
@@ -1097,16 +1107,18 @@ class KStream(HintedStream, Generic[K, V]):
                 `with_key=True`.
             windows: for streams only, the maximum time difference between two records.
             name: the name of the operation, its nodes, and its repartition topics.
-            options: the serdes `key`, `value` and `other_value`, by default those of the streams
-                and tables. For a stream also `store_name`, the prefix of the stores' names;
-                `this_store` and `other_store`, window stores from `Stores` that replace them; and
-                `logging`, False or the config of their changelogs. For a versioned table `grace`, a
-                timedelta that records wait for updates of the table. For a global table
-                `key_selector`, `(key, value) -> key of the table`.
+            options: for streams and tables, the serdes `key`, `value` and `other_value`, by default
+                those of the two sides. For a stream also `store_name`, the prefix of the stores'
+                names; `this_store` and `other_store`, window stores from `Stores` to use instead;
+                and `logging`, False or the config of the stores' changelogs. For a versioned table
+                also `grace`, a timedelta that records wait for changes of the table. For a global
+                table only `key_selector`, `(key, value) -> key of the table`.
 
         Raises:
-            TopologyError: the two belong to different builders, an option does not fit the other
-                side, or a store is not valid.
+            TopologyError: the two sides belong to different builders, a store does not fit the
+                join, or the grace period is not valid.
+            TypeError: the type of the other side or an option is not supported, or a required
+                option is missing.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -1186,13 +1198,15 @@ class KStream(HintedStream, Generic[K, V]):
         name: str | None = None,
         **options: Any,
     ) -> KStream[K, Any]:
-        """Like `join`, but a record without a partner is joined with None. Raises the same errors.
+        """Like `join`, but join records without a partner with None.
 
-        With a stream, this happens once no partner can arrive any more: when stream time has passed
-        the end of the window and the grace period. With a table, it happens immediately. A record
-        without a key never has a partner; a record without a value is still dropped.
+        With a stream, the result is emitted once no partner can arrive anymore: when stream time
+        has passed the end of the window by the grace period. With a table, it is emitted
+        immediately. A record without a key never has a partner (with a global table, a record for
+        which `key_selector` returns None); a record without a value is still dropped.
 
-        Kafka Streams' `KStream.leftJoin`; docs/build/joins.md has tables of nulls and timestamps.
+        Raises the same errors as `join`. Kafka Streams' `KStream.leftJoin`. See docs/build/joins.md
+        for nulls and timestamps.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -1236,10 +1250,10 @@ class KStream(HintedStream, Generic[K, V]):
         name: str | None = None,
         **options: Any,
     ) -> KStream[K, Any]:
-        """Like `left_join` with a stream, but records of both sides may have no partner.
+        """Like `left_join` with a stream, but also emit unmatched records of the other stream.
 
-        One of the two values of the joiner may be None. Kafka Streams' `KStream.outerJoin`;
-        docs/build/joins.md has tables of nulls and timestamps.
+        Either value passed to the joiner may be None, but not both. Kafka Streams'
+        `KStream.outerJoin`. See docs/build/joins.md for nulls and timestamps.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -1387,8 +1401,8 @@ class BranchedKStream(Generic[K, V]):
 
         Args:
             name: appended to the name of the split.
-            chain: takes the branch's stream. The stream that it returns replaces the branch in the
-                result; None removes the branch from the result.
+            chain: called with the branch's stream. The stream that it returns replaces the branch
+                in the result; if it returns None, the branch is left out.
 
         Example:
             >>> split = orders.split().branch(lambda _, n: n > 99, chain=lambda big: big.to("big"))
@@ -1489,8 +1503,8 @@ class KGroupedStream(Hinted, Generic[K, V]):
         """Count the records of each key.
 
         Args:
-            store: the store of the counts; their serde is LONG unless the store specifies another
-                one.
+            store: the store of the counts, whose serde is LONG unless the store specifies another
+                serde.
 
         Raises:
             TopologyError: the store is not valid.
@@ -1535,10 +1549,10 @@ class KGroupedStream(Hinted, Generic[K, V]):
         """Aggregate the values of each key into a result of any type.
 
         Args:
-            initializer: `() -> aggregate` for a key without one.
+            initializer: `() -> aggregate`, called for a key without an aggregate.
             aggregator: `(key, value, aggregate) -> aggregate`; None deletes the key.
             store: the store of the aggregates. It should specify the serde of the values, which is
-                otherwise the config's default.
+                otherwise the config's `default_value_serde`.
 
         Raises:
             TopologyError: the store is not valid.
@@ -1564,7 +1578,7 @@ class KGroupedStream(Hinted, Generic[K, V]):
     def windowed_by(
         self, windows: AnyWindows
     ) -> TimeWindowedKStream[K, V] | SessionWindowedKStream[K, V]:
-        """Aggregate the records of each key in windows.
+        """Group the records by windows as well as by key.
 
         Example:
             >>> per_user = clicks.group_by_key()
@@ -1576,10 +1590,10 @@ class KGroupedStream(Hinted, Generic[K, V]):
         return TimeWindowedKStream(self._grouping, windows)
 
     def cogroup(self, aggregator: Callable[[K, V, A], A]) -> CogroupedKStream[K, A]:
-        """Aggregate this group together with other groups of the same key (KIP-150).
+        """Aggregate this stream together with other streams grouped by the same key (KIP-150).
 
         Args:
-            aggregator: `(key, value, aggregate) -> aggregate` for the records of this group.
+            aggregator: `(key, value, aggregate) -> aggregate` for the records of this stream.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -1606,12 +1620,13 @@ class KGroupedStream(Hinted, Generic[K, V]):
 
 
 class TimeWindowedKStream(Hinted, Generic[K, V]):
-    """Records grouped by key and by windows of a fixed size (Kafka Streams' `TimeWindowedKStream`).
+    """Records grouped by key and windows of a fixed size.
 
-    Created by `KGroupedStream.windowed_by`. Each aggregation returns a table with keys of type
-    `Windowed`: the key and a window. Late records, which arrive after the grace period of their
-    window, are dropped. Records without a key are dropped as well and, for sliding windows, records
-    without a value; for other windows the aggregator gets None.
+    Created by `KGroupedStream.windowed_by` (Kafka Streams' `TimeWindowedKStream`). Each aggregation
+    returns a table with keys of type `Windowed`: the key and a window. Late records, which arrive
+    after the grace period of their window, are dropped. Records without a key are dropped as well.
+    Records without a value are dropped for sliding windows; for other windows, the aggregator is
+    called with None.
 
     Example:
         >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
@@ -1628,7 +1643,9 @@ class TimeWindowedKStream(Hinted, Generic[K, V]):
         self._emit_final = False
 
     def emit_strategy(self, strategy: EmitStrategy) -> TimeWindowedKStream[K, V]:
-        """Set when results are sent downstream, by default for each update; return this object.
+        """Set when results are sent downstream; return this object.
+
+        By default, a result is sent for each update.
 
         Raises:
             TopologyError: the strategy waits for the end of unlimited windows, which never end.
@@ -1653,8 +1670,8 @@ class TimeWindowedKStream(Hinted, Generic[K, V]):
         """Count the records of each key in each window.
 
         Args:
-            store: the store of the counts; their serde is LONG unless the store specifies another
-                one.
+            store: the store of the counts, whose serde is LONG unless the store specifies another
+                serde.
 
         Raises:
             TopologyError: the store is not valid, or its retention is too short for the windows.
@@ -1703,10 +1720,10 @@ class TimeWindowedKStream(Hinted, Generic[K, V]):
         """Aggregate the values of each key in each window into a result of any type.
 
         Args:
-            initializer: `() -> aggregate` for a window without one.
+            initializer: `() -> aggregate`, called for a window without an aggregate.
             aggregator: `(key, value, aggregate) -> aggregate`; None deletes the window.
             store: the store of the aggregates. It should specify the serde of the values, which is
-                otherwise the config's default.
+                otherwise the config's `default_value_serde`.
 
         Raises:
             TopologyError: the store is not valid, or its retention is too short for the windows.
@@ -1747,7 +1764,9 @@ class SessionWindowedKStream(Hinted, Generic[K, V]):
         self._emit_final = False
 
     def emit_strategy(self, strategy: EmitStrategy) -> SessionWindowedKStream[K, V]:
-        """Set when results are sent downstream, by default for each update; return this object.
+        """Set when results are sent downstream; return this object.
+
+        By default, a result is sent for each update.
 
         Example:
             >>> visits = clicks.group_by_key().windowed_by(SessionWindows(timedelta(minutes=30)))
@@ -1762,8 +1781,8 @@ class SessionWindowedKStream(Hinted, Generic[K, V]):
         """Count the records of each session.
 
         Args:
-            store: the store of the counts; their serde is LONG unless the store specifies another
-                one.
+            store: the store of the counts, whose serde is LONG unless the store specifies another
+                serde.
 
         Raises:
             TopologyError: the store is not valid, or its retention is too short for the sessions.
@@ -1814,10 +1833,10 @@ class SessionWindowedKStream(Hinted, Generic[K, V]):
         Args:
             initializer: `() -> aggregate`; called for each record, before sessions are merged.
             aggregator: `(key, value, aggregate) -> aggregate`; None deletes the session.
-            session_merger: `(key, one, other) -> aggregate` of two sessions that are merged; `one`
-                is initially the aggregate of the initializer.
+            session_merger: `(key, one, other) -> aggregate` for two sessions that are merged; `one`
+                is initially the result of the initializer.
             store: the store of the aggregates. It should specify the serde of the values, which is
-                otherwise the config's default.
+                otherwise the config's `default_value_serde`.
 
         Raises:
             TopologyError: the store is not valid, or its retention is too short for the sessions.
@@ -1856,13 +1875,13 @@ def _windowed_aggregate(
 
 
 class CogroupedKStream(Hinted, Generic[K, A]):
-    """Groups of equal keys that are aggregated together (Kafka Streams' `CogroupedKStream`).
+    """Grouped streams that are aggregated together (Kafka Streams' `CogroupedKStream`).
 
-    Created by `KGroupedStream.cogroup`. Each group has its own aggregator; all of them update one
-    aggregate per key, in one store. The result is that of outer joins of one table per group, with
-    a single store instead of one for each table.
+    Created by `KGroupedStream.cogroup`. Each stream has its own aggregator; all aggregators update
+    one aggregate per key, in one store. The result is the same as with an outer join of one table
+    per stream, but there is a single store instead of one for each table.
 
-    The topics of all groups must have the same number of partitions.
+    The topics of all streams must have the same number of partitions.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -1884,7 +1903,9 @@ class CogroupedKStream(Hinted, Generic[K, A]):
     def cogroup(
         self, grouped: KGroupedStream[K, V1], aggregator: Callable[[K, V1, A], A]
     ) -> CogroupedKStream[K, A]:
-        """Add another group of keys of the same type, with its own aggregator; return this object.
+        """Add another grouped stream with its own aggregator; return this object.
+
+        Its keys must be of the same type.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -1909,18 +1930,19 @@ class CogroupedKStream(Hinted, Generic[K, A]):
         store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[K, A]:
-        """Aggregate the values of each key, from all groups, into one result.
+        """Aggregate the values of each key, from all streams, into one result.
 
         Args:
-            initializer: `() -> aggregate` for a key without one.
+            initializer: `() -> aggregate`, called for a key without an aggregate.
             store: the store of the aggregates. It should specify the serde of the values, which is
-                otherwise the config's default.
+                otherwise the config's `default_value_serde`.
             name: the name of the operation: its nodes are named `<name>-cogroup-agg-0` and so on,
                 and `<name>-cogroup-merge`.
 
         Raises:
-            TopologyError: the store is not valid, or a name is taken. If the keys of several groups
-                may have changed, all of these groups need a name, or the store does.
+            TopologyError: the store is not valid. From `build()`: a name is already in use. If the
+                keys of several streams may have changed, at most one of these groups may be
+                unnamed.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -1953,7 +1975,7 @@ class CogroupedKStream(Hinted, Generic[K, A]):
     def windowed_by(
         self, windows: AnyWindows
     ) -> TimeWindowedCogroupedKStream[K, A] | SessionWindowedCogroupedKStream[K, A]:
-        """Aggregate the records of each key in windows.
+        """Group the records by windows as well as by key.
 
         Example:
             >>> points = clicks.group_by_key().cogroup(lambda user, click, total: total + 10)
@@ -1966,7 +1988,7 @@ class CogroupedKStream(Hinted, Generic[K, A]):
 
 
 class TimeWindowedCogroupedKStream(Hinted, Generic[K, A]):
-    """Groups of equal keys that are aggregated together in windows of a fixed size.
+    """Grouped streams that are aggregated together in windows of a fixed size.
 
     Created by `CogroupedKStream.windowed_by` (Kafka Streams' `TimeWindowedCogroupedKStream`).
 
@@ -2000,12 +2022,12 @@ class TimeWindowedCogroupedKStream(Hinted, Generic[K, A]):
         store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[Windowed[K], A]:
-        """Aggregate the values of each key in each window, from all groups, into one result.
+        """Aggregate the values of each key and window, from all streams, into one result.
 
         Args:
-            initializer: `() -> aggregate` for a window without one.
+            initializer: `() -> aggregate`, called for a window without an aggregate.
             store: the store of the aggregates. It should specify the serde of the values, which is
-                otherwise the config's default.
+                otherwise the config's `default_value_serde`.
 
         Raises:
             TopologyError: the store is not valid, or its retention is too short for the windows.
@@ -2027,7 +2049,7 @@ class TimeWindowedCogroupedKStream(Hinted, Generic[K, A]):
 
 
 class SessionWindowedCogroupedKStream(Hinted, Generic[K, A]):
-    """Groups of equal keys that are aggregated together in sessions.
+    """Grouped streams that are aggregated together in sessions.
 
     Created by `CogroupedKStream.windowed_by` (Kafka Streams' `SessionWindowedCogroupedKStream`).
 
@@ -2054,14 +2076,14 @@ class SessionWindowedCogroupedKStream(Hinted, Generic[K, A]):
         store: StoreChoice[K, A] = None,
         name: str | None = None,
     ) -> KTable[Windowed[K], A]:
-        """Aggregate the values of each session, from all groups, into one result.
+        """Aggregate the values of each session, from all streams, into one result.
 
         Args:
             initializer: `() -> aggregate`; called for each record, before sessions are merged.
-            session_merger: `(key, one, other) -> aggregate` of two sessions that are merged; `one`
-                is initially the aggregate of the initializer.
+            session_merger: `(key, one, other) -> aggregate` for two sessions that are merged; `one`
+                is initially the result of the initializer.
             store: the store of the aggregates. It should specify the serde of the values, which is
-                otherwise the config's default.
+                otherwise the config's `default_value_serde`.
 
         Raises:
             TopologyError: the store is not valid, or its retention is too short for the sessions.
@@ -2101,14 +2123,15 @@ class KTable(HintedTable, Generic[K, V]):
     another table. A record contains the new value of its key; a record without a value deletes the
     key. Functions are not called for deleted keys unless noted otherwise.
 
-    The examples of the methods use the tables `prices`, by item, `names` and `cities`, by user.
+    The examples of the methods use three tables: `prices` by item, and `names` and `cities` by
+    user.
 
-    The result of an operation is stored in its own store, which can be queried, if `store=` names
-    one; otherwise it is computed when it is read.
+    If `store=` names a store, the result of an operation is stored there and can be queried;
+    otherwise, rows are computed when they are read.
 
     Attributes:
-        queryable_store_name: the store in which the table can be queried; None if it has no store,
-            or one with a generated name.
+        queryable_store_name: the store in which the table can be queried; None if the table has no
+            store or the name of its store is generated.
 
     Example:
         >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
@@ -2191,9 +2214,9 @@ class KTable(HintedTable, Generic[K, V]):
 
         Args:
             mapper: `value -> value`, or `(key, value) -> value` with `with_key=True`. Without a
-                store it may be called each time that a row is read.
+                store, the mapper may be called each time a row is read.
             store: the store of the result, if any. It should specify the serde of the new values,
-                which is otherwise the config's default.
+                which is otherwise the config's `default_value_serde`.
 
         Raises:
             TopologyError: the store is not valid.
@@ -2218,14 +2241,14 @@ class KTable(HintedTable, Generic[K, V]):
         """Replace the value of each row with a stateful transformer (`KTable.transformValues`).
 
         Args:
-            supplier: returns a new transformer for each task and each use of the table. It has a
-                method `transform(key, value) -> value`, which is also called for deleted rows, and
-                may have `init(context)` and `close()`. The context provides its stores, but cannot
-                forward.
-            stores: the stores that it uses, added with `StreamsBuilder.add_state_store`: a name, or
-                several.
-            store: the store of the result, if any. Without one, the transformer is also called each
-                time that a row is read.
+            supplier: returns a new transformer for each task and each use of the table. The
+                transformer has a method `transform(key, value) -> value`, which is also called for
+                deleted rows, and may have `init(context)` and `close()`. The context provides
+                access to the stores, but cannot forward records.
+            stores: the names of the stores that the transformer uses, or a single name. The stores
+                are added with `StreamsBuilder.add_state_store`.
+            store: the store of the result, if any. Without a store, the transformer is also called
+                each time a row is read.
 
         Raises:
             TopologyError: a store is not valid.
@@ -2297,17 +2320,18 @@ class KTable(HintedTable, Generic[K, V]):
         compact_every: int = 0,
         name: str,
     ) -> None:
-        """Keep a lake table in sync with this table: one row per key, with its latest value.
+        """Keep a lake table in sync with this table, with one row per key.
 
-        Like `KStream.to_lake`, but a batch replaces the previous row of each key by its latest
+        Like `KStream.to_lake`, but a batch replaces the previous row of each key with its latest
         value, and a deleted key deletes its row. The columns are `key`, `value` and `timestamp`.
-        Delta merges the changes; Iceberg gets the new rows and a list of keys with deleted older
-        rows (equality deletes), which an engine of your choice applies when it compacts.
+        Delta merges the changes. For Iceberg, the new rows are written together with a list of keys
+        whose older rows are deleted (equality deletes), which an engine of your choice applies when
+        it compacts the table.
 
         Args:
             format: `"delta"` or `"iceberg"`. Parquet cannot replace rows.
             partition_by: for Delta only.
-            trigger: when the next batch starts; by default as soon as there are changes.
+            trigger: when the next batch starts; by default, as soon as changes are available.
             key: the serde of the keys; by default the serde of the table.
             value: the serde of the values; by default the serde of the table.
 
@@ -2337,13 +2361,14 @@ class KTable(HintedTable, Generic[K, V]):
         value: Serde[V1] | None = None,
         name: str | None = None,
     ) -> KGroupedTable[K1, V1]:
-        """Group the rows by another key for aggregation. This repartitions.
+        """Group the rows by another key for aggregation. This repartitions the table.
 
         Args:
             selector: `(key, value) -> (group, value in the group)`. If the result, the group or the
                 value is None, the row is in no group.
-            key: the serde of the groups; by default the config's.
-            value: the serde of the values in the groups; by default the config's.
+            key: the serde of the groups; by default the config's `default_key_serde`.
+            value: the serde of the values in the groups; by default the config's
+                `default_value_serde`.
             name: the name of the operation and the repartition topic.
 
         Example:
@@ -2359,8 +2384,8 @@ class KTable(HintedTable, Generic[K, V]):
         )
         part.graph.attach(node, part.node)
         self._table.access.send_old_values(True)
-        given = None if name is None else checked_name(name)
-        return KGroupedTable(replace(part, node=node), key, value, given)
+        explicit = None if name is None else checked_name(name)
+        return KGroupedTable(replace(part, node=node), key, value, explicit)
 
     @overload
     def join(
@@ -2404,7 +2429,7 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice = None,
         name: str | None = None,
     ) -> KTable[K, Any]:
-        """Join the rows that both tables have.
+        """Join this table with another table. Rows without a partner have no result.
 
         A change of either table updates the result. Without a foreign key, rows with equal keys are
         joined, and the topics of both tables must have the same number of partitions. With a
@@ -2414,7 +2439,7 @@ class KTable(HintedTable, Generic[K, V]):
         Kafka Streams' `KTable.join`. Out-of-order changes of a versioned table are dropped.
 
         Args:
-            joiner: `(value, other_value) -> value`; None for no row.
+            joiner: `(value, other_value) -> value`; a value of None means no row.
             foreign_key: `value -> key of the other table`, or `(key, value) -> key of the other
                 table` with `with_key=True`; None for a row that refers to no other row.
             store: the store of the result, if any. It should specify the serde of the values.
@@ -2472,9 +2497,9 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice = None,
         name: str | None = None,
     ) -> KTable[K, Any]:
-        """Like `join`, with every row of this table: a row without a partner is joined with None.
+        """Like `join`, but join rows of this table without a partner with None.
 
-        Raises the same errors. Kafka Streams' `KTable.leftJoin`.
+        Raises the same errors as `join`. Kafka Streams' `KTable.leftJoin`.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -2492,9 +2517,9 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice[K, R] = None,
         name: str | None = None,
     ) -> KTable[K, R]:
-        """Like `join`, with every row of either table: a row without a partner is joined with None.
+        """Like `join`, but join rows of either table without a partner with None.
 
-        Raises the same errors. Kafka Streams' `KTable.outerJoin`.
+        Raises the same errors as `join`. Kafka Streams' `KTable.outerJoin`.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -2508,19 +2533,20 @@ class KTable(HintedTable, Generic[K, V]):
         """Suppress changes until a window closes, or for some time.
 
         Only the latest change of a key is emitted, as soon as stream time (the largest timestamp
-        seen by this operation) reaches the limit; if no more records arrive, nothing more is
-        emitted. Suppressed changes are in memory, and in a changelog from which they are restored.
+        that this operation has received) reaches the limit. If no more records arrive, no more
+        changes are emitted. Suppressed changes are kept in memory, and in a changelog from which
+        they are restored.
 
         Kafka Streams' `KTable.suppress`.
 
         Args:
             suppressed: from `Suppressed.until_window_closes` or `Suppressed.until_time_limit`.
-            name: the name of the operation, unless `suppressed` has one; its store is named
+            name: the name of the operation, unless `suppressed` has a name; the store is named
                 `<name>-store`.
 
         Raises:
-            TopologyError: the changes are to be suppressed until their windows close, but the table
-                has no windows; the table is versioned; the name is not legal.
+            TopologyError: the changes should be suppressed until their windows close, but the table
+                is not windowed; the table is versioned; or the name is not legal.
 
         Example:
             >>> per_minute = clicks.group_by_key().windowed_by(TimeWindows(timedelta(minutes=1)))
@@ -2591,7 +2617,7 @@ class KGroupedTable(Hinted, Generic[K, V]):
     Created by `KTable.group_by`. When a row changes, its old value is removed from the aggregate of
     its old group, and its new value is added to the aggregate of its new group; an aggregation
     therefore needs a function for each. The changes pass through a repartition topic; the
-    aggregations of a named grouping share one. Rows with None as their group or value are in no
+    aggregations of a named grouping share one topic. Rows whose group or value is None belong to no
     group.
 
     Example:
@@ -2619,8 +2645,8 @@ class KGroupedTable(Hinted, Generic[K, V]):
         """Count the rows of each group. The count of a group that loses its last row is 0.
 
         Args:
-            store: the store of the counts; their serde is LONG unless the store specifies another
-                one.
+            store: the store of the counts, whose serde is LONG unless the store specifies another
+                serde.
 
         Raises:
             TopologyError: the store is not valid.
@@ -2644,8 +2670,8 @@ class KGroupedTable(Hinted, Generic[K, V]):
 
         Args:
             adder: `(aggregate, value) -> aggregate` for a value that enters the group.
-            subtractor: `(aggregate, value) -> aggregate` for a value that leaves it; None deletes
-                the group.
+            subtractor: `(aggregate, value) -> aggregate` for a value that leaves the group; None
+                deletes the group.
 
         Raises:
             TopologyError: the store is not valid.
@@ -2671,16 +2697,16 @@ class KGroupedTable(Hinted, Generic[K, V]):
     ) -> KTable[K, A]:
         """Aggregate the values of each group into a result of any type.
 
-        If a row changes within its group, the subtractor is called with the old value first, then
+        If a row changes within its group, the subtractor is first called with the old value, then
         the adder with the new value.
 
         Args:
-            initializer: `() -> aggregate` for a group without one.
+            initializer: `() -> aggregate`, called for a group without an aggregate.
             adder: `(key, value, aggregate) -> aggregate` for a value that enters the group.
-            subtractor: `(key, value, aggregate) -> aggregate` for a value that leaves it; None
-                deletes the group.
+            subtractor: `(key, value, aggregate) -> aggregate` for a value that leaves the group;
+                None deletes the group.
             store: the store of the aggregates. It should specify the serde of the values, which is
-                otherwise the config's default.
+                otherwise the config's `default_value_serde`.
 
         Raises:
             TopologyError: the store is not valid.

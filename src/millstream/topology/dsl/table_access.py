@@ -21,24 +21,24 @@ from millstream.topology.logical.table_nodes import LazyTableGraphNode, TableGra
 
 
 class TableAccess:
-    """How to read a table, and how to make its changes contain old values."""
+    """Access to a table: reading its rows, and requesting old values in its changes."""
 
     def getter(self) -> GetterSupplier:
-        """Return the getter of the table. This may give the table a store."""
+        """Return the getter of the table. This may materialize the table."""
         raise NotImplementedError
 
     def send_old_values(self, force: bool) -> bool:
-        """Let changes contain old values, if possible; return whether they do.
+        """Add old values to the changes, if possible; return whether they contain them.
 
         Args:
-            force: give the table a store if this is necessary.
+            force: whether to materialize the table if this is necessary.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredTable(TableAccess):
-    """A table that always has a store, written by some nodes: the result of an aggregation."""
+    """The result of an aggregation, which always has a store."""
 
     store: str
     nodes: Sequence[TableGraphNode]
@@ -54,7 +54,7 @@ class StoredTable(TableAccess):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceTable(TableAccess):
-    """A table with a named store, or with one that is created when an operation needs it."""
+    """A table with a named store, or with a store that is created if an operation needs it."""
 
     node: LazyTableGraphNode
 
@@ -85,7 +85,7 @@ class DerivedTable(TableAccess):
         return self.computed(self.parent.getter())
 
     def send_old_values(self, force: bool) -> bool:
-        # Without a store, they are computed from the parent's.
+        # Without a store, old values are computed from those of the parent.
         if self.store is None and not self.parent.send_old_values(force):
             return False
         self.node.send_old_values = True
@@ -117,9 +117,9 @@ class JoinedTable(TableAccess):
 
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """The parts of a `KTable`."""
+    """The state of a `KTable`: its position in the graph, and the access to its rows."""
 
     part: StreamPart
     access: TableAccess
-    #: None if the table has no store, or one with a generated name.
+    #: None if the table has no store or the name of its store is generated.
     queryable_store_name: str | None

@@ -30,7 +30,7 @@ class TableGrouping:
     """A grouped table, and the repartition topic that its aggregations may share.
 
     Args:
-        part: the changes of the table under their new keys, with the serdes of the group.
+        part: the changes of the table with their new keys, and the serdes of the group.
     """
 
     def __init__(self, part: StreamPart, name: str | None) -> None:
@@ -48,14 +48,14 @@ class TableGrouping:
     ) -> TablePart:
         """Return the table of an aggregation.
 
-        Numbers are taken by its store, its topic and its node, in this order.
+        The store, the topic and the node take numbers, in this order.
 
         Args:
-            operation: returns the operation of the node, for the name of the store.
+            operation: called with the name of the store; returns the operation of the node.
         """
         part, names = self.part, self.part.graph.names
         choice = materialized(store)
-        # As in Kafka Streams, generated store names contain AGGREGATE for every aggregation.
+        # As in Kafka Streams, generated store names contain AGGREGATE for all aggregations.
         builder = key_value_builder(
             choice, names, "KTABLE-AGGREGATE-", key_serde=part.key_serde, value_serde=value_serde
         )

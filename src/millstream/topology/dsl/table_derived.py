@@ -1,4 +1,4 @@
-"""Tables that are derived from a stream, or row by row from another table."""
+"""Tables that are derived from a stream, or computed row by row from another table."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def to_table(
         value_serde=part.value_serde if value is None else value,
     )
     if part.repartition_required:
-        # The topic has the serdes of the store.
+        # The topic uses the serdes of the store.
         part = part.with_serdes(builder.key_serde, builder.value_serde)
         repartition = part.repartition_node(node_name, generated=name is None)
         part.graph.attach(repartition, part.node)
@@ -73,11 +73,12 @@ def derived_table(
 ) -> TablePart:
     """Return a table that is computed row by row from another table.
 
-    As in Kafka Streams, the table has a store only if the store has a name. A `store=` without a
-    name takes a number in any case, except in `transform_values`.
+    As in Kafka Streams, the table has a store only if `store=` contains a name. A `store=` without
+    a name still takes a number, except in `transform_values`.
 
     Args:
-        getter: returns the getter of the table if it has no store.
+        getter: called with the getter of the parent; returns the getter of the table if the table
+            has no store.
         keeps_values: whether the operation is a filter, which does not change values.
 
     Raises:

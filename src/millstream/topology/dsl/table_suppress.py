@@ -18,13 +18,13 @@ from millstream.topology.options.suppressed import Suppressed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SuppressedTable(TableAccess):
-    """A table with suppressed changes in a buffer."""
+    """A table whose suppressed changes are in a buffer."""
 
     parent: TableAccess
     store: str
 
     def getter(self) -> GetterSupplier:
-        """Return a getter of the values that have been emitted downstream."""
+        """Return a getter for the values that have been emitted downstream."""
         return SuppressedGetterSupplier(self.store, self.parent.getter())
 
     def send_old_values(self, force: bool) -> bool:
@@ -36,8 +36,8 @@ def suppress(table: TablePart, suppressed: Suppressed, name: str | None) -> Tabl
     """Return the table with its changes suppressed.
 
     Raises:
-        TopologyError: the changes are to be suppressed until their windows close, but the table has
-            no windows; the table is versioned; the name is not legal.
+        TopologyError: the changes should be suppressed until their windows close, but the table is
+            not windowed; the table is versioned; or the name is not legal.
     """
     part, site = table.part, call_site()
     if is_versioned(part.node):
@@ -50,7 +50,7 @@ def suppress(table: TablePart, suppressed: Suppressed, name: str | None) -> Tabl
     names, buffer = part.graph.names, suppressed.buffer
     if suppressed.name is not None:
         name = suppressed.name
-    # As in Kafka Streams, a given name takes no numbers.
+    # As in Kafka Streams, an explicit name takes no numbers.
     node_name = names.processor("KTABLE-SUPPRESS-") if name is None else checked_name(name)
     limits = SuppressLimits(
         _grace_above(part.node) if suppressed.limit_ms is None else suppressed.limit_ms,
@@ -86,7 +86,7 @@ def _grace_above(node: GraphNode) -> int:
     """Return how long after its end a window may still change, in milliseconds.
 
     Raises:
-        TopologyError: a path to this node has no windows.
+        TopologyError: a path to this node contains no windowed aggregation.
     """
     longest = -1
     waiting, seen = [node], {node}
@@ -97,8 +97,8 @@ def _grace_above(node: GraphNode) -> int:
             continue
         if not above.parents:
             raise TopologyError(
-                "Only the results of windows can be suppressed until their window closes, but this "
-                "table does not come from windowed_by(...). Use Suppressed.until_time_limit.",
+                "Only windowed results can be suppressed until their windows close, but this table "
+                "does not come from windowed_by(...). Use Suppressed.until_time_limit.",
                 node=node.name,
                 declared_at=call_site(),
             )

@@ -20,7 +20,7 @@ from millstream.topology.operations.tables import TableJoin, TableJoinMerge
 from millstream.topology.options.materialized import StoreChoice, key_value_builder, materialized
 from millstream.topology.physical.topology import Topology
 
-#: How the rows of the two tables of a join are handled without a partner.
+#: How the rows without a partner are handled, for each of the two tables.
 _SIDES: dict[str, tuple[Side, Side]] = {
     "join": ("inner", "inner"),
     "left_join": ("left", "right"),
@@ -38,8 +38,8 @@ def join_by_key(
 ) -> TablePart:
     """Return the join of two tables by their keys.
 
-    Numbers are taken by the store, if `store=` does not name it, by the merge node, and by the
-    nodes of this and the other table, in the order of Kafka Streams.
+    As in Kafka Streams, numbers are taken first by the store (if `store=` is set but contains no
+    name), then by the merge node, the node of this table, and the node of the other table.
     """
     part, names = this.part, this.part.graph.names
     check_same_builder(part.graph, other.part.graph, "joined")

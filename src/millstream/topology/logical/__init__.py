@@ -1,5 +1,5 @@
 """The logical graph: one node for each operation of the DSL.
 
-`logical_graph` is the graph of a builder. `graph_nodes` contains most kinds of nodes, and
-`table_nodes` those of tables, which are completed when the graph is complete.
+`logical_graph` contains the graph of a builder, `graph_nodes` most kinds of nodes, and
+`table_nodes` the nodes of tables, whose operations are completed when the graph is complete.
 """

@@ -1,4 +1,4 @@
-"""The nodes of the logical graph, which write themselves into the physical topology."""
+"""The nodes of the logical graph, which add their nodes to the physical topology."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from millstream.topology.physical.topology import Topology, add_unique
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class GraphNode:
-    """An operation of the user's program."""
+    """An operation in the user's program."""
 
     #: The kind of operation; None for the root node.
     kind: ClassVar[LogicalKind | None] = "operation"
@@ -40,7 +40,7 @@ class GraphNode:
     #: The name of the physical node to which children attach.
     name: str
     declared_at: str
-    #: Whether records may leave with another key, and thus belong to another task.
+    #: Whether the keys of records may change, so that records may belong to other tasks.
     changes_key: bool = False
     changes_value: bool = False
     is_merge: bool = False
@@ -50,8 +50,8 @@ class GraphNode:
     #: Whether the output has the semantics of a versioned table; None to inherit this from the
     #: input.
     output_versioned: bool | None = None
-    #: Whether the node is a left or outer join of a stream, which processes records without a key,
-    #: so that upstream repartition topics must not drop these (KIP-962).
+    #: Whether the node is a left or outer join of a stream. Such a join processes records without a
+    #: key, so upstream repartition nodes must not drop them (KIP-962).
     accepts_null_keys: bool = False
     parents: list[GraphNode] = field(default_factory=list, repr=False)
     children: list[GraphNode] = field(default_factory=list, repr=False)
@@ -63,7 +63,7 @@ class GraphNode:
         raise NotImplementedError
 
     def add_child(self, child: GraphNode) -> None:
-        """Attach a child to this node, unless it is attached already."""
+        """Attach a child to this node, unless it is already attached."""
         if child not in self.children:
             self.children.append(child)
         if self not in child.parents:
@@ -173,7 +173,8 @@ class SourceGraphNode(GraphNode):
 def _same_option(one: object, other: object) -> bool:
     """Return whether two options of sources are equivalent, as far as this can be determined.
 
-    Functions, and serdes built from functions, are not equal if the same lines create them twice.
+    If the same lines create a function twice, the two are not equal, nor are serdes built from
+    them. Functions are therefore compared by their code, defaults and closures.
     """
     if one == other:
         return True
@@ -195,7 +196,7 @@ def _option_text(value: object) -> str:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class OperatorGraphNode(GraphNode):
-    """An operation that becomes one processor node, with its own store or shared ones."""
+    """An operation that becomes one processor node, with its own or shared stores."""
 
     operation: Operation
     store_builder: StoreBuilder | None = None
@@ -203,7 +204,7 @@ class OperatorGraphNode(GraphNode):
     store_names: tuple[str, ...] = ()
 
     def complete_operation(self) -> Operation:
-        """Return the operation with the fields that depend on the complete graph."""
+        """Return the operation, including the fields that depend on the complete graph."""
         if isinstance(self.operation, VersionAwareOperation):
             return replace(self.operation, versioned=has_versioned_input(self))
         return self.operation
@@ -221,7 +222,7 @@ class OperatorGraphNode(GraphNode):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class ProcessGraphNode(GraphNode):
-    """`process(...)`: a custom processor, with the stores of its supplier and named stores."""
+    """`process(...)`: a custom processor with the stores of its supplier, and named stores."""
 
     operation: Operation
     store_builders: tuple[StoreBuilder, ...] = ()
@@ -269,7 +270,7 @@ class GlobalStoreGraphNode(GraphNode):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class BranchGraphNode(GraphNode):
-    """`split()`: the branches are complete when the topology is built."""
+    """`split()`: a node to which branches are added until the topology is built."""
 
     predicates: list[Callable[[Any, Any], Any]] = field(default_factory=list)
     branches: list[str] = field(default_factory=list)
@@ -317,7 +318,7 @@ class RepartitionGraphNode(GraphNode):
     kind = "repartition"
 
     topic: RepartitionTopic
-    #: The node that drops records without a key.
+    #: The node above the sink, which drops records without a key unless `passes_null_keys` is set.
     filter_name: str
     sink_name: str
     key_serde: Serde[Any] | None
@@ -325,7 +326,7 @@ class RepartitionGraphNode(GraphNode):
     partitioner: Partitioner | None = None
     #: Whether an operation added the node implicitly, so that it may be merged with others.
     optimizable: bool = True
-    #: Whether records without a key are written, to any partition.
+    #: Whether records without a key are written, each to an arbitrary partition.
     passes_null_keys: bool = False
 
     def write(self, topology: Topology) -> None:
@@ -360,7 +361,7 @@ class StoreGraphNode(GraphNode):
 
 
 def has_versioned_input(node: GraphNode) -> bool:
-    """Return whether a node gets changes of a versioned table.
+    """Return whether a node receives changes of a versioned table.
 
     As in Kafka Streams (KIP-914), nodes without a store, such as filters, inherit the property from
     their input.
@@ -379,17 +380,17 @@ def is_versioned(node: GraphNode) -> bool:
 class StreamStreamJoinGraphNode(GraphNode):
     """A join of two streams, without the nodes that store the records of either side."""
 
-    #: The nodes that store the records of this stream and of the other one.
+    #: The nodes that store the records of this stream and the other stream.
     windowed: tuple[OperatorGraphNode, OperatorGraphNode]
     #: The names of the nodes that join the records of either side.
     joins: tuple[str, str]
     operations: tuple[StreamStreamJoin, StreamStreamJoin]
-    #: The operation that replaces both if the streams are the same.
+    #: The operation that replaces both operations if the streams are the same.
     self_join: StreamSelfJoin
     stores: tuple[StoreBuilder, StoreBuilder]
     #: The additional store of left and outer joins.
-    unjoined_store: StoreBuilder | None
-    unjoined_name_generated: bool
+    unmatched_store: StoreBuilder | None
+    unmatched_name_generated: bool
     #: Whether one node and one store serve both sides.
     is_self_join: bool = False
 
@@ -404,16 +405,16 @@ class StreamStreamJoinGraphNode(GraphNode):
             parent = self.windowed[position].name
             topology._add_operation(name, self.operations[position], parent, site)
             topology.add_state_store(self.stores[1 - position], name)
-            if self.unjoined_store is not None:
+            if self.unmatched_store is not None:
                 topology.add_state_store(
-                    self.unjoined_store, name, generated_name=self.unjoined_name_generated
+                    self.unmatched_store, name, generated_name=self.unmatched_name_generated
                 )
         topology._add_operation(self.name, PassThrough(), self.joins, site)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class HistoryGraphNode(SourceGraphNode):
-    """`stream_from_lake(...)`: a source of the history's topic and of the topic that follows it."""
+    """`stream_from_lake(...)`: a source of the history's topic and the following topic."""
 
     history: LakeHistory
     generated_name: bool
@@ -428,11 +429,11 @@ class HistoryGraphNode(SourceGraphNode):
 
     @property
     def read_topics(self) -> tuple[str, ...]:
-        """The user's topic, if there is one."""
+        """The topic that follows the history, if any."""
         return () if self.history.then is None else (self.history.then,)
 
     def merge_with(self, other: SourceGraphNode) -> None:
-        """Reject a second history, since both would fill the same topic.
+        """Reject a second history, since both would write to the same topic.
 
         Raises:
             TopologyError: always.
@@ -462,8 +463,8 @@ def repartition_node(
 ) -> RepartitionGraphNode:
     """Return a repartition node with the topic `<base>-repartition`.
 
-    The sink, the filter and the source take three numbers. As in Kafka Streams, where topics and
-    nodes must keep their names, the numbers are only visible if the base name is generated too.
+    The sink, the filter and the source take one number each. As in Kafka Streams, the numbers only
+    appear in the names if the base name is generated as well.
 
     Args:
         base: the user's name for the operation, or the name of its store or stream.

@@ -27,12 +27,12 @@ class LogicalGraph:
         self._next_priority = 0
         #: Whether a topology has been built, after which nothing can be added.
         self.is_built = False
-        #: Sources that must be co-partitioned, with file and line of the declaration.
+        #: Sources that must be co-partitioned, with the file and line of the declaration.
         self.copartitioned: list[tuple[SourceNames, str]] = []
         self._source_aliases: dict[str, SourceNames] = {}
 
     def attach(self, node: GraphNode, *parents: GraphNode) -> None:
-        """Attach a new node to its parents, or an attached node to further parents.
+        """Attach a new node to its parents, or an attached node to more parents.
 
         Raises:
             TopologyError: the topology has already been built.
@@ -60,7 +60,7 @@ class LogicalGraph:
         self.copartitioned.append((SourceNames(source_names), call_site()))
 
     def alias_sources(self, name: str, sources: SourceNames) -> SourceNames:
-        """Register a name that Kafka Streams uses for some sources instead of their own names.
+        """Register a name that Kafka Streams uses for sources instead of their own names.
 
         Kafka Streams omits such sources from its list of co-partitioned topics; our checks include
         them. The sources may be aliases themselves, including `name`.

@@ -1,7 +1,7 @@
-"""The nodes of tables, which are completed when the graph is complete.
+"""The nodes of tables.
 
-A downstream operation may need the old values of changes, or read access to the table. The
-operations are therefore completed when the nodes are written.
+Downstream operations may need the old values of changes, or read access to the table. The
+operations of these nodes are therefore only completed when the nodes are written.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from millstream.topology.options.windows import FixedSizeWindows, SessionWindows
 
 @dataclass(frozen=True)
 class Aggregation(TableOperation):
-    """An operation that maintains one aggregate for each key, in a store."""
+    """An operation that maintains one aggregate per key in a store."""
 
     store: str
 
@@ -44,7 +44,7 @@ class WindowedAggregation(Aggregation):
     """An aggregation by key and window of a fixed size."""
 
     windows: FixedSizeWindows
-    #: Whether only final results are sent, after their windows have closed.
+    #: Whether only final results are emitted, after their windows have closed.
     emit_final: bool = field(default=False, kw_only=True)
 
 
@@ -74,7 +74,7 @@ class SessionAggregation(Aggregation):
     """An aggregation by key and session."""
 
     windows: SessionWindows
-    #: Whether only final results are sent, after their sessions have closed.
+    #: Whether only final results are emitted, after their sessions have closed.
     emit_final: bool = field(default=False, kw_only=True)
 
 

@@ -1,7 +1,7 @@
-"""Joins of a stream with another stream, itself, a table or a global table; foreign-key joins.
+"""Joins of streams with streams, tables and global tables, and foreign-key joins.
 
-The steps of a join of two tables by a foreign key (KIP-213) work together as described in
-`millstream.operators.joins.foreign_key_join`.
+`millstream.operators.joins.foreign_key_join` describes how the steps of a foreign-key join of two
+tables (KIP-213) work together.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StreamTableJoin(Operation):
     table: GetterSupplier
     #: (value, row) → value, or (key, value, row) → value.
     joiner: Callable[..., Any]
-    #: Whether records without a row are joined with None; otherwise they are dropped.
+    #: Whether records without a matching row are joined with None; otherwise they are dropped.
     left: bool
     with_key: bool
     #: The store in which records wait for late changes of the table; None if they do not wait.
@@ -66,7 +66,7 @@ class StreamGlobalJoin(Operation):
     joiner: Callable[..., Any]
     #: (key, value) → the key of the row; None for no row.
     key_selector: Callable[[Any, Any], Any]
-    #: Whether records without a row are joined with None; otherwise they are dropped.
+    #: Whether records without a matching row are joined with None; otherwise they are dropped.
     left: bool
     with_key: bool
 
@@ -100,7 +100,7 @@ class SubscriptionJoin(Operation):
 
 @dataclass(frozen=True)
 class ForeignTableJoin(VersionAwareOperation):
-    """Sends a changed right row to all of its subscribers, which a store lists."""
+    """Sends a changed right row to all of its subscribers, which are listed in a store."""
 
     store: str
     serdes: ForeignKeySerdes

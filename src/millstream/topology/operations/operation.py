@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Operation:
-    """The operation of one processor node. Operations of one class with equal fields are equal."""
+    """The operation of a processor node. Operations of the same class are compared by field."""
 
 
 @dataclass(frozen=True)
@@ -35,5 +35,5 @@ class MaterializableOperation(TableOperation):
 class VersionAwareOperation(Operation):
     """An operation that depends on whether its input may contain out-of-order changes."""
 
-    #: Whether the input is a versioned table, so that it may.
+    #: Whether the input is a versioned table, whose changes may be out of order.
     versioned: bool = field(default=False, kw_only=True)

@@ -1,4 +1,4 @@
-"""Operations on streams without stores of their own, the Processor API, and subscriptions."""
+"""Operations on streams without their own stores, the Processor API, and subscriptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NullKeyFilter(Operation):
 
 @dataclass(frozen=True)
 class Filter(Operation):
-    """Keeps the records for which the predicate holds, or the others."""
+    """Keeps the records for which the predicate holds or, with `negate`, the others."""
 
     predicate: Callable[[Any, Any], Any]
     negate: bool = False
@@ -37,7 +37,7 @@ class Map(Operation):
 
 @dataclass(frozen=True)
 class MapValues(Operation):
-    """Replaces each value by the result for the value, or for the key and the value."""
+    """Replaces each value with the result for the value, or for the key and the value."""
 
     mapper: Callable[..., Any]
     with_key: bool = False
@@ -45,9 +45,9 @@ class MapValues(Operation):
 
 @dataclass(frozen=True)
 class MapAsync(ConcurrentOperation):
-    """Replaces each value by the result of a function, with several calls in flight."""
+    """Replaces each value with the result of a function; several calls are in flight."""
 
-    #: value → value, or (key, value) → value; or a coroutine function of this kind.
+    #: value → value, or (key, value) → value; may be a coroutine function.
     function: Callable[..., Any]
     is_coroutine: bool
     with_key: bool
@@ -56,19 +56,19 @@ class MapAsync(ConcurrentOperation):
     #: "key", "none" or "partition".
     ordering: str
     timeout_ms: int | None
-    #: Returns the context manager of the resource that is passed as first argument, if any.
+    #: Returns a context manager, whose value is passed to the function as its first argument.
     using: Callable[[], Any] | None = None
 
 
 @dataclass(frozen=True)
 class MapBatches(Operation):
-    """Replaces the values of many records by the result of a function on Arrow columns."""
+    """Replaces the values of many records with the result of a function on Arrow columns."""
 
     #: `pyarrow.RecordBatch` → a record batch, a table or an array.
     function: Callable[[Any], Any]
     #: A pyarrow schema or data type; None to infer it from the values.
     schema: Any
-    #: Whether the batch has a column of keys, and of timestamps.
+    #: Whether the batch has columns for keys and timestamps.
     with_key: bool
     with_timestamp: bool
     max_records: int
@@ -92,14 +92,14 @@ class SelectKey(Operation):
 
 @dataclass(frozen=True)
 class FlatMap(Operation):
-    """Replaces each record by any number of records."""
+    """Replaces each record with any number of records."""
 
     mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 
 
 @dataclass(frozen=True)
 class FlatMapValues(Operation):
-    """Replaces each value by any number of values."""
+    """Replaces each value with any number of values."""
 
     mapper: Callable[..., Iterable[Any]]
     with_key: bool = False
@@ -133,8 +133,8 @@ class Branch(Operation):
     """Sends each record to the first branch whose predicate holds."""
 
     predicates: tuple[Callable[[Any, Any], Any], ...]
-    #: The child node of each branch, or None for a branch without consumers. A default branch adds
-    #: one more child than there are predicates.
+    #: The child node of each branch, or None for a branch without consumers. With a default branch,
+    #: there is one more child than there are predicates.
     children: tuple[str | None, ...]
 
 

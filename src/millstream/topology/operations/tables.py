@@ -24,7 +24,10 @@ class TableSource(MaterializableOperation):
 
 @dataclass(frozen=True)
 class TableFilter(MaterializableOperation, VersionAwareOperation):
-    """Keeps the rows for which the predicate holds, or the others; not called for deletions."""
+    """Keeps the rows for which the predicate holds or, with `negate`, the others.
+
+    The predicate is not called for deletions.
+    """
 
     predicate: Callable[[Any, Any], Any]
     negate: bool = False
@@ -40,9 +43,9 @@ class TableMapValues(MaterializableOperation):
 
 @dataclass(frozen=True)
 class TableTransformValues(MaterializableOperation):
-    """Replaces the value of each row by the result of a stateful transformer."""
+    """Replaces the value of each row with the result of a stateful transformer."""
 
-    #: Returns the transformer, which has `transform(key, value)`.
+    #: Returns a transformer, which has a method `transform(key, value)`.
     supplier: Callable[[], Any]
 
 
@@ -53,7 +56,7 @@ class TableToStream(Operation):
 
 @dataclass(frozen=True)
 class TableSuppress(Operation):
-    """Suppresses the changes of a table for some time, in a buffer with limits."""
+    """Suppresses the changes of a table for some time, in a limited buffer."""
 
     store: str
     limits: SuppressLimits
@@ -68,7 +71,7 @@ class TableJoin(TableOperation, VersionAwareOperation):
     joiner: Callable[[Any, Any], Any]
     #: How rows without a partner are handled.
     side: Side
-    #: Whether the table is the right one of the two.
+    #: Whether the table is the right side of the join.
     from_right: bool = field(default=False, kw_only=True)
 
 

@@ -1,4 +1,4 @@
-"""Options of lake tables: those that a stage writes, and those that are read before a topic."""
+"""Options of lake tables, which are written by a stage or read before a topic."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ class PartitionColumn:
     """A column by which the files of a table are partitioned."""
 
     name: str
-    #: The column as an expression of Spark SQL on the other columns; equal to the name for an
-    #: existing column.
+    #: The column as a Spark SQL expression of the other columns; equal to the name for an existing
+    #: column.
     expression: str
 
 
 @dataclass(frozen=True, slots=True)
 class LakeTable:
-    """A lake table that a stage writes."""
+    """A lake table that is written by a stage."""
 
     path: str
     format: LakeFormat
     partition_by: tuple[PartitionColumn, ...] = ()
-    #: Whether a row holds the latest value of its key; otherwise each record is appended as a row.
+    #: Whether a row contains the latest value of its key; otherwise, each record is appended as a
+    #: row.
     upserts: bool = False
     #: The maximum number of files that a micro-batch writes per partition.
     files_per_batch: int = 1
@@ -89,8 +90,8 @@ def lake_table(
         )
     if compact_every and format != "delta":
         raise error(
-            f"compact_every={compact_every} is for Delta only. Leave it out, and limit the number "
-            "of files with files_per_batch and the trigger's interval."
+            f"compact_every={compact_every} is for Delta only. Leave compact_every out, and "
+            "limit the number of files with files_per_batch and the trigger's interval."
         )
     for name, number, minimum in (
         ("files_per_batch", files_per_batch, 1),
@@ -103,7 +104,7 @@ def lake_table(
             f"to_lake(partition_by={partition_by!r}): pass a list of columns, "
             f"[{partition_by!r}] for one column."
         )
-    columns = tuple(_partition_column(given, upserts, site) for given in partition_by)
+    columns = tuple(_partition_column(column, upserts, site) for column in partition_by)
     return LakeTable(str(path), table_format, columns, upserts, files_per_batch, compact_every)
 
 
@@ -111,7 +112,7 @@ def checked_format(operation: str, format: object) -> LakeFormat:
     """Return the format if it is supported.
 
     Raises:
-        TopologyError: it is not.
+        TopologyError: the format is not supported.
     """
     found = _FORMATS.get(str(format))
     if found is None:
@@ -123,11 +124,11 @@ def checked_format(operation: str, format: object) -> LakeFormat:
     return found
 
 
-def _partition_column(given: object, upserts: bool, site: str) -> PartitionColumn:
+def _partition_column(column: object, upserts: bool, site: str) -> PartitionColumn:
     """Parse a column: `value.country`, `date(timestamp)` or `year(timestamp) AS year`."""
-    if isinstance(given, str):
-        named = _ALIASED.fullmatch(given)
-        expression = named[1] if named else given.strip()
+    if isinstance(column, str):
+        named = _ALIASED.fullmatch(column)
+        expression = named[1] if named else column.strip()
         found = _COLUMN_PATH.fullmatch(expression) or _FUNCTION_CALL.fullmatch(expression)
         name = named[2] if named else found[1] if found else ""
         own = TABLE_COLUMNS if upserts else STREAM_COLUMNS
@@ -135,13 +136,13 @@ def _partition_column(given: object, upserts: bool, site: str) -> PartitionColum
             return PartitionColumn(name, expression)
         if name in own:
             raise TopologyError(
-                f"partition_by: {given!r} would be a second column called {name!r}. Give the "
+                f"partition_by: {column!r} would be a second column called {name!r}. Give the "
                 f'expression another name: "{expression} AS ...".',
                 declared_at=site,
             )
     raise TopologyError(
         f"partition_by takes columns such as 'value.country' or 'date(timestamp)', but got "
-        f'{given!r}. An expression needs a name: "... AS name".',
+        f'{column!r}. An expression needs a name: "... AS name".',
         declared_at=site,
     )
 
@@ -153,7 +154,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class HistoryColumns:
-    """The columns, or expressions of Spark SQL, that become the fields of a record."""
+    """The columns, or Spark SQL expressions, that become the fields of a record."""
 
     key: str = "key"
     value: str = "value"
@@ -173,17 +174,17 @@ class LakeHistory:
     value: Serde[Any]
     columns: HistoryColumns = HistoryColumns()
     then: str | None = None
-    #: Use the rows before this time, and the records of the topic from this time on; None if the
-    #: offsets in the table define where the topic continues, or if there is no topic.
+    #: The time at which the topic takes over from the table; None if the offsets in the table
+    #: define where the topic continues, or if no topic follows.
     then_from_ms: int | None = None
-    #: The number of partitions of the internal topic if there is no other topic; None to use the
-    #: number of that topic.
+    #: The number of partitions of the internal topic if no topic follows; None to use the number of
+    #: the following topic.
     partitions: int | None = None
     declared_at: str = field(default="", compare=False)
 
     @property
     def description(self) -> str:
-        """The format and the path of the table: `delta: /lake/clicks`."""
+        """The format and path of the table, such as `delta: /lake/clicks`."""
         return f"{self.format}: {self.path}"
 
 
@@ -202,8 +203,8 @@ def lake_history(
     """Return a history with validated options.
 
     Raises:
-        TopologyError: an option is not valid, or contradicts another one.
-        TypeError: a serde is not a Serde.
+        TopologyError: an option is not valid, or contradicts another option.
+        TypeError: `key` or `value` is not a Serde.
     """
     site = call_site()
     error = partial(TopologyError, declared_at=site)
@@ -222,8 +223,8 @@ def lake_history(
     ):
         if not isinstance(expression, str) or not expression.strip():
             raise error(
-                f"stream_from_lake({parameter}={expression!r}): pass the name of a column, or an "
-                "expression of Spark SQL."
+                f"stream_from_lake({parameter}={expression!r}): pass the name of a column, or a "
+                "Spark SQL expression."
             )
     if then is not None:
         checked_name(then)
@@ -247,8 +248,8 @@ def _time_ms(then_from: object, then: str | None, site: str) -> int | None:
         return None
     if not isinstance(then_from, datetime):
         raise TopologyError(
-            f"stream_from_lake(then_from={then_from!r}): pass a datetime. Rows before it are used, "
-            "and the records of the topic from it on.",
+            f"stream_from_lake(then_from={then_from!r}): pass a datetime. Rows before this time "
+            "and records of the topic from this time on are used.",
             declared_at=site,
         )
     if then is None:

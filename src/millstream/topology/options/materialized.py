@@ -31,15 +31,15 @@ from millstream.topology.options.windows import FixedSizeWindows, SessionWindows
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    # Without a serde the type is Never, which is compatible with any type: the operation then
+    # Without a serde, the type is Never, which is compatible with any type: the operation then
     # determines the types.
-    KeptK = TypeVar("KeptK", covariant=True, default=Never)
-    KeptV = TypeVar("KeptV", covariant=True, default=Never)
+    MaterializedK = TypeVar("MaterializedK", covariant=True, default=Never)
+    MaterializedV = TypeVar("MaterializedV", covariant=True, default=Never)
 else:
     from typing import TypeVar
 
-    KeptK = TypeVar("KeptK", covariant=True)
-    KeptV = TypeVar("KeptV", covariant=True)
+    MaterializedK = TypeVar("MaterializedK", covariant=True)
+    MaterializedV = TypeVar("MaterializedV", covariant=True)
 
 #: A store supplier from `Stores`.
 StoreSupplier = (
@@ -48,7 +48,7 @@ StoreSupplier = (
 
 
 @dataclass(frozen=True)
-class Materialized(Generic[KeptK, KeptV]):
+class Materialized(Generic[MaterializedK, MaterializedV]):
     """The store of a table: its name, kind, serdes, caching and changelog.
 
     A store without a name gets a generated one and cannot be queried. The generated name changes
@@ -58,15 +58,16 @@ class Materialized(Generic[KeptK, KeptV]):
     Args:
         name: the store's name; 1 to 249 ASCII letters, digits, `.`, `_` and `-`.
         kind: the implementation; by default the config's `default_dsl_store`.
-        supplier: a store from `Stores`, in place of name and kind.
+        supplier: a store from `Stores`, instead of a name and kind.
         key: the serde of the keys; by default the serde of the stream.
         value: the serde of the values; by default the serde of the operation's result.
         caching: whether the record cache merges several updates of a key between two commits into
-            one, downstream and in the changelog; by default yes. Versioned stores are never cached.
+            one, both downstream and in the changelog. Caching is enabled by default, except for
+            versioned stores, which are never cached.
         logging: whether the store has a changelog topic, from which another instance can restore
-            it; or the topic's config, which implies yes.
+            the store; or the config of the changelog topic.
         retention: how long windows and sessions are kept.
-        history_retention: how long old versions are kept. This makes the store versioned.
+        history_retention: how long old versions are kept; setting it makes the store versioned.
 
     Raises:
         TopologyError: a name is not legal, or name, kind and supplier contradict each other.
@@ -82,8 +83,8 @@ class Materialized(Generic[KeptK, KeptV]):
     _: KW_ONLY
     kind: Literal["rocksdb", "in_memory", "versioned"] | None = None
     supplier: StoreSupplier | None = None
-    key: Serde[KeptK] | None = None
-    value: Serde[KeptV] | None = None
+    key: Serde[MaterializedK] | None = None
+    value: Serde[MaterializedV] | None = None
     caching: bool | None = None
     logging: bool | Mapping[str, str] = True
     retention: timedelta | None = None
@@ -92,7 +93,7 @@ class Materialized(Generic[KeptK, KeptV]):
     def __post_init__(self) -> None:
         if self.supplier is not None and not isinstance(self.supplier, StoreSupplier):
             raise type_error(
-                "The store of a table is given as a name, a Materialized, or a supplier like "
+                "The store of a table must be a name, a Materialized, or a supplier such as "
                 f"Stores.persistent_key_value('counts'), but got {self.supplier!r}."
             )
         check_serdes("Materialized", key=self.key, value=self.value)
@@ -111,8 +112,8 @@ class Materialized(Generic[KeptK, KeptV]):
             self.name not in (None, self.supplier.name) or self.kind is not None
         ):
             raise TopologyError(
-                "A store's supplier has its own name and kind, so Materialized takes either "
-                "supplier=... or name and kind=..., not both.",
+                "A supplier already defines the name and kind of its store. Pass either "
+                "supplier=... or a name and kind=... to Materialized, not both.",
                 declared_at=call_site(),
             )
         if self.kind not in (None, "rocksdb", "in_memory", "versioned"):
@@ -124,7 +125,7 @@ class Materialized(Generic[KeptK, KeptV]):
 
     @property
     def store_name(self) -> str | None:
-        """The name given by the user, directly or with a supplier."""
+        """The name that the user set, directly or with a supplier."""
         return self.name if self.supplier is None else self.supplier.name
 
     @property
@@ -139,11 +140,8 @@ class Materialized(Generic[KeptK, KeptV]):
     def versioned_supplier(self, name: str) -> VersionedStoreSupplier:
         """Return the supplier of the versioned store.
 
-        Args:
-            name: the store's name.
-
         Raises:
-            TopologyError: there is no history retention.
+            TopologyError: the history retention is not set.
         """
         if isinstance(self.supplier, VersionedStoreSupplier):
             return self.supplier
@@ -184,7 +182,7 @@ def key_value_builder(
     """Return the builder of a table's store: a key-value store or a versioned one.
 
     Args:
-        names: the counter, for a store without a name.
+        names: the counter for the name of a store without a name.
 
     Raises:
         TopologyError: an option does not fit the store of a table.
@@ -257,7 +255,8 @@ def window_builder(
     """Return the builder of a table's window store.
 
     Args:
-        emit_final: whether windows are looked up by time when they close.
+        emit_final: whether only final results are emitted, so that closed windows are looked up by
+            time.
 
     Raises:
         TopologyError: an option does not fit a window store.
@@ -270,7 +269,7 @@ def window_builder(
     if isinstance(supplier, WindowStoreSupplier) and supplier.window_size_ms != windows.size_ms:
         _reject(
             f"The store {name} is for windows of {supplier.window_size_ms} ms, but the windows of "
-            f"the aggregation have {windows.size_ms} ms. Use the same window size for the store.",
+            f"the aggregation are {windows.size_ms} ms long. Use the same size for the store.",
             name,
         )
     logging, topic_config = changelog_options(choice.logging)
@@ -300,7 +299,7 @@ def session_builder(
     value_serde: Serde[Any] | None,
     emit_final: bool,
 ) -> SessionStoreBuilder:
-    """Return the builder of a table's session store; the arguments are those of `window_builder`.
+    """Return the builder of a table's session store; see `window_builder`.
 
     Raises:
         TopologyError: an option does not fit a session store.
@@ -329,7 +328,7 @@ def _kind(
 ) -> WindowStoreKind | None:
     if choice.is_versioned:
         _reject(
-            f"The store {name} keeps windows, which have no old versions. Leave out "
+            f"The store {name} contains windows, which have no old versions. Leave out "
             "kind='versioned' and history_retention.",
             name,
         )

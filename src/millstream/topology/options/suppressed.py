@@ -1,4 +1,4 @@
-"""Options of `KTable.suppress`: which changes to suppress, and how many to buffer."""
+"""Options of `KTable.suppress`: how long to suppress changes, and how many to buffer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class BufferConfig:
 
     Kafka Streams' `Suppressed.BufferConfig`. A *strict* buffer never emits a change early: when it
     is full, the application stops. An *eager* buffer emits its oldest changes when it is full.
-    Configs are immutable; each method returns a new one.
+    Configs are immutable; each method returns a new config.
 
     Attributes:
         record_limit: the maximum number of keys; None for no limit.
         byte_limit: the maximum size in bytes, computed as in Kafka Streams; None for no limit.
         emits_early: whether the buffer is eager.
         logging: whether the buffer has a changelog, from which it is restored.
-        topic_config: the config of the changelog topic, by Kafka's names.
+        topic_config: the config of the changelog topic, with Kafka's names.
 
     Raises:
         ConfigError: a limit is negative.
@@ -91,7 +91,7 @@ class BufferConfig:
         return replace(self, record_limit=None, byte_limit=None, emits_early=False)
 
     def with_max_records(self, limit: int) -> BufferConfig:
-        """Return a copy with another limit of keys.
+        """Return a copy with a different maximum number of keys.
 
         Example:
             >>> BufferConfig.max_bytes(10 << 20).with_max_records(1_000).record_limit
@@ -100,7 +100,7 @@ class BufferConfig:
         return replace(self, record_limit=limit)
 
     def with_max_bytes(self, limit: int) -> BufferConfig:
-        """Return a copy with another limit of bytes.
+        """Return a copy with a different maximum size in bytes.
 
         Example:
             >>> BufferConfig.max_records(1_000).with_max_bytes(10 << 20).byte_limit
@@ -119,7 +119,7 @@ class BufferConfig:
         return replace(self, emits_early=True)
 
     def shut_down_when_full(self) -> BufferConfig:
-        """Return a strict buffer with the same limits: when it is full, the application stops.
+        """Return a strict buffer with the same limits. When it is full, the application stops.
 
         Example:
             >>> strict = BufferConfig.max_records(1_000).shut_down_when_full()
@@ -128,7 +128,7 @@ class BufferConfig:
         return replace(self, emits_early=False)
 
     def with_logging_disabled(self) -> BufferConfig:
-        """Return a copy without a changelog: buffered changes are lost when the task closes.
+        """Return a copy without a changelog. Buffered changes are lost when the task closes.
 
         Example:
             >>> BufferConfig.unbounded().with_logging_disabled().logging
@@ -140,7 +140,7 @@ class BufferConfig:
         """Return a copy with a changelog.
 
         Args:
-            topic_config: the topic's config by Kafka's names, merged over the defaults.
+            topic_config: the config of the topic, with Kafka's names. It overrides the defaults.
 
         Example:
             >>> small = BufferConfig.unbounded().with_logging_enabled({"segment.bytes": "1048576"})
@@ -152,13 +152,13 @@ class BufferConfig:
 
 @dataclass(frozen=True, slots=True)
 class Suppressed:
-    """The changes of a table that `KTable.suppress` suppresses (Kafka Streams' `Suppressed`).
+    """The options of `KTable.suppress` (Kafka Streams' `Suppressed`).
 
     Created by `until_window_closes` and `until_time_limit`.
 
     Attributes:
-        limit_ms: how long to suppress changes, in milliseconds of stream time; None for until the
-            window closes.
+        limit_ms: how long to suppress changes, in milliseconds of stream time; None to wait until
+            the window closes.
         buffer: the limits of the buffer.
         name: the name of the operation.
 
@@ -214,7 +214,7 @@ class Suppressed:
     ) -> Suppressed:
         """Emit at most one change for each key per time limit.
 
-        The first suppressed change of a key starts the limit. When stream time has advanced by
+        The limit starts with the first suppressed change of a key. When stream time has advanced by
         `limit`, the latest change of the key is emitted.
 
         Args:

@@ -22,9 +22,9 @@ _MIN_REAL_TIME_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """When a Structured Streaming query starts its next batch.
+    """The trigger of a Structured Streaming query, which determines when a batch starts.
 
-    Created by its class methods, which correspond to
+    Created by its class methods, which correspond to the arguments of
     `pyspark.sql.streaming.DataStreamWriter.trigger`.
 
     Args:
@@ -44,8 +44,8 @@ class Trigger:
         """Start batches one after another, with a minimum interval between their starts.
 
         Args:
-            interval: a timedelta or `"10 seconds"`; 0 to start the next batch as soon as the last
-                one has ended and there are records.
+            interval: a timedelta, or a string such as `"10 seconds"`; 0 to start the next batch as
+                soon as the previous batch has ended and records are available.
 
         Raises:
             TopologyError: the interval is not a valid duration.
@@ -58,7 +58,7 @@ class Trigger:
 
     @classmethod
     def available_now(cls) -> Trigger:
-        """Process all records that are available at the start of the application, then stop.
+        """Process all records that are available when the application starts, then end the query.
 
         Example:
             >>> Trigger.available_now().kind
@@ -74,9 +74,9 @@ class Trigger:
         state, in an at-least-once application. See docs/build/dataframes.md.
 
         Args:
-            batch: a timedelta or `"10 seconds"`: the interval between Spark's checkpoints. After a
-                failure, records since the last checkpoint are written again. Records do not wait
-                for the end of a batch.
+            batch: the interval between Spark's checkpoints: a timedelta, or a string such as `"10
+                seconds"`. After a failure, the records since the last checkpoint are written again.
+                Records do not wait for the end of a batch.
 
         Raises:
             TopologyError: the batch is not a valid duration, or shorter than Spark's minimum of 5
@@ -101,7 +101,7 @@ class Trigger:
         return self.kind == "real_time"
 
 
-#: Starts the next batch as soon as the last one has ended and there are records.
+#: Starts the next batch as soon as the previous batch has ended and records are available.
 DEFAULT_TRIGGER: Final = Trigger()
 
 

@@ -29,7 +29,7 @@ class EmitStrategy(Enum):
     ON_WINDOW_UPDATE = "on_window_update"
 
     #: Once, when a window closes: stream time has passed its end by the grace period, and late
-    #: records can no longer change it. Checked when a record arrives, at most once a second.
+    #: records can no longer change it. Checked when a record arrives, at most once per second.
     ON_WINDOW_CLOSE = "on_window_close"
 
 
@@ -39,8 +39,8 @@ class TimeWindows:
 
     Windows start at multiples of `advance`, counted from the epoch. The start of a window is
     inclusive and its end exclusive: with a size of 10 s, a record at 12:00:10 is in the window that
-    starts then, not in the previous one. If `advance` is smaller than the size, windows overlap,
-    and a record is in each window that covers its timestamp.
+    starts at that time, not in the previous one. If `advance` is smaller than the size, windows
+    overlap, and a record is in each window that covers its timestamp.
 
     Args:
         size: the size of a window.
@@ -93,11 +93,13 @@ class TimeWindows:
 
     @property
     def step_ms(self) -> int:
-        """The size of aligned intervals in which all timestamps belong to the same windows."""
+        """The size of aligned intervals whose timestamps all belong to the same windows."""
         return gcd(self.size_ms, self.advance_ms)
 
     def starts_at(self, timestamp: int) -> range:
-        """Return the starts of the windows that contain a timestamp, ascending, none before 0.
+        """Return the starts of the windows that contain a timestamp, in ascending order.
+
+        No window starts before 0.
 
         Example:
             >>> hopping = TimeWindows(timedelta(seconds=9), advance=timedelta(seconds=3))
@@ -111,7 +113,7 @@ class TimeWindows:
 
 @dataclass(frozen=True, slots=True)
 class UnlimitedWindows:
-    """One window per key that never ends (Kafka Streams' `UnlimitedWindows`).
+    """One window per key, which never ends (Kafka Streams' `UnlimitedWindows`).
 
     Args:
         start_ms: the start of the window in milliseconds since the epoch; earlier records are
@@ -249,7 +251,7 @@ class SessionWindows:
         return self.inactivity_gap_ms + self.grace_ms
 
 
-#: The windows of `windowed_by` with results that are stored by the start of the window.
+#: The arguments of `windowed_by` whose results are stored by the start of the window.
 FixedSizeWindows = TimeWindows | UnlimitedWindows | SlidingWindows
 
 #: The type of the argument of `windowed_by`.
@@ -273,18 +275,18 @@ def check_windows(windows: object) -> None:
 class JoinWindows:
     """The maximum time difference between two joined records (Kafka Streams' `JoinWindows`).
 
-    A record at time t joins the records of the other stream with timestamps from `t - before` to `t
-    + after`, both inclusive. One of the two may be negative: with `before=timedelta(seconds=-1)`
-    the other record must be at least one second later.
+    A record at time t joins the records of the other stream with timestamps from `t - before` to
+    `t + after`, both inclusive. One of the two may be negative: with
+    `before=timedelta(seconds=-1)`, the other record must be at least one second later.
 
     The window of a record closes when stream time (the largest timestamp of either side) has passed
-    its end by the grace period. Only then does a left or outer join emit the record without a
-    partner. Both sides are stored for `before + after + grace`.
+    its end by the grace period. A left or outer join emits a record without a partner only after
+    its window has closed. Both sides are stored for `before + after + grace`.
 
     Args:
         time_difference: the maximum time difference in both directions.
-        before: how much earlier the other record may be, if this differs.
-        after: how much later the other record may be, if this differs.
+        before: how much earlier the other record may be; by default `time_difference`.
+        after: how much later the other record may be; by default `time_difference`.
         grace: how long to wait for out-of-order records.
 
     Raises:

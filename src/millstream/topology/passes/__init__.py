@@ -1,6 +1,6 @@
 """From the logical graph to the physical topology.
 
-`build` runs the passes, which change the graph, and writes the result. It contains the short
-passes: each topic is read once, repartition topics accept records without a key where a join needs
-them, and two of Kafka Streams' optimizations. `merge_repartitions` is the third.
+`build` runs the passes, which change the graph, and creates the topology. It also contains the
+short passes: merging sources of the same topics, passing records without a key to the joins that
+process them, and two of Kafka Streams' optimizations. `merge_repartitions` contains the third.
 """

@@ -1,8 +1,8 @@
 """From the logical graph to the physical topology: all passes, in Kafka Streams' order.
 
 Sources that read the same topics are merged, the requested optimizations are applied, and the nodes
-write themselves into a `Topology`: each after its parents, otherwise in the order of attaching.
-This order determines the numbers of sub-topologies, so it follows Kafka Streams
+are written into a `Topology`: each after its parents, and otherwise in the order in which they were
+attached. This order determines the numbers of sub-topologies, so it follows Kafka Streams
 (`InternalStreamsBuilder`).
 """
 
@@ -32,7 +32,7 @@ from millstream.topology.physical.topology import Topology
 
 
 def build_topology(graph: LogicalGraph, optimizations: frozenset[str]) -> Topology:
-    """Return the physical topology of a graph, to which nothing can be added afterwards.
+    """Return the physical topology of a graph. Nothing can be added to the graph afterwards.
 
     The passes change the graph, so it can only be built once.
 
@@ -71,30 +71,30 @@ def _write_node(node: GraphNode, topology: Topology) -> tuple[str, ...]:
     node.write(topology)
     added = list(islice(reversed(topology.nodes), len(topology.nodes) - nodes))[::-1]
     for store in islice(reversed(topology.global_stores), len(topology.global_stores) - stores):
-        filled = topology.global_stores[store]
-        added += [filled.source.name, filled.processor.name]
+        global_store = topology.global_stores[store]
+        added += [global_store.source.name, global_store.processor.name]
     return tuple(added)
 
 
 def _logical_plan_of(
     written: Mapping[GraphNode, tuple[str, ...]], topology: Topology
 ) -> LogicalPlan:
-    """Return the plan of nodes with the names of their physical nodes, all stores connected."""
+    """Return the logical plan. All stores must be connected already."""
     processors = {
         node.name: node
         for node in (
             *topology.nodes.values(),
-            *(filled.processor for filled in topology.global_stores.values()),
+            *(store.processor for store in topology.global_stores.values()),
         )
         if isinstance(node, ProcessorNode)
     }
-    kept = []
+    logical_nodes = []
     for node, physical in written.items():
         if node.kind is None:
             continue
         own = [processors[name] for name in physical if name in processors]
         stores = dict.fromkeys(store for processor in own for store in processor.stores)
-        kept.append(
+        logical_nodes.append(
             LogicalNode(
                 node.kind,
                 node.name,
@@ -114,7 +114,7 @@ def _logical_plan_of(
                 declared_at=node.declared_at,
             )
         )
-    return LogicalPlan(tuple(kept))
+    return LogicalPlan(tuple(logical_nodes))
 
 
 def write_order(root: GraphNode) -> list[GraphNode]:
@@ -135,7 +135,7 @@ def write_order(root: GraphNode) -> list[GraphNode]:
 
 
 def merge_sources(root: GraphNode) -> dict[str, str]:
-    """Merge sources of the same topics; return each removed source with its replacement.
+    """Merge sources of the same topics; return the replacement of each removed source.
 
     Follows Kafka Streams (`InternalStreamsBuilder.mergeDuplicateSourceNodes`).
 
@@ -155,10 +155,10 @@ def merge_sources(root: GraphNode) -> dict[str, str]:
 
 
 def single_store_self_joins(attached: Iterable[GraphNode]) -> None:
-    """Let joins of a stream with itself use one store (`single.store.self.join`).
+    """Make joins of a stream with itself use a single store (`single.store.self.join`).
 
     As in Kafka Streams, this includes left and outer joins, which then have the results of an inner
-    join. Sources and repartition nodes must have been merged before.
+    join. Sources and repartition nodes must be merged first.
     """
     for node in attached:
         if isinstance(node, StreamStreamJoinGraphNode) and len(node.parents) == 1:
@@ -177,11 +177,11 @@ def reuse_source_topics(attached: Iterable[GraphNode]) -> None:
 
 
 def allow_null_keys(root: GraphNode) -> None:
-    """Let the repartition nodes above left and outer joins pass null keys (KIP-962).
+    """Make the repartition nodes above left and outer joins pass null keys (KIP-962).
 
     A record without a key belongs to no task, so a repartition node usually drops it. A left or
     outer join of a stream, however, has a result for such a record. The optimizations, which
-    replace repartition nodes, must have been applied before.
+    replace repartition nodes, must be applied first.
     """
     waiting = [node for node in _below(root) if node.accepts_null_keys]
     above = set(waiting)

@@ -1,8 +1,8 @@
-"""Optimization: one repartition topic for several operations that need the same new key.
+"""Optimization: one repartition topic for several operations that need the same new keys.
 
-After an operation that changes keys, each aggregation or join downstream requires a repartition
-topic of its own. As long as no value has changed in between, all of these topics have the same
-records, so that one topic right after the key-changing operation can replace them (Kafka Streams'
+After an operation that changes keys, each aggregation or join downstream requires its own
+repartition topic. If values do not change in between, all these topics contain the same records, so
+they can be replaced with one topic right after the key-changing operation (Kafka Streams'
 `merge.repartition.topics`).
 """
 
@@ -19,10 +19,10 @@ from millstream.topology.naming import NameGenerator
 
 
 def merge_repartition_topics(attached: Iterable[GraphNode], names: NameGenerator) -> dict[str, str]:
-    """Merge repartition nodes; return each removed source with the one that replaces it.
+    """Merge repartition nodes; return the replacement of each removed source.
 
     Args:
-        attached: all nodes of the graph, in the order of first attaching.
+        attached: all nodes of the graph, in the order in which they were first attached.
     """
     replaced: dict[str, str] = {}
     for changer, repartitions in _merge_candidates(list(attached)).items():
@@ -44,9 +44,9 @@ def _merge_candidates(attached: list[GraphNode]) -> dict[GraphNode, list[Reparti
 
 
 def _moved_below_merges(
-    groups: dict[GraphNode, list[RepartitionGraphNode]], is_merge: list[GraphNode]
+    groups: dict[GraphNode, list[RepartitionGraphNode]], merges: list[GraphNode]
 ) -> dict[GraphNode, list[RepartitionGraphNode]]:
-    """Return the groups with merges in place of the key-changing operations above them.
+    """Return the groups, with merges instead of the key-changing operations above them.
 
     If all repartition nodes of a key-changing operation are below a merge, the topic must come
     after the merge. Otherwise it would miss the records of the other input.
@@ -58,20 +58,20 @@ def _moved_below_merges(
             if _is_below(merge, changer)
             and all(_is_below(repartition, merge) for repartition in repartitions)
         ]
-        for merge in is_merge
+        for merge in merges
     }
     moved = {
         merge: list(dict.fromkeys(node for changer in changers for node in groups[changer]))
         for merge, changers in above.items()
     }
-    gone = {changer for changers in above.values() for changer in changers}
-    return {changer: group for changer, group in groups.items() if changer not in gone} | moved
+    replaced = {changer for changers in above.values() for changer in changers}
+    return {changer: group for changer, group in groups.items() if changer not in replaced} | moved
 
 
 def _merge(
     changer: GraphNode, repartitions: list[RepartitionGraphNode], names: NameGenerator
 ) -> dict[str, str]:
-    """Replace several repartition nodes by one right below the key-changing operation."""
+    """Replace several repartition nodes with one right below the key-changing operation."""
     entries = {
         repartition: entry
         for repartition in repartitions
@@ -126,7 +126,7 @@ def _single_entry(changer: GraphNode, repartition: GraphNode) -> GraphNode | Non
 
 
 def _changes_records(node: GraphNode) -> bool:
-    """Return whether records leave a node in another topic, or with another key or value."""
+    """Return whether a node changes the topic, key or value of records."""
     return node.changes_key or node.changes_value or isinstance(node, RepartitionGraphNode)
 
 

@@ -13,7 +13,7 @@ from millstream.topology.physical.nodes import Node, SourceNode
 
 
 class PatternJoin(NamedTuple):
-    """Co-partitioned topics, some of which are given by patterns."""
+    """Co-partitioned topics, some of which are matched by patterns."""
 
     topics: frozenset[str]
     patterns: tuple[re.Pattern[str], ...]
@@ -28,8 +28,8 @@ class CopartitionedSources:
     ) -> None:
         self._nodes = nodes
         self._internal_topics = internal_topics
-        # Source names, those of them that Kafka Streams lists, and file and line of the join, in
-        # the order of the program.
+        # In the order of the program: the names of the sources, the names that Kafka Streams lists,
+        # and the file and line of the join.
         self._declarations: list[tuple[tuple[str, ...], tuple[str, ...], str]] = []
 
     def add(
@@ -43,7 +43,7 @@ class CopartitionedSources:
         Args:
             source_names: the names of sources; names that are not sources of the topology are
                 ignored.
-            listed: the sources that Kafka Streams lists, if it omits some.
+            listed: the sources that Kafka Streams lists, if it omits some of them.
         """
         names = tuple(source_names)
         self._declarations.append((names, names if listed is None else tuple(listed), declared_at))
@@ -58,7 +58,7 @@ class CopartitionedSources:
         return merge_overlapping(filter(None, groups))
 
     def pattern_joins(self) -> list[PatternJoin]:
-        """Return the groups that contain patterns; their topics are not known yet."""
+        """Return the groups that contain patterns, whose topics are not known yet."""
         joins = (
             PatternJoin(
                 frozenset(self._topics_of(names)),
@@ -70,7 +70,7 @@ class CopartitionedSources:
         return [join for join in joins if join.patterns]
 
     def check(self) -> None:
-        """Reject partition counts that conflict on any cluster.
+        """Reject partition counts that would conflict on every cluster.
 
         Raises:
             CopartitionError: co-partitioned repartition topics have different counts.
@@ -120,10 +120,11 @@ def merge_overlapping(groups: Iterable[Iterable[str]]) -> list[frozenset[str]]:
 
 
 def kafka_streams_groups(groups: Iterable[Iterable[str]]) -> list[frozenset[str]]:
-    """Return the groups as Kafka Streams lists them, which merges only some overlapping groups.
+    """Return the groups as Kafka Streams lists them.
 
-    A group is merged into the first earlier group that contains one of its topics, in the order of
-    a hash set. The check of partition counts uses `merge_overlapping` instead.
+    Kafka Streams merges only some overlapping groups: a group is merged into the first earlier
+    group that contains one of its topics, in the order of a hash set. The check of partition counts
+    uses `merge_overlapping` instead.
 
     Args:
         groups: decorated topic names, in the order of the joins in the program.
@@ -143,13 +144,13 @@ def check_enforced_partitions(
     readers: Mapping[str, SourceNode],
     joined_at: str,
 ) -> None:
-    """Reject a group with partition counts that conflict on any cluster.
+    """Reject a group whose partition counts would conflict on every cluster.
 
-    This check covers groups that consist only of repartition topics with counts given by the user.
+    This check covers groups that consist only of repartition topics with counts set by the user.
     The assignor checks the other groups against the cluster.
 
     Raises:
-        CopartitionError: the given counts differ.
+        CopartitionError: the counts differ.
     """
     counts = {
         topic: internal[topic].partitions if topic in internal else None for topic in sorted(group)
@@ -161,15 +162,15 @@ def check_enforced_partitions(
         for topic, count in counts.items()
     )
     raise CopartitionError(
-        "Topics that are joined by key must have equal partition counts, but of the repartition "
-        f"topics {listed}. Use the same number in each repartition(partitions=...).",
+        "Topics that are joined by key must have equal partition counts, but those of repartition "
+        f"topics differ: {listed}. Use the same number in each repartition(partitions=...).",
         topic=min(counts),
         declared_at=joined_at,
     )
 
 
 def _declared_suffix(source: SourceNode | None) -> str:
-    """Return the source of a topic and its declaration, in brackets."""
+    """Return the source of a topic and its declaration, in parentheses."""
     if source is None:
         return ""
     return f" (node {source.name}{f', {source.declared_at}' if source.declared_at else ''})"

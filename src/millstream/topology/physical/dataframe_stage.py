@@ -1,8 +1,8 @@
 """DataFrame stages, which connect two sub-topologies.
 
-The upstream sub-topology writes an internal topic. A Structured Streaming query reads it, and
-writes another topic for the downstream sub-topology, or an external sink. The query is not a task:
-one driver of the application runs it.
+The upstream sub-topology writes to an internal topic. A Structured Streaming query reads this
+topic, and writes to another topic for the downstream sub-topology, or to an external sink. The
+query is not a task: one driver of the application runs it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ TIME_HEADER: Final = "millstream.timestamp"
 
 @dataclass(frozen=True, slots=True)
 class DataFrameStage:
-    """A DataFrame function of a topology. Serdes of None are the config's defaults."""
+    """A DataFrame function of a topology. For serdes, None stands for the config's default."""
 
-    #: Also the name of the query and the checkpoint.
+    #: Also the name of the query and its checkpoint.
     name: str
     #: Undecorated.
     input_topic: str
@@ -44,7 +44,7 @@ class DataFrameStage:
 
     @property
     def target(self) -> str:
-        """A description of the sink or output topic."""
+        """A description of the sink or the output topic."""
         if self.sink is not None:
             return self.sink.description
         return f"topic: {self.output_topic}"

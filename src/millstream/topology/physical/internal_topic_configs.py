@@ -1,6 +1,6 @@
 """Internal topics: repartition topics and changelogs.
 
-Inside a topology their names are undecorated; on the cluster each is `<application.id>-<name>`.
+Within a topology, their names are undecorated; on the cluster they are `<application.id>-<name>`.
 Their configs consist of Kafka Streams' defaults, overridden by the application's `topic.*`
 settings, which are overridden by the user's config for a store.
 """
@@ -14,7 +14,7 @@ _REPARTITION_CONFIG = {
     # Records are deleted after they have been committed, never by age.
     "cleanup.policy": "delete",
     "retention.ms": "-1",
-    # With small segments, deleting records frees disk space soon.
+    # With small segments, deleting records frees disk space sooner.
     "segment.bytes": str(50 * 1024 * 1024),
     "message.timestamp.type": "CreateTime",
 }
@@ -30,7 +30,7 @@ class RepartitionTopic:
     """A topic through which records reach the task that owns their new key."""
 
     name: str
-    #: The number given by the user; None to let the assignor choose.
+    #: The number that the user set; None to let the assignor choose.
     partitions: int | None = None
     #: Whether the name contains a generated number.
     generated: bool = False
@@ -38,7 +38,11 @@ class RepartitionTopic:
     times_in_headers: bool = False
 
     def config(self, settings: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the config, with the application's `topic.*` settings without this prefix."""
+        """Return the config of the topic.
+
+        Args:
+            settings: the application's `topic.*` settings, without this prefix.
+        """
         return {**_REPARTITION_CONFIG, **(settings or {})}
 
 
@@ -52,7 +56,7 @@ class ChangelogTopic:
     overrides: Mapping[str, str] = field(default_factory=dict)
 
     def config(self, settings: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the config; `settings` as in `RepartitionTopic.config`."""
+        """Return the config of the topic; see `RepartitionTopic.config`."""
         return {**self.defaults, **(settings or {}), **self.overrides}
 
 

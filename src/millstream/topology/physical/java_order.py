@@ -15,15 +15,15 @@ from millstream.record import TopicPartition
 
 T = TypeVar("T", bound=Hashable)
 
-_DEFAULT_TABLE = 16
+_DEFAULT_TABLE_SIZE = 16
 
 
 def hash_order(names: Iterable[str], *, copied: bool = False) -> list[str]:
     """Return the names in the iteration order of a `HashSet<String>`.
 
     Args:
-        copied: whether the set was created from a collection, which allocates a larger table at
-            once.
+        copied: whether the set was created from a collection, which determines the size of
+            the table in advance.
     """
     return _by_bucket(names, _string_hash, copied=copied)
 
@@ -43,7 +43,7 @@ def _by_bucket(
     elements: Iterable[T], hash_of: Callable[[T], int], *, copied: bool = False
 ) -> list[T]:
     unique = list(dict.fromkeys(elements))
-    table = _DEFAULT_TABLE
+    table = _DEFAULT_TABLE_SIZE
     if copied:
         while table < len(unique) * 4 // 3 + 1:
             table *= 2
@@ -88,7 +88,7 @@ class TreeSet:
         return _in_order(self._root)
 
     def add(self, name: str) -> None:
-        """Insert a name, unless the search finds it."""
+        """Insert a name, unless the search for its position finds it."""
         parent: _Entry | None = None
         entry = self._root
         left = False
@@ -172,8 +172,8 @@ def _in_order(entry: _Entry | None) -> Iterator[str]:
 class SourceNames(frozenset[str]):
     """A set with the iteration order of a `java.util.HashSet`.
 
-    Kafka Streams merges co-partition groups in this order, and does not merge some of them; the
-    groups that it lists depend on this.
+    Kafka Streams merges only some co-partition groups, in this order. The groups that it lists
+    therefore depend on the order.
     """
 
     in_order: tuple[str, ...]
@@ -185,5 +185,5 @@ class SourceNames(frozenset[str]):
         return instance
 
     def united(self, other: SourceNames) -> SourceNames:
-        """Return the union, as if the names of `other` were added to these."""
+        """Return the union, in the order of adding the names of `other` to this set."""
         return SourceNames((*self.in_order, *other.in_order))

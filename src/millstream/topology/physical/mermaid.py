@@ -74,5 +74,6 @@ class _Flowchart:
 
 
 def _label(text: str) -> str:
-    # Node names, patterns and the names of lambdas may contain special characters of Mermaid.
+    # Node names, patterns and the names of lambdas may contain characters with a special meaning in
+    # Mermaid.
     return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;")

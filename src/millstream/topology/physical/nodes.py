@@ -1,8 +1,8 @@
 """The physical nodes of a topology, from which tasks create operators.
 
 Children are attached in the order in which the nodes were added. Topics are undecorated: the
-application id is only added to internal topics when a task runs. A serde, extractor or offset reset
-of None is the config's default, a partitioner of None is Kafka's.
+application id is only added to internal topics when a task runs. None stands for the config's
+default serde, extractor or offset reset, and for Kafka's default partitioner.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ TopicExtractor = Callable[[Any, Any, Any], str]
 
 @dataclass(frozen=True, slots=True)
 class SourceNode:
-    """Reads topics and deserializes their records."""
+    """A node that reads topics and deserializes their records."""
 
     name: str
-    #: The topics, in the order given; empty if there is a pattern.
+    #: The topics, in the user's order; empty if there is a pattern.
     topics: tuple[str, ...]
-    #: Matches the whole names of topics; None if there are topics.
+    #: The pattern, which must match whole names of topics; None if there are topics.
     pattern: re.Pattern[str] | None = None
     key_serde: Serde[Any] | None = None
     value_serde: Serde[Any] | None = None
-    #: The source of a repartition topic has no extractor, and uses Kafka's timestamps regardless of
-    #: the config.
+    #: None for the source of a repartition topic, which uses Kafka's timestamps regardless of the
+    #: config.
     timestamp_extractor: TimestampExtractor | None = None
     offset_reset: OffsetReset | None = None
     declared_at: str = field(default="", compare=False)
@@ -61,7 +61,7 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorNode:
-    """Processes records."""
+    """A node that processes records."""
 
     name: str
     operation: Operation
@@ -72,7 +72,7 @@ class ProcessorNode:
 
 @dataclass(frozen=True, slots=True)
 class SinkNode:
-    """Serializes records and writes them to a topic."""
+    """A node that serializes records and writes them to a topic."""
 
     name: str
     topic: str | TopicExtractor
@@ -90,14 +90,14 @@ Node = SourceNode | ProcessorNode | SinkNode
 class GlobalStoreNodes:
     """A global store, which every instance fills from all partitions of a topic.
 
-    It is not part of a sub-topology, but it takes a number among them.
+    Global stores are not part of a sub-topology, but are numbered together with sub-topologies.
     """
 
     source: SourceNode
     processor: ProcessorNode
-    #: The builder of the store, without a changelog: the topic is the log.
+    #: The builder of the store, without a changelog, since the store is restored from the topic.
     store_builder: StoreBuilder
-    #: The number of ordinary nodes that were added to the topology before it.
+    #: The number of ordinary nodes that were added to the topology before the store.
     position: int
 
     @property

@@ -1,8 +1,9 @@
 """Sub-topologies: the parts of a topology that are connected without topics in between.
 
-Each becomes one task per partition. Nodes belong together if one is the parent of the other or if
-they use the same store. Numbers follow the order in which nodes were added (semantics:
-`InternalTopologyBuilder.nodeGroups`), because task ids and state directories are named after them.
+Each sub-topology becomes one task per partition. Two nodes belong together if one is the parent of
+the other or if they use the same store. Sub-topologies are numbered in the order in which their
+nodes were added, as in Kafka Streams (`InternalTopologyBuilder.nodeGroups`), because task ids and
+state directories contain these numbers.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from millstream.topology.physical.nodes import (
 
 @dataclass(frozen=True, slots=True)
 class SubTopology:
-    """Everything that a task of this sub-topology needs. Can be pickled with cloudpickle.
+    """A sub-topology, with everything that its tasks need.
 
-    The names of internal topics are undecorated; `decorate` returns the names on the cluster.
+    Can be pickled with cloudpickle. The names of internal topics are undecorated; `decorate`
+    returns the names on the cluster.
     """
 
-    #: The number, which is the first part of task ids.
+    #: The number of the sub-topology, which is the first part of task ids.
     id: int
     #: In the order in which they were added.
     nodes: tuple[Node, ...]
@@ -52,7 +54,7 @@ class SubTopology:
 
     @property
     def is_stateful(self) -> bool:
-        """Whether tasks have state to restore: only stores with a changelog count."""
+        """Whether tasks have state to restore, from changelogs or source topics."""
         return bool(self.changelogs)
 
     def decorate(self, topic: str, application_id: str) -> str:
@@ -67,11 +69,11 @@ def build_subtopology(
     internal_topics: Mapping[str, RepartitionTopic],
     source_changelogs: Mapping[str, str],
 ) -> SubTopology:
-    """Return the sub-topology of some nodes, in the order in which they were added.
+    """Return the sub-topology of nodes that are in the order in which they were added.
 
     Args:
-        source_changelogs: the source topic from which a store without a changelog is restored, by
-            the name of the store.
+        source_changelogs: for each store without a changelog, the source topic from which it is
+            restored.
     """
     sources = [node for node in nodes if isinstance(node, SourceNode)]
     source_topics = tuple(dict.fromkeys(topic for node in sources for topic in node.topics))
@@ -95,7 +97,7 @@ def build_subtopology(
     repartition_topics = {
         topic: internal_topics[topic] for topic in source_topics if topic in internal_topics
     }
-    passing = [topic for topic in sink_topics if topic in internal_topics]
+    written = [topic for topic in sink_topics if topic in internal_topics]
     return SubTopology(
         id=number,
         nodes=nodes,
@@ -105,14 +107,14 @@ def build_subtopology(
         repartition_topics=repartition_topics,
         stores=stores,
         changelogs={name: (own | read)[name] for name in stores if name in own or name in read},
-        internal_topics=frozenset((*repartition_topics, *passing, *own.values())),
+        internal_topics=frozenset((*repartition_topics, *written, *own.values())),
     )
 
 
 def numbered_parts(
     nodes: Sequence[Node], global_stores: Iterable[GlobalStoreNodes]
 ) -> list[tuple[Node, ...] | GlobalStoreNodes]:
-    """Return the nodes of each sub-topology and the global stores, in the order of their numbers.
+    """Return the nodes of each sub-topology, and the global stores, by number.
 
     As in Kafka Streams, global stores take numbers too.
 
@@ -145,7 +147,7 @@ def _group_nodes(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
 
 
 class _UnionFind:
-    """Disjoint sets of names: connected names have the same root."""
+    """Disjoint sets of names. Connected names have the same root."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._above = {name: name for name in names}

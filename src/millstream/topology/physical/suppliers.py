@@ -46,8 +46,8 @@ def wrapped_supplier(
     """Return the wrapped supplier of a custom processor, and the stores that it provides.
 
     Source of the semantics: Kafka Streams' `ProcessorWrapper` (KIP-1112). In Kafka Streams, the
-    stores are lost if the wrapper does not pass them on; here, a wrapper without a `stores` method
-    keeps them.
+    stores are lost if the wrapper does not pass them on; here, they are kept if the wrapped
+    supplier has no method `stores()`.
 
     Raises:
         TopologyError: one of the suppliers is not valid (see `check_supplier`), or the wrapper
@@ -77,8 +77,8 @@ def check_supplier(
     """Check that a supplier returns new processors of the expected kind.
 
     Raises:
-        TopologyError: the supplier is not a function, returns the same object twice, or returns no
-            processor or one of the other kind.
+        TopologyError: the supplier cannot be called without arguments, returns the same object
+            twice, or does not return a processor of the expected kind.
     """
     error = partial(TopologyError, node=node, declared_at=site)
     if not accepts_arguments(supplier, 0):
@@ -108,7 +108,7 @@ def check_supplier(
         expected = "FixedKeyProcessor" if fixed_key else "Processor"
         method = "process" if fixed_key else "process_values"
         raise error(
-            f"The operation needs a {expected}, which {type(processor).__qualname__} is not. "
+            f"The operation needs a {expected}, but {type(processor).__qualname__} is not one. "
             f"Use the stream's {method}() instead."
         )
 
@@ -116,7 +116,7 @@ def check_supplier(
 def supplied_stores(supplier: Callable[[], Any]) -> list[StoreBuilder]:
     """Return the stores that a supplier provides (`ConnectedStoreProvider`, KIP-401).
 
-    A supplier may have a method `stores()`. If a class is its own supplier, this must be a class
+    A supplier may have a method `stores()`. If the supplier is a class, `stores` must be a class
     method or static method; instance methods are ignored.
     """
     if inspect.isclass(supplier):

@@ -60,8 +60,8 @@ class Topology:
     """The computation of an application: nodes, their stores, and internal topics.
 
     `StreamsBuilder.build` creates a topology from the DSL; the `add_` methods extend it. Parents
-    and stores must be added before the nodes that refer to them. The order of adding is the order
-    in which nodes are initialized, children receive records, and sub-topologies are numbered.
+    and stores must be added before the nodes that refer to them. Nodes are initialized, children
+    receive records, and sub-topologies are numbered in the order in which nodes are added.
 
     Can be pickled with cloudpickle, including the user's functions.
 
@@ -73,7 +73,7 @@ class Topology:
         TypeError: `processor_wrapper` is not a function of two arguments.
 
     Attributes:
-        nodes: by name, in the order of adding.
+        nodes: the nodes by name, in the order in which they were added.
         state_stores: the builders of the stores, by name.
         global_stores: the global stores, by name.
         internal_topics: the repartition topics, by undecorated name.
@@ -103,12 +103,13 @@ class Topology:
         self._generated_stores: set[str] = set()
         self._other_generated_stores: dict[str, bool] = {}
         self.optimizations: frozenset[str] | None = None
-        #: The program that it was built from; None if it was not built by a `StreamsBuilder`.
+        #: The program from which the topology was built; None if it was not built by a
+        #: `StreamsBuilder`.
         self._logical_plan: LogicalPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # Workers need neither the logical plan nor the wrapper, which are only used where the
-        # topology is built, nor the code of DataFrame functions, which the driver calls.
+        # Workers need neither the logical plan and the wrapper, which are only used where the
+        # topology is built, nor the DataFrame functions, which the driver calls.
         stages = {name: stage.for_workers() for name, stage in self.dataframe_stages.items()}
         excluded = {"_logical_plan": None, "_processor_wrapper": None}
         return {**vars(self), **excluded, "dataframe_stages": stages}
@@ -138,10 +139,11 @@ class Topology:
             value: deserializes values; by default the config's `default_value_serde`.
             timestamp_extractor: `(record, partition_time) -> timestamp` in milliseconds.
             offset_reset: `"earliest"`, `"latest"`, `"none"`, or a timedelta before now.
-            declared_at: file and line for error messages; by default the caller's.
+            declared_at: the file and line for error messages; by default those of the caller.
 
         Raises:
-            TopologyError: the name is taken, there is no topic, or another source reads a topic.
+            TopologyError: the name is already in use, `topics` is empty, or another source reads
+                one of the topics.
 
         Example:
             >>> Topology().add_source("clicks", ["web", "app"], key=STRING, value=STRING)
@@ -168,15 +170,16 @@ class Topology:
         """Add a node that processes records.
 
         Args:
-            supplier: returns a new `Processor` for each call: its class, or a function. It is
-                called here to check its result. If it has a method `stores()`, the store builders
-                that this returns are added and connected.
-            stores: the stores to connect: a name, or several.
-            declared_at: file and line for error messages; by default the caller's.
+            supplier: a class or function that returns a new `Processor` for each call. It is called
+                once more to check its result. If it has a method `stores()`, the store builders
+                that the method returns are added and connected.
+            stores: the names of the stores to connect, or a single name.
+            declared_at: the file and line for error messages; by default those of the caller.
 
         Raises:
-            TopologyError: the name is taken; there is no parent, or a parent is unknown or a sink;
-                a store is unknown; the supplier returns no processor, or the same one twice.
+            TopologyError: the name is already in use; `parents` is empty, or a parent is unknown or
+                a sink; a store is unknown; or the supplier returns no processor, or returns the
+                same processor twice.
 
         Example:
             >>> class Shout(Processor):
@@ -225,11 +228,11 @@ class Topology:
             partitioner: `(topic, key, value, number_of_partitions) -> partition`, or a collection
                 of partitions, each of which gets a copy of the record: an empty collection drops
                 the record (KIP-837). None selects Kafka's default.
-            declared_at: file and line for error messages; by default the caller's.
+            declared_at: the file and line for error messages; by default those of the caller.
 
         Raises:
-            TopologyError: the name is taken, or the topic's name is not legal; there is no parent,
-                or a parent is unknown or a sink.
+            TopologyError: the name is already in use, or the topic's name is not legal; `parents`
+                is empty, or a parent is unknown or a sink.
 
         Example:
             >>> topology = Topology().add_source("read", "clicks", key=STRING, value=STRING)
@@ -255,8 +258,8 @@ class Topology:
             generated_name: whether the store's name is generated.
 
         Raises:
-            TopologyError: another store has that name, or a processor is unknown or not a
-                processor.
+            TopologyError: another store has this name, or a processor is unknown, or is a source or
+                a sink.
 
         Example:
             >>> topology = Topology().add_source("read", "in")
@@ -282,10 +285,10 @@ class Topology:
     def connect_processor_and_state_stores(
         self, processor_name: str, *store_names: str
     ) -> Topology:
-        """Connect a processor to stores. All processors of a store share a sub-topology.
+        """Connect a processor to stores. All processors of a store are in one sub-topology.
 
         Raises:
-            TopologyError: the processor or a store is unknown; the node is a source or a sink.
+            TopologyError: the processor or a store is unknown, or the node is a source or a sink.
 
         Example:
             >>> topology = Topology().add_source("read", "in")
@@ -304,7 +307,7 @@ class Topology:
             )
         if not isinstance(node, ProcessorNode):
             raise TopologyError(
-                "A store can be connected to a processor only, not to a source or a sink.",
+                "A store can only be connected to a processor, not to a source or a sink.",
                 node=processor_name,
                 declared_at=node.declared_at,
             )
@@ -341,23 +344,23 @@ class Topology:
     ) -> Topology:
         """Add a store that every instance fills from all partitions of a topic.
 
-        Every processor can read the store without being connected to it; only the processor given
-        here writes to it. This processor gets every record of the topic, also while the store is
-        restored. The store has no changelog: the topic is its log. Timestamps are the topic's; no
-        extractor is called.
+        Every processor can read the store without being connected to it. Only the processor of the
+        supplier writes to it: that processor receives every record of the topic, including while
+        the store is restored. The store has no changelog, since it is restored from the topic. The
+        topic's timestamps are used as they are; no extractor is called.
 
         Args:
-            store_builder: the builder of the store; its logging is turned off.
+            store_builder: the builder of the store. Its logging and caching are disabled.
             source_name: the name of the node that reads the topic.
             processor_name: the name of the node that fills the store.
-            supplier: returns a new `Processor` for each call.
+            supplier: a class or function that returns a new `Processor` for each call.
             key: deserializes keys; by default the config's `default_key_serde`.
             value: deserializes values; by default the config's `default_value_serde`.
-            declared_at: file and line for error messages; by default the caller's.
+            declared_at: the file and line for error messages; by default those of the caller.
 
         Raises:
-            TopologyError: a name is taken, a source reads the topic, or both nodes have the same
-                name.
+            TopologyError: a name is already in use, a source reads the topic, or both nodes have
+                the same name.
 
         Example:
             >>> in_memory = Stores.in_memory_key_value("prices")
@@ -424,19 +427,19 @@ class Topology:
 
         Other processors can be connected to the store, and then belong to the same sub-topology.
         The store has no changelog: a task restores it directly from the topic, without calling the
-        processor. The processor must therefore store exactly the records that it gets.
+        processor. The processor must therefore store the records exactly as it receives them.
 
         Args:
-            store_builder: the builder of the store; its logging is turned off.
+            store_builder: the builder of the store. Its logging is disabled.
             source_name: the name of the node that reads the topic from its beginning.
             processor_name: the name of the node that fills the store.
-            supplier: returns a new `Processor` for each call.
+            supplier: a class or function that returns a new `Processor` for each call.
             key: deserializes keys; by default the config's `default_key_serde`.
             value: deserializes values; by default the config's `default_value_serde`.
             timestamp_extractor: `(record, partition_time) -> timestamp` in milliseconds.
 
         Raises:
-            TopologyError: a name is taken, or another source reads the topic.
+            TopologyError: a name is already in use, or another source reads the topic.
 
         Example:
             >>> in_memory = Stores.in_memory_key_value("rates")
@@ -468,7 +471,7 @@ class Topology:
         """Register a generated store name that does not belong to a node's store.
 
         As in Kafka Streams, this includes global stores and tables that are not materialized, since
-        a change of the program may materialize them.
+        a change to the program may materialize them.
 
         Args:
             logged: whether the store has a changelog, or would have one.
@@ -488,7 +491,7 @@ class Topology:
         self._add_table_topic(topic)
 
     def _add_table_topic(self, topic: str) -> None:
-        """Register a topic that is read as a table, and must keep the latest record of each key."""
+        """Register a topic that is read as a table and must keep the latest record of each key."""
         self._table_topics.add(topic)
 
     # ---- inspection
@@ -504,12 +507,14 @@ class Topology:
         ]
 
     def _compacted_topics(self) -> frozenset[str]:
-        """Return the topics of tables and global tables that other programs write."""
-        of_global_tables = {store.topic for store in self.global_stores.values()}
-        return frozenset((self._table_topics | of_global_tables) - self.internal_topics.keys())
+        """Return the topics of tables and global tables that are written by other programs."""
+        global_topics = {store.topic for store in self.global_stores.values()}
+        return frozenset((self._table_topics | global_topics) - self.internal_topics.keys())
 
     def describe(self) -> TopologyDescription:
-        """Return a description of the nodes and their connections; `str()` matches Kafka Streams.
+        """Return a description of the nodes and their connections.
+
+        Its `str()` is the text that Kafka Streams prints for the same topology.
 
         Example:
             >>> topology = Topology().add_source("read", "in").add_sink("write", "out", "read")
@@ -559,8 +564,8 @@ class Topology:
     def generated_names(self) -> Mapping[str, list[str]]:
         """Return the generated names that must not change between versions, by kind.
 
-        Inserting an operator changes these names, and the application then starts without the state
-        and the records under the old names (KIP-1111).
+        Inserting an operation changes these names, and the application then starts without the
+        state and the records under the old names (KIP-1111).
 
         Example:
             >>> builder = StreamsBuilder()
@@ -587,7 +592,8 @@ class Topology:
         """Reject generated names (`ensure.explicit.internal.resource.naming`).
 
         Raises:
-            TopologyError: there are generated names. The message lists every such store and topic.
+            TopologyError: there are generated names. The message lists all stores and topics that
+                have them.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -598,7 +604,8 @@ class Topology:
         if unnamed:
             listed = "".join(f"\n  {kind}: {', '.join(names)}" for kind, names in unnamed.items())
             raise TopologyError(
-                "ensure_explicit_internal_resource_naming is set, but these have generated names:"
+                "ensure_explicit_internal_resource_naming is set, but these stores and topics have "
+                "generated names:"
                 f"{listed}\nGive each store a name with store=..., and each operation that "
                 "repartitions with name=..."
             )
@@ -693,7 +700,11 @@ def without_logging_or_caching(builder: StoreBuilder) -> StoreBuilder:
 
 
 def add_unique(existing: dict[str, _Declared], new: _Declared, kind: str) -> None:
-    """Add a stage or history, whose name must be unique."""
+    """Add a stage or history, whose name must be unique.
+
+    Raises:
+        TopologyError: the name is already in use.
+    """
     other = existing.get(new.name)
     if other is not None:
         raise TopologyError(
@@ -705,7 +716,7 @@ def add_unique(existing: dict[str, _Declared], new: _Declared, kind: str) -> Non
 
 
 def _check_no_common_topic(source: SourceNode, other: SourceNode) -> None:
-    """Reject two sources of the same topic: one task reads each partition once."""
+    """Reject two sources of the same topic, since a task reads each partition only once."""
     common = [topic for topic in source.topics if other.reads(topic)]
     common += [topic for topic in other.topics if source.reads(topic)]
     if common:

@@ -1,6 +1,6 @@
 """The description of a topology, which `Topology.describe()` returns.
 
-`str()` is exactly the text that Kafka Streams 4.3 prints for the same topology, including
+Its `str()` is exactly the text that Kafka Streams 4.3 prints for the same topology, including
 whitespace and the order of siblings, so that `diff` can compare the descriptions of a Java
 application and its Python counterpart.
 """
@@ -97,7 +97,7 @@ NodeDescription = SourceDescription | ProcessorDescription | SinkDescription
 
 @dataclass(frozen=True, slots=True)
 class SubtopologyDescription:
-    """A sub-topology: its number and its nodes, those with the most descendants first."""
+    """A sub-topology: its number and its nodes, starting with those with most descendants."""
 
     id: int
     nodes: tuple[NodeDescription, ...]
@@ -304,7 +304,7 @@ class _Relations:
     """The predecessors and successors of each node, in the order of Kafka Streams.
 
     The size of a node is one plus the sizes of its successors. Lists are sorted by size, but each
-    entry keeps the position that it got when it was inserted, while the sizes continue to grow.
+    entry keeps the position at which it was inserted, while the sizes continue to grow.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -332,7 +332,7 @@ class _Relations:
         return self.rank(one) < self.rank(other)
 
     def _grow(self, name: str, by: int) -> None:
-        """Add to the size of a node and its ancestors, once for each path."""
+        """Add to the sizes of a node and its ancestors, once for each path."""
         paths = {name: 1}
         # Visit the latest node first, so that all paths to a node are counted before the node is
         # visited. Chains of merges have exponentially many paths, but cost no more than others.

@@ -1,4 +1,4 @@
-"""Serdes and partitioners of windowed keys."""
+"""Serdes and partitioners for windowed keys."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from millstream.windowed import MAX_TIME_MS, Windowed
 
 
 def time_windowed_serde(inner: Serde[Any] | None, size_ms: int) -> Serde[Windowed[Any]]:
-    """Return the serde of keys in windows of a fixed size.
+    """Return the serde of keys with windows of a fixed size.
 
     Args:
-        size_ms: the size of the windows; the maximum time for windows that never end.
+        size_ms: the size of the windows; `MAX_TIME_MS` for windows that never end.
     """
     size = timedelta.max if size_ms == MAX_TIME_MS else timedelta(milliseconds=size_ms)
     return _windowed_serde(inner, partial(time_windowed, size=size))
 
 
 def session_windowed_serde(inner: Serde[Any] | None) -> Serde[Windowed[Any]]:
-    """Return the serde of keys in sessions."""
+    """Return the serde of keys with sessions."""
     return _windowed_serde(inner, session_windowed)
 
 
@@ -48,7 +48,7 @@ class _DefaultWindowedSerde(WrapperSerde[Windowed[Any]]):
         return (_DefaultWindowedSerde, (self._wrap,))
 
     def with_inner(self, inner: Serde[Any]) -> Any:
-        """Return the windowed serde with that inner serde."""
+        """Return the windowed serde with this inner serde."""
         return self._wrap(inner)
 
 
@@ -58,9 +58,9 @@ def _unresolved(topic: str, value: Any) -> NoReturn:
 
 @dataclass(frozen=True)
 class WindowedKeyPartitioner:
-    """Puts all windows of a key into the partition of the key (`WindowedStreamPartitioner`).
+    """The default partitioner of sinks with windowed keys (`WindowedStreamPartitioner`).
 
-    The default partitioner of sinks with windowed keys.
+    It writes all windows of a key to the partition of the key.
     """
 
     def __call__(self, topic: str, key: Windowed[Any], value: Any, count: int) -> int | None:
@@ -69,7 +69,7 @@ class WindowedKeyPartitioner:
 
     def bind(self, serde: Serde[Any]) -> BoundWindowedKeyPartitioner:
         """Return the partitioner for keys of a windowed serde."""
-        assert isinstance(serde, WindowedSerde), f"{serde} is not of windowed keys"
+        assert isinstance(serde, WindowedSerde), f"{serde} is not a serde of windowed keys"
         return BoundWindowedKeyPartitioner(serde.inner)
 
 
@@ -90,17 +90,17 @@ class BoundWindowedKeyPartitioner:
     def partition_all(self, topic: str, keys: Sequence[Any], count: int) -> list[int] | None:
         """Return the partitions of many records; None if they must be partitioned one by one.
 
-        0.16 us per record with STRING keys, compared to 0.5 us one by one.
+        This takes 0.16 us per record with STRING keys, compared to 0.5 us one by one.
         """
         try:
             payloads = self._inner.serialize_many(topic, [key.key for key in keys])
-        except Exception:  # The caller finds the failing key by partitioning one by one.
+        except Exception:  # The caller then finds the failing key one by one.
             return None
         return None if None in payloads else partitions_for(payloads, count)  # type: ignore[arg-type]
 
 
 def default_partitioner(serde: Serde[Any] | None) -> Partitioner | None:
-    """Return the default partitioner for keys of that serde; None for Kafka's default."""
+    """Return the default partitioner for keys with this serde; None for Kafka's default."""
     if isinstance(serde, WindowedSerde | _DefaultWindowedSerde):
         return WindowedKeyPartitioner()
     return None

@@ -93,7 +93,7 @@ class Sample:
 
     def _thread(self, thread: str, state: ThreadState, why: str) -> None:
         self.clock.advance(45)
-        self._supervisor._thread_is(thread, state, why)
+        self._supervisor._set_thread_state(thread, state, why)
 
     def _own(self, thread: int, active: list[str], standby: list[str]) -> None:
         tasks = owned({**dict.fromkeys(active, "RUNNING"), **dict.fromkeys(standby, "STANDBY")})

@@ -140,7 +140,7 @@ def test_threads_are_added_and_removed_and_each_decision_is_logged(
     assert lines == [
         "app (threads: 1, limits: 1 to 4): added 1 thread: 5,000 records are waiting in "
         "sub-topology 0, 50.0 s of work at 100/s; 100/s arrive, more than 30 s; 10 slots are free",
-        "app (threads: 2, limits: 1 to 4): removed 1 thread: 0 records are waiting, none is "
+        "app (threads: 2, limits: 1 to 4): removed 1 thread: 0 records are waiting, none are "
         "processed; 0.0 of 2 threads are busy: 1 would have been enough for 120 s",
     ]
     view = instance.autoscaler.view()

@@ -19,7 +19,7 @@ from millstream.application.autoscaling.policy import (
 )
 from millstream.spark.sessions.free_slots import FreeSlots
 
-BOUNDS = ScalingBounds(least=1, most=8, lag_target_ms=30_000, cooldown_ms=120_000)
+BOUNDS = ScalingBounds(min_threads=1, max_threads=8, lag_target_ms=30_000, cooldown_ms=120_000)
 PLENTY_OF_SLOTS = FreeSlots(free=100)
 
 
@@ -51,7 +51,7 @@ class Load:
 
     def __post_init__(self) -> None:
         self.policy = ScalingPolicy(self.bounds)
-        self.threads = max(self.threads, self.bounds.least)
+        self.threads = max(self.threads, self.bounds.min_threads)
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -166,7 +166,7 @@ def test_executors_are_requested_for_one_thread_at_a_time() -> None:
 def test_threads_without_a_slot_are_withdrawn_down_to_the_minimum() -> None:
     """Even while other changes are blocked, because threads without a slot are the reason for
     that."""
-    decisions = ScalingPolicy(replace(BOUNDS, least=2))
+    decisions = ScalingPolicy(replace(BOUNDS, min_threads=2))
     overdue = LoadSample(1_000, threads=5, overdue=2, blocked_by="a thread starts")
     decision = decisions.decide(overdue, lambda: PLENTY_OF_SLOTS)
     assert (decision.kind, decision.count) == ("withdraw", 2)
@@ -178,7 +178,7 @@ def test_threads_without_a_slot_are_withdrawn_down_to_the_minimum() -> None:
 
 
 def test_removed_threads_are_replaced_up_to_the_minimum() -> None:
-    decisions = ScalingPolicy(replace(BOUNDS, least=3))
+    decisions = ScalingPolicy(replace(BOUNDS, min_threads=3))
     decision = decisions.decide(LoadSample(0, threads=1, tasks=0), lambda: PLENTY_OF_SLOTS)
     assert (decision.kind, decision.count) == ("add", 2)
     decision = decisions.decide(LoadSample(0, threads=1), lambda: FreeSlots(1))

@@ -111,7 +111,7 @@ def test_a_topic_counts_as_deleted_after_three_checks() -> None:
     )
     assert monitor.compare({}) == []
     assert monitor.compare({"in": 1}) == []
-    assert [monitor.compare({}) for _ in range(3)] == [[], [], ["topic in is gone"]]
+    assert [monitor.compare({}) for _ in range(3)] == [[], [], ["topic in was deleted"]]
 
 
 def test_checks_are_frequent_while_a_topic_is_missing() -> None:

@@ -81,5 +81,5 @@ def test_a_later_outage_logs_repeated_warnings(
             f"m: no connection to the coordinator of group shop for {s} s, retrying"
             for s in (30, 60, 90)
         ),
-        "m: the coordinator of the group is back",
+        "m: the coordinator of the group is reachable again",
     ]

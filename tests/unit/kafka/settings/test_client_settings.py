@@ -341,7 +341,7 @@ def test_a_compression_level_applies_to_its_codec() -> None:
         ),
         ({"consumer": {"retry.backoff.max.ms": 5}}, "is not supported by kafka-python"),
         ({"clients": {"socket.connection.setup.timeout.max.ms": 5}}, "not supported by librdkafka"),
-        ({"producer": {"partitioner.class": "com.example.P"}}, "Give a partitioner to the sink"),
+        ({"producer": {"partitioner.class": "com.example.P"}}, "Pass a partitioner to the sink"),
         (
             {"clients": {"sasl.oauthbearer.jwks.endpoint.url": "x"}},
             "sasl.login.callback.handler.class",

@@ -382,7 +382,7 @@ def test_wrong_order_of_commit_steps_is_detected(bench: Bench) -> None:
     one, _ = bench.tasks
     bench.feed(one, "in", "a")
     one.prepare_commit()
-    one.commit_begun()
+    one.on_commit_started()
     with pytest.raises(IllegalStateError, match="delivered"):
         one.post_commit({}, {})
 

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 from millstream.clock import ManualClock
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.loop.thread_meters import ThreadMeters, input_lags
+from millstream.runtime.loop.thread_meters import InputLag, ThreadMeters, input_lags
 
 TASK = TaskId(0, 0)
 FIRST, SECOND, THIRD = (TopicPartition("in", partition) for partition in range(3))
@@ -37,9 +37,9 @@ def test_lag_metric_is_removed_with_its_partition() -> None:
             if key.name == "records-lag" and dict(key.labels)["topic"] == "in"
         }
 
-    meters.set_lags([(TASK, FIRST, 3), (TASK, SECOND, 4)])
+    meters.set_lags([InputLag(TASK, FIRST, 3), InputLag(TASK, SECOND, 4)])
     assert lags() == {"0": 3, "1": 4}
-    meters.set_lags([(TASK, SECOND, 9)])
+    meters.set_lags([InputLag(TASK, SECOND, 9)])
     assert lags() == {"1": 9}
-    meters.set_lags([(TASK, SECOND, 0), (TASK, THIRD, 1)])
+    meters.set_lags([InputLag(TASK, SECOND, 0), InputLag(TASK, THIRD, 1)])
     assert lags() == {"1": 0, "2": 1}

@@ -67,7 +67,7 @@ class Thread:
             global_updates=others,
             incarnations=Mock(outdated=Mock(return_value=[])),
             meters=ThreadMeters("thread", self.bench.clock),
-            share=SubscriptionThreadState(),
+            subscription_state=SubscriptionThreadState(),
             purge=others,
             resize_memory=others,
             cleanup=others,

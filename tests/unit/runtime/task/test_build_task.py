@@ -166,7 +166,7 @@ def test_position_of_a_source_table_follows_the_records_read(
     task, place = parts.task, TopicPartition("t", 1)
     factory.feed(parts, "t", b"v")
     task.prepare_commit()
-    task.commit_begun()
+    task.on_commit_started()
     task.post_commit(task.offsets_to_commit(), factory.collector.acked_offsets())
     assert task.stores.changelog_offsets() == {place: 0}
     assert task.stores.restorers()[place].start_offset() == 1
@@ -196,7 +196,7 @@ def test_writes_of_a_previous_ownership_do_not_count(
     task = factory.task(builder.build(), "in").task
     place = TopicPartition("app-T-changelog", 1)
     task.stores.restorers()[place].restore_batch([b"k"], [b"v"], [1], [9])
-    task.commit_begun()
+    task.on_commit_started()
     task.post_commit({}, {place: 4})
     assert task.stores.changelog_offsets() == {place: 9}
 
@@ -223,7 +223,7 @@ def test_a_commit_flushes_the_caches_of_processors_and_a_standby_has_none(
     task.prepare_commit()
     assert factory.written() == [("app-s-changelog", b"v", 0)]
     assert not caplog.messages, "there is no warning about a cycle of stores"
-    task.commit_begun()
+    task.on_commit_started()
     task.post_commit({}, {})
     task.suspend()
     task.convert_to_standby()

@@ -186,7 +186,7 @@ def test_commit_request_lasts_until_the_commit(make_bench: Any) -> None:
     bench.process_all()
     assert bench.task.commit_requested
     bench.task.prepare_commit()
-    bench.task.commit_begun()
+    bench.task.on_commit_started()
     bench.task.post_commit(bench.task.offsets_to_commit(), {})
     assert not bench.task.commit_requested
 

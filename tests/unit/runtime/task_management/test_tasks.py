@@ -59,7 +59,7 @@ def test_the_log_has_a_line_for_each_change_of_state_and_none_for_records(
         "task 0_0: store counts restored 40 records from app-counts-changelog-0 up to offset 40",
         "task 0_0: RESTORING to RUNNING (restored)",
         "task 0_0: RUNNING to SUSPENDED (clean)",
-        "task 0_0: SUSPENDED to CLOSED (given up)",
+        "task 0_0: SUSPENDED to CLOSED (released)",
     ]
 
 

@@ -182,7 +182,7 @@ def test_another_driver_is_not_trusted(serve: Serve, identity: TlsIdentity, tmp_
     channel = channel_to(server.address, KEY, identity.certificate)
     assert not channel.open()
     channel.close()
-    assert "The certificate is not the driver's" in str(channel.lost_reason)
+    assert "does not have the driver's certificate" in str(channel.lost_reason)
     assert server.registered("t") is None
 
 

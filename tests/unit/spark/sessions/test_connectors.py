@@ -71,7 +71,7 @@ def test_wrong_checksums_are_rejected(maven: dict[str, str]) -> None:
 
 def test_unknown_names_and_versions_are_rejected() -> None:
     """Both errors list the supported ones."""
-    with pytest.raises(SparkError, match=r"no connector 'hudi'.*delta, iceberg, kafka"):
+    with pytest.raises(SparkError, match=r"Unknown connector 'hudi'.*delta, iceberg, kafka"):
         resolve(["hudi"])
     with pytest.raises(SparkError, match=r"supports Spark 4\.1 and 4\.2, but this is Spark 3\.5"):
         resolve(["delta"], spark="3.5.1")

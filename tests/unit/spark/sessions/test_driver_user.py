@@ -105,9 +105,8 @@ def test_a_home_that_is_not_writable_is_replaced(
 @pytest.mark.usefixtures("no_entry")
 def test_an_error_of_the_start_names_a_user_id_without_an_entry(tmp_path: Path) -> None:
     assert user_hint() == (
-        f"The process runs as user id {os.getuid()}, which has no entry in the user database "
-        f"(/etc/passwd): the name user-{os.getuid()} and the home folder {tmp_path} were used "
-        "instead."
+        f"The process runs as user ID {os.getuid()}, which has no entry in the user database "
+        f"(/etc/passwd), so the name user-{os.getuid()} and the home folder {tmp_path} were used."
     )
 
 

@@ -175,7 +175,7 @@ def test_a_failed_background_thread_is_logged(
     assert threading.excepthook is before
     errors = capsys.readouterr().err
     assert (
-        "ERROR [t1] millstream.spark.worker.worker_task: background died with an exception"
+        "ERROR [t1] millstream.spark.worker.worker_task: background ended with an exception"
         in errors
     )
     assert "unhandled" in errors

@@ -48,6 +48,6 @@ def test_records_can_be_removed_during_iteration(open_task: Callable[..., TaskSt
     store = open_task(OuterJoinStoreBuilder("s", "in_memory", STRING, STRING, LONG)).table("s")
     for time in range(5):
         store.put(time, True, "k", "v", record_time=time)
-    for unjoined in store.all():
-        store.remove(unjoined.stored_key, record_time=9)
+    for unmatched in store.all():
+        store.remove(unmatched.stored_key, record_time=9)
     assert list(store.all()) == []

@@ -133,7 +133,7 @@ def test_a_commit_contains_the_writes_before_its_start(
     store.put_many([b"a", b"b", b"c"], [b"1", b"1", b"1"], [0] * 3)
     store.commit((TP, 1))
     store.put_many([b"b", b"d"], [b"2", b"2"], [0] * 2)
-    store.commit_begun()
+    store.on_commit_started()
     store.put_many([b"c", b"d", b"e"], [None, b"3", b"3"], [0] * 3)
     now = {b"a": b"1", b"b": b"2", b"d": b"3", b"e": b"3"}
     for pending in (True, False):
@@ -160,10 +160,10 @@ def test_a_failed_commit_is_part_of_the_next(
     storage = open_storage()
     store = OverlayStore(storage)
     store.put_many([b"a", b"b", b"c"], [b"1", b"1", b"1"], [0] * 3)
-    store.commit_begun()
+    store.on_commit_started()
     store.delete_range(b"a", b"c")
     store.put(b"b", b"2", 0)
-    store.commit_begun()
+    store.on_commit_started()
     assert dict(store.scan(None, None)) == {b"b": b"2", b"c": b"1"}
     store.put(b"d", b"3", 0)
     store.commit((TP, 2))
@@ -192,13 +192,13 @@ def test_dropped_keys_are_not_found_by_scans(
     store.put_many([b"a", b"c", b"e"], [b"1"] * 3, [0] * 3)
     assert len(list(store.scan(None, None))) == 3
     if begins:
-        store.commit_begun()
+        store.on_commit_started()
         store.put_many([b"b", b"d"], [b"2"] * 2, [0] * 2)
         assert len(list(store.scan(None, None))) == 5
     store.delete_range(b"a", b"d")
     left = [(b"d", b"2"), (b"e", b"1")] if begins else [(b"e", b"1")]
     if begins:
-        store.commit_begun()
+        store.on_commit_started()
     for reverse in (False, True):
         assert list(store.scan(None, None, reverse=reverse)) == left[:: -1 if reverse else 1]
     store.commit((TP, 1))

@@ -104,7 +104,7 @@ def test_only_a_commit_writes_to_the_disk(
         stores.store("s").put(f"b{number}", 1)
     stores.flush_cache("s")
     stores.log_changes()
-    stores.commit_begun()
+    stores.on_commit_started()
     with pytest.raises(StreamsError) as caught:
         stores.commit({})
     assert_message(caught.value, advice="Free space there")

@@ -61,9 +61,9 @@ def test_batches_are_always_due_without_linger() -> None:
 @pytest.mark.parametrize(
     ("bounds", "message"),
     [
-        ({"capacity": 0, "linger_ms": 1}, "capacity=0, but it must be an int from 1"),
+        ({"capacity": 0, "linger_ms": 1}, "capacity=0, but it must be an int of at least 1"),
         ({"capacity": True, "linger_ms": 1}, "capacity=True"),
-        ({"capacity": 1, "linger_ms": -1}, "linger_ms=-1, but it must be an int from 0"),
+        ({"capacity": 1, "linger_ms": -1}, "linger_ms=-1, but it must be an int of at least 0"),
         ({"capacity": 1, "linger_ms": 0.5}, "linger_ms=0.5"),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.tasks.subscribed_task import PLACE, SubscribedTask
+from support.tasks.task_setup import commit_task
 from support.waiting import wait_for
 
 from millstream.clock import ManualClock
@@ -160,7 +161,32 @@ def test_failure_during_a_commit_requests_the_next_commit() -> None:
         task.on_delivered()
         offsets = task.offsets_to_commit()
         assert offsets[PLACE].offset == 1
-        task.commit_begun()
+        task.on_commit_started()
         task.post_commit(offsets, {})
         assert task.commit_needed
         assert sub.commit() == 2
+
+
+@pytest.mark.parametrize("completes", ["after a commit", "during a commit"])
+def test_a_retry_that_awaits_its_delivery_causes_a_commit(completes: str) -> None:
+    """Detects a task that stays in flight until its partition receives another record."""
+    may_fail = threading.Event()
+
+    def fail(context: ProcessingContext, task: str) -> None:
+        may_fail.wait()
+        raise RuntimeError("no")
+
+    with SubscribedTask(fail, retry=policy("keep"), on_error="retry", concurrency=2) as sub:
+        sub.feed("small")
+        sub.step()
+        if completes == "after a commit":
+            assert sub.commit() == 0
+            assert not sub.task.commit_needed
+        else:
+            sub.task.prepare_commit()
+        may_fail.set()
+        sub.until(lambda: sub.task.awaits_delivery, "the retry is written")
+        if completes == "during a commit":
+            commit_task(sub.task)
+        assert sub.task.commit_needed
+        assert sub.commit() == 1

@@ -272,7 +272,7 @@ INVALID: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
             .count(store=Stores.in_memory_window("s", 100 * MS, 5 * MS))
         ),
         TopologyError,
-        "windows of 5 ms, but the windows of the aggregation have 10 ms",
+        "windows of 5 ms, but the windows of the aggregation are 10 ms long",
     ),
     "store with a short retention": (
         lambda: (

@@ -1,5 +1,6 @@
 """Failed records: exception handlers, dead letters and rejected records.
 
-`handler_results` calls handlers and validates their results; `dead_letters` sends theirs. Rejected
-records reach `production_errors`, or `subscription_production` for a subscription's topics.
+`handler_results` calls the handlers and validates their results; `dead_letters` sends their dead
+letters. `production_errors` handles rejected records, and `subscription_production` those of a
+subscription's topics.
 """

@@ -1,4 +1,4 @@
-"""Calls of exception handlers, and the dead letters that result from them."""
+"""Calls exception handlers and sends the dead letters that they return."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _BUILT_IN = (
 class DeadLetters:
     """Wraps the user's exception handlers so that their dead letters are sent.
 
-    Dead letters are sent with the outputs, under exactly-once in the same transaction. `topic` is
-    the queue of the built-in handlers, if any. Before the thread fails, which drops unsent records,
-    `await_deliveries` waits for their delivery.
+    Dead letters are sent with the outputs; under exactly-once, in the same transaction. `topic` is
+    the dead-letter topic of the built-in handlers, if any. `await_deliveries` waits for the
+    delivery of dead letters before the thread fails, because a failure drops unsent records.
     """
 
     def __init__(
@@ -61,12 +61,15 @@ class DeadLetters:
         return self._topic is not None
 
     def may_send(self, *handlers: object) -> bool:
-        """Return whether these handlers may send dead letters. None is a built-in handler."""
+        """Return whether these handlers may send dead letters. None is the built-in handler."""
         own = [each for each in handlers if each is not None and not isinstance(each, _BUILT_IN)]
         return self.has_queue or bool(own)
 
     def wrap(self, handler: Handler, *, may_send: bool = True) -> Handler:
-        """Wrap a handler: complete its error context, and send (or else drop) its dead letters."""
+        """Wrap a handler to complete its error context and send its dead letters.
+
+        Without `may_send`, its dead letters are dropped.
+        """
         if self._topic is None and isinstance(handler, _BUILT_IN):
             return handler
 

@@ -13,22 +13,25 @@ from millstream.processor.handlers import (
     RETRY,
     DeadLetter,
     ErrorContext,
-    HandlerAnswer,
     HandlerDecision,
     HandlerResponse,
+    HandlerResult,
 )
 from millstream.topology.naming import name_problem
 
 logger = logging.getLogger(__name__)
 
-Handler = Callable[[ErrorContext, Any, Any], HandlerAnswer]
+Handler = Callable[[ErrorContext, Any, Any], HandlerResult]
 
 
 def decision_of(
     handler: Handler, context: ErrorContext, record: Any, error: Exception
 ) -> HandlerDecision:
-    """Call a handler. If it raises or returns an invalid value, the decision is FAIL, and a note on
-    `error` gives the reason."""
+    """Call a handler and return its decision.
+
+    If the handler raises an error or returns an invalid value, the decision is FAIL, and a note on
+    `error` gives the reason.
+    """
     try:
         answer: Any = handler(context, record, error)
     except Exception as failure:
@@ -69,7 +72,7 @@ def should_continue(handler: Handler, context: ErrorContext, record: Any, error:
     """Return whether the handler returns CONTINUE. RETRY is not supported and counts as FAIL."""
     decision = decision_of(handler, context, record, error)
     if decision.dead_letters:
-        # `DeadLetters` sends the dead letters of tasks, and returns the response only.
+        # In tasks, `DeadLetters` sends the dead letters and returns only the response.
         logger.warning("dead letters of a global store are not sent (%s)", context)
     if decision.response is RETRY:
         message = "The exception handler returned RETRY, which only applies to failures of Kafka."
@@ -79,5 +82,5 @@ def should_continue(handler: Handler, context: ErrorContext, record: Any, error:
 
 
 def handler_notes(error: Exception) -> str:
-    """Return the notes that handlers have left on an error, to be appended to a message."""
+    """Return the notes that handlers have added to an error, as a suffix for a message."""
     return "".join(f" {note}" for note in notes_of(error))

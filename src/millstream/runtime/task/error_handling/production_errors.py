@@ -46,11 +46,11 @@ def custom_handler(config: StreamsConfig) -> ProductionHandler | None:
 
 
 class SinkProductionErrors:
-    """Handles write failures of one sink of one task. Semantics: `RecordCollectorImpl`.
+    """Handles write failures of one sink of a task, like Java's `RecordCollectorImpl`.
 
     Args:
         handler: the user's handler; None for the built-in one.
-        raw_in_flight: returns a function for the serialized records that are in flight now.
+        raw_in_flight: returns a function that looks up the serialized records currently in flight.
         is_last: whether no other handler is called for records that cannot be serialized.
     """
 
@@ -68,7 +68,8 @@ class SinkProductionErrors:
         effective = handler or DefaultProductionExceptionHandler()
         self._handler = letters.wrap(effective)
         self._handler_without_letters = letters.wrap(effective, may_send=False)
-        # The built-in handler fails, so that the next handler is called: one dead letter is enough.
+        # The built-in handler would return FAIL and send a dead letter, and the next handler would
+        # send another one.
         self._handles_unserializable = handler is not None or is_last
         self._drops = drops
         self._sink = sink
@@ -98,8 +99,8 @@ class SinkProductionErrors:
         transaction_lost: bool,
     ) -> StreamsError | None:
         """Return the error to raise for a rejected record; None to continue without the record."""
-        wrap = self._handler_without_letters if transaction_lost else self._handler
-        answer = decision_of(wrap, context, record, error).response
+        handler = self._handler_without_letters if transaction_lost else self._handler
+        answer = decision_of(handler, context, record, error).response
         if answer is RETRY and error.retriable:
             return TaskMigratedError(
                 f"The work since the last commit is repeated, because the production exception "
@@ -145,7 +146,7 @@ class SinkProductionErrors:
 
 @dataclass(frozen=True, slots=True)
 class _SinkRejectionHandler:
-    """Handles rejected records of one batch, which it keeps until all records are delivered."""
+    """Handles rejected records of one batch; keeps it until all records are delivered."""
 
     production: SinkProductionErrors
     batch: Batch

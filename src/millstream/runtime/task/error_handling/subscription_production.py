@@ -54,7 +54,7 @@ class SubscriptionProductionErrors:
     def skip_unserializable(
         self, batch: Batch, index: int, record: SinkRecord, error: SerializationError
     ) -> bool:
-        """Return False: these topics receive serialized records."""
+        """Return False: the records for these topics are already serialized."""
         return False
 
     def rejection_handler(self, batch: Batch, outgoing: SinkBatch) -> _SubscriptionRejectionHandler:
@@ -72,12 +72,12 @@ class SubscriptionProductionErrors:
         """Return the error to raise for a rejected task; None to continue."""
         metadata = batch.metadata_of(index)
         assert metadata.topic is not None
-        place = TopicPartition(metadata.topic, metadata.partition)
-        what = f"The task of {place}, offset {metadata.offset}, was rejected by topic '{topic}'"
-        self._metrics.for_partition(place).count("retry.queueing.failed")
+        partition = TopicPartition(metadata.topic, metadata.partition)
+        what = f"The task of {partition}, offset {metadata.offset}, was rejected by topic '{topic}'"
+        self._metrics.for_partition(partition).count("retry.queueing.failed")
         if self._on_send_failure == "fail" or transaction_lost:
             failure = ProductionError(
-                f"{what}. {error.message} It is processed again after a restart.",
+                f"{what}. {error.message} The task is processed again after a restart.",
                 task_id=self._task_id,
                 node=self._sink,
                 topic=metadata.topic,
@@ -88,7 +88,7 @@ class SubscriptionProductionErrors:
             return failure
         if self._on_send_failure == "keep":
             self._log.warning(f"{what}, and is processed again after a backoff", error)
-            self._rejected_tasks.add((place, metadata.offset))
+            self._rejected_tasks.add((partition, metadata.offset))
         else:
             self._log.warning(f"{what}, and is dropped (on_send_failure='drop')", error)
         return None

@@ -1,4 +1,4 @@
-"""Choice of the next batch: the records that Kafka Streams would take one by one."""
+"""Selection of the next batch: the records that Kafka Streams would take one by one."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TaskBatch = list[tuple[str, Batch]]
 
 
 class PartitionGroup:
-    """The queues of a task's input partitions, read by lowest head timestamp first.
+    """The queues of a task's input partitions, read in the order of head timestamps.
 
     Among queues with equal head timestamps, Java's priority queue decides (see
     `JavaPriorityQueue`), so the order in which the queues received their first records matters. A
-    batch ends when a queue runs empty, because readiness (`max.task.idle.ms`) must be checked again
-    then.
+    batch ends when a queue runs empty, because readiness (`max.task.idle.ms`) must then be checked
+    again.
 
     Stream time is the highest timestamp of all records taken so far. It never decreases. If
     `ordered`, batches carry the records' positions in depth-first order.
@@ -40,15 +40,16 @@ class PartitionGroup:
 
     def __init__(self, queues: Mapping[TopicPartition, RecordQueue], ordered: bool) -> None:
         # Follows Kafka Streams, which checks and waits for empty partitions in this order.
-        self.queues = {place: queues[place] for place in partition_order(queues)}
+        self.queues = {partition: queues[partition] for partition in partition_order(queues)}
         self.stream_time = -1
         self._ordered = ordered
         self._by_time: JavaPriorityQueue[RecordQueue] = JavaPriorityQueue(
             key=attrgetter("head_time")
         )
-        # Queues that have records but are not in `_by_time`, in the order in which they got them.
+        # Queues that have records but are not in `_by_time`, in the order in which they received
+        # them.
         self._ready_queues: list[RecordQueue] = []
-        # Deadlines of the waits for records of empty partitions.
+        # The deadlines of the waits for records of empty partitions.
         self._idle_until_ms: dict[TopicPartition, int] = {}
         self._track_ready_queues()
 
@@ -59,8 +60,8 @@ class PartitionGroup:
 
     def add_queue(self, queue: RecordQueue) -> None:
         """Add the queue of one more input partition."""
-        queues = {**self.queues, queue.place: queue}
-        self.queues = {place: queues[place] for place in partition_order(queues)}
+        queues = {**self.queues, queue.partition: queue}
+        self.queues = {partition: queues[partition] for partition in partition_order(queues)}
         self._track_ready_queues()
 
     def is_ready(
@@ -69,33 +70,33 @@ class PartitionGroup:
         """Return whether the next record may be taken now (`max.task.idle.ms`, KIP-353, KIP-695).
 
         Records are taken in timestamp order across partitions, so an empty partition holds the
-        others back: while the broker has data that is not fetched yet and then, if `max_idle_ms` is
-        positive, for that time. Follows Kafka Streams: the wait for one empty partition starts when
-        the wait for the previous one is over, and is not repeated until the partition has had a
-        record. A negative `max_idle_ms` disables waiting.
+        others back: while the broker has data that is not fetched yet, and after that for
+        `max_idle_ms`. Follows Kafka Streams: the wait for one empty partition starts when the wait
+        for the previous one is over, and is not repeated until the partition has received a record.
+        A negative `max_idle_ms` disables waiting.
 
         Raises StreamsError if a record cannot be deserialized.
         """
         # Decode first: dropped records do not count as available.
-        available = {place: queue.available() for place, queue in self.queues.items()}
+        available = {partition: queue.available() for partition, queue in self.queues.items()}
         if max_idle_ms < 0:
             return True
         idle_until_ms = self._idle_until_ms
-        for place, count in available.items():
+        for partition, count in available.items():
             if count:
-                idle_until_ms.pop(place, None)
-            elif not at_end(place):
-                idle_until_ms.pop(place, None)
+                idle_until_ms.pop(partition, None)
+            elif not at_end(partition):
+                idle_until_ms.pop(partition, None)
                 return False
-            elif now_ms < idle_until_ms.setdefault(place, now_ms + max_idle_ms):
+            elif now_ms < idle_until_ms.setdefault(partition, now_ms + max_idle_ms):
                 return False
         return True
 
     def next_batch(self, max_records: int, until_ms: int | None = None) -> TaskBatch | None:
         """Return the next batch, or None if all queues are empty.
 
-        It ends with the first record that advances stream time to `until_ms`. Raises StreamsError
-        if the next record cannot be deserialized.
+        The batch ends with the first record that advances stream time to `until_ms`. Raises
+        StreamsError if the next record cannot be deserialized.
         """
         if until_ms is None:
             until_ms = _NEVER_MS
@@ -104,37 +105,40 @@ class PartitionGroup:
         return self._interleave(max_records, until_ms)
 
     def finish_all(self) -> None:
-        """Mark the records of all batches so far as finished, with everything that they caused."""
+        """Mark the records of all batches so far, with all their effects, as finished."""
         for queue in self.queues.values():
             queue.finish_all()
 
     @property
     def largest_pending(self) -> int:
-        """The largest number of records of a partition from the committable to the last offset."""
+        """The largest number of uncommittable records of a partition."""
         return max(queue.pending.size for queue in self.queues.values())
 
-    def finish(self, places: Iterable[tuple[TopicPartition, int]]) -> None:
-        """Mark records as finished, in any order; a cache may have held a result back until now."""
+    def finish(self, records: Iterable[tuple[TopicPartition, int]]) -> None:
+        """Mark records as finished, in any order.
+
+        A cache may have held back their results until now.
+        """
         queues = self.queues
         touched: set[TopicPartition] = set()
-        for place, offset in places:
-            queues[place].pending.finish(offset)
-            touched.add(place)
-        for place in touched:
-            queues[place].discard_finished()
+        for partition, offset in records:
+            queues[partition].pending.finish(offset)
+            touched.add(partition)
+        for partition in touched:
+            queues[partition].discard_finished()
 
-    def raw_of(self, place: TopicPartition, offset: int) -> RawPair | None:
+    def raw_of(self, partition: TopicPartition, offset: int) -> RawPair | None:
         """Return the serialized key and value of a record in flight, if they are available."""
-        queue = self.queues.get(place)
+        queue = self.queues.get(partition)
         return None if queue is None else queue.raw_of(offset)
 
     def raw_in_flight(self) -> Callable[[TopicPartition, int], RawPair | None]:
-        """Return a `raw_of` for the records that are in flight now, to be called later."""
-        chunks = {place: queue.raw_in_flight() for place, queue in self.queues.items()}
-        return lambda place, offset: raw_pair(chunks.get(place, ()), offset)
+        """Return a function like `raw_of` for the records that are currently in flight."""
+        chunks = {partition: queue.raw_in_flight() for partition, queue in self.queues.items()}
+        return lambda partition, offset: raw_pair(chunks.get(partition, ()), offset)
 
     def _track_ready_queues(self) -> None:
-        """Let queues add themselves to `_ready_queues`, which a single queue need not."""
+        """Make the queues add themselves to `_ready_queues`; a single queue need not."""
         if len(self.queues) < 2:
             return
         for queue in self.queues.values():
@@ -154,7 +158,7 @@ class PartitionGroup:
         stream_times = partial(_stream_times, self.stream_time, taken.timestamps)
         self.stream_time = max(self.stream_time, queue.partition_time)
         size = len(taken.keys)
-        origin = Origin(queue.place, taken.offsets, taken.headers, stream_times)
+        origin = Origin(queue.partition, taken.offsets, taken.headers, stream_times)
         order: list[Order] | None = [(i,) for i in range(size)] if self._ordered else None
         batch = Batch(taken.keys, taken.values, taken.timestamps, range(size), origin, order)
         return [(queue.source, batch)]
@@ -165,8 +169,8 @@ class PartitionGroup:
             if queue.available():
                 self._by_time.offer(queue)
             self._ready_queues.pop(0)
-        # Mark records here, and copy them in one piece per queue afterwards: 0.9 us a record where
-        # two topics alternate, compared to 1.6 us with a copy of each record.
+        # Mark records here, and copy them in one piece per queue afterward. If two topics
+        # alternate, this takes 0.9 us per record, compared to 1.6 us with a copy of each record.
         by_time = self._by_time
         taken = _TakenBatch()
         row_queues = taken.row_queues
@@ -176,7 +180,7 @@ class PartitionGroup:
             before, max_taken = until_ms, 1
             if len(by_time) < 2 and not is_last:
                 # While this queue is ahead of the only other one, it stays on top: take its records
-                # without the priority queue, at 0.2 us a record.
+                # without the priority queue, at 0.2 us per record.
                 max_taken = max_records - len(row_queues)
                 if len(by_time):
                     before = min(before, by_time.peek().head_time)
@@ -214,7 +218,7 @@ class _TakenBatch:
     """The records of a batch that is taken from several partitions."""
 
     def __init__(self) -> None:
-        #: The queue of each record, in the order of taking.
+        #: The queue of each record, in the order in which the records were taken.
         self.row_queues: list[RecordQueue] = []
         #: The records taken from each queue, in queue order.
         self.parts: dict[RecordQueue, list[TakenRecords]] = {}
@@ -235,7 +239,7 @@ class _TakenBatch:
     def batches(self, ordered: bool, stream_time: int) -> TaskBatch:
         """Return one batch per source, with each record's position in the whole task batch.
 
-        `stream_time` is that before the first record.
+        `stream_time` is the stream time before the first record.
         """
         size = len(self.row_queues)
         rows: dict[RecordQueue, list[int]] = {queue: [] for queue in self.parts}
@@ -248,7 +252,7 @@ class _TakenBatch:
             if any(part.headers is not None for part in parts):
                 _scatter(headers, rows[queue], chain.from_iterable(map(_headers, parts)))
         origin = Origin(
-            [queue.place for queue in self.row_queues],
+            [queue.partition for queue in self.row_queues],
             offsets,
             headers if any(headers) else None,
             partial(self._stream_times, rows, stream_time),

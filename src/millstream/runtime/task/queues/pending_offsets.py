@@ -1,4 +1,4 @@
-"""Offsets of a partition in flight, and the offset that may be committed."""
+"""The offsets of a partition in flight, and the committable offset."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class _Run:
 class PendingOffsets:
     """A window over the offsets of one partition that are in flight.
 
-    Its watermark is the end of the longest finished prefix: the committable offset. Offsets have
+    Its watermark, the committable offset, is the end of the longest finished prefix. Offsets have
     gaps (compacted records, transaction markers, records dropped by a handler), so a prefix
-    consists of offsets that were taken. With nothing in flight, the reader determines the next
-    offset.
+    consists of offsets that were taken. With nothing in flight, the record queue determines the
+    next offset.
 
-    Batch processing takes a run and calls `finish_all`: 1 us for both, for a batch of any size.
-    Concurrent processing calls `finish`, in any order.
+    Batch processing takes a run and calls `finish_all`; both together take 1 us for a batch of any
+    size. Concurrent processing calls `finish`, in any order.
 
-    The caller bounds `size`: one record that never finishes stops the partition at that size.
+    The caller limits `size`: a record that never finishes stops the partition at that size.
     """
 
     __slots__ = ("_finished", "_runs", "latest", "leader_epoch", "size", "time")
@@ -60,15 +60,16 @@ class PendingOffsets:
         return self.size - len(self._finished)
 
     def start_at(self, time: int) -> None:
-        """Set the highest timestamp of the records that were finished before."""
+        """Set the highest timestamp of the records that were finished earlier."""
         self.time = self.latest = time
 
     def take(
         self, offsets: Sequence[int], leader_epoch: int | None, timestamps: Sequence[int]
     ) -> None:
-        """Add offsets that are in flight from now on: ascending, above those in flight.
+        """Add offsets in flight, in ascending order and above the previous ones.
 
-        The columns are not copied, and not empty. The leader epoch is that of the last offset.
+        The columns must not be empty and are not copied. The leader epoch is that of the last
+        offset.
         """
         self.latest = max(self.latest, max(timestamps))
         self._runs.append(_Run(offsets, leader_epoch, timestamps))
@@ -106,8 +107,8 @@ class PendingOffsets:
             return False
         run = self._runs[0]
         if offset > run.offsets[-1]:
-            place = bisect_left(self._runs, offset, 1, key=lambda each: each.offsets[-1])
-            if place == len(self._runs):
+            index = bisect_left(self._runs, offset, 1, key=lambda each: each.offsets[-1])
+            if index == len(self._runs):
                 return False
-            run = self._runs[place]
+            run = self._runs[index]
         return run.offsets[bisect_left(run.offsets, offset, run.done)] == offset

@@ -25,7 +25,7 @@ class RawRecords(Protocol):
     def offsets(self) -> Sequence[int]: ...
     @property
     def headers(self) -> Sequence[Headers] | None:
-        """The headers of each record; None when no record has headers."""
+        """The headers of each record; None if no record has headers."""
 
     @property
     def leader_epoch(self) -> int | None:
@@ -34,7 +34,7 @@ class RawRecords(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _RawColumns:
-    """Raw records that were derived from those of a poll."""
+    """Raw records that were derived from the records of a poll."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -63,7 +63,7 @@ RawPair = tuple[bytes | None, bytes | None]
 
 
 def raw_pair(chunks: Iterable[RawRecords], offset: int) -> RawPair | None:
-    """Return the key and value of the record at an offset; None if no chunk contains the offset."""
+    """Return the key and value at an offset; None if no chunk contains the offset."""
     for raw in chunks:
         index = bisect_left(raw.offsets, offset)
         if index < len(raw.offsets) and raw.offsets[index] == offset:
@@ -75,7 +75,7 @@ _TIME: Final = struct.Struct(">q")
 
 
 def with_header_timestamps(raw: RawRecords) -> RawRecords:
-    """Return the records with the timestamps of their last headers, without these headers.
+    """Take the timestamps of records from their last headers, and remove these headers.
 
     Spark's Kafka sink sets the timestamp of each record to the time of the write, so `dataframes`
     stages pass the original timestamp in a header.

@@ -72,9 +72,9 @@ class Chunk:
 
     def end_before(self, index: int) -> None:
         """Truncate the chunk before the record at `index`; the next chunk starts with it."""
-        behind = self.kept[index]
+        raw_end = self.kept[index]
         self.cut(index)
-        self.raw = raw_part(self.raw, 0, behind)
+        self.raw = raw_part(self.raw, 0, raw_end)
         self.end_offset = self.raw.offsets[-1] + 1
 
     def _keep(self, indices: Sequence[int]) -> None:
@@ -101,15 +101,15 @@ class RecordQueue:
     """A FIFO queue for one input partition of one task.
 
     A chunk of records is deserialized when its first record becomes the head: as late as in Kafka
-    Streams, but all records at once. A record that cannot be deserialized and must not be dropped
+    Streams, but all records together. A record that cannot be deserialized and must not be dropped
     stops the queue: the records before it are processed first, then its error is raised.
 
-    Without an extractor, the record timestamp must not be negative (`FailOnInvalidTimestamp`).
+    Without an extractor, record timestamps must not be negative (`FailOnInvalidTimestamp`).
     """
 
     def __init__(
         self,
-        place: TopicPartition,
+        partition: TopicPartition,
         source: str,
         task_id: TaskId,
         key_serde: Serde[Any],
@@ -117,11 +117,11 @@ class RecordQueue:
         extractor: TimestampExtractor | None,
         errors: DecodeErrors,
     ) -> None:
-        self.place = place
+        self.partition = partition
         self.source = source
         #: The highest timestamp taken from this partition; -1 before the first record.
         self.partition_time = -1
-        #: The timestamp of the next record, if there is one (`available`).
+        #: The timestamp of the next record; only valid if one is `available`.
         self.head_time = -1
         #: The number of queued records, including those that cannot be deserialized.
         self.size = 0
@@ -131,7 +131,7 @@ class RecordQueue:
         self.pending = PendingOffsets()
         #: Counts the records taken; None disables counting.
         self.meter: ConsumedMeter | None = None
-        #: Limits the records that are deserialized at once; None deserializes whole polls.
+        #: Limits how many records are deserialized together; None deserializes whole polls.
         self.pace: ChunkPace | None = None
         #: The offset committed before this queue was created; None if there is none.
         self.committed_offset: int | None = None
@@ -165,7 +165,7 @@ class RecordQueue:
         return list(self._in_flight)
 
     def finish_all(self) -> None:
-        """Mark all records taken so far, and everything that they caused, as finished."""
+        """Mark all records taken so far, with all their effects, as finished."""
         self.pending.finish_all()
         # The chunk at the head may contain records that are not taken yet.
         del self._in_flight[: -1 if self._head is not None else None]
@@ -204,9 +204,9 @@ class RecordQueue:
         head = self._head
         assert head is not None
         times, start = head.timestamps, head.taken + self._marked
-        behind = min(len(times), start + max_records)
+        end = min(len(times), start + max_records)
         index = start + 1
-        while index < behind and times[index] < time_ms:
+        while index < end and times[index] < time_ms:
             index += 1
         self._marked += index - start
         if index == len(times):
@@ -215,7 +215,10 @@ class RecordQueue:
         return index - start, True
 
     def count_until(self, until_ms: int, max_records: int) -> int:
-        """Count records through the first one at or after `until_ms`, at most `max_records`."""
+        """Count the records up to and including the first at or after `until_ms`.
+
+        The count is at most `max_records`.
+        """
         head = self._head
         assert head is not None
         times = islice(head.timestamps, head.taken, head.taken + max_records)
@@ -258,8 +261,8 @@ class RecordQueue:
     def next_offset(self) -> int | None:
         """Return the offset to resume from after a restart; None if nothing was queued yet.
 
-        This is the first offset in flight; otherwise, the offset of the next queued record;
-        otherwise, the offset after the last record.
+        This is the first offset in flight, or else the offset of the next queued record, or else
+        the offset after the last record.
         """
         first = self.pending.first
         if first is not None:
@@ -396,8 +399,8 @@ class RecordQueue:
         return [item for index, item in enumerate(decoded) if index not in dropped]
 
     def _deserialized(self, serde: Serde[Any], raw: list[bytes | None]) -> list[Any]:
-        """Deserialize all elements, or only the first ones, at least one, if it takes too long."""
-        topic = self.place.topic
+        """Deserialize all elements, or fewer (but at least one) if this takes too long."""
+        topic = self.partition.topic
         if type(serde).deserialize_many is not Serde.deserialize_many:
             # Built-in serdes are fast, and some need the number of elements in advance.
             return serde.deserialize_many(topic, raw)
@@ -409,8 +412,8 @@ class RecordQueue:
         offset = chunk.offsets[index]
         headers = () if chunk.headers is None else chunk.headers[index]
         record = SourceRecord(
-            self.place.topic,
-            self.place.partition,
+            self.partition.topic,
+            self.partition.partition,
             offset,
             chunk.timestamps[index],
             headers,
@@ -500,8 +503,8 @@ class RecordQueue:
     def _where(self, offset: int) -> dict[str, Any]:
         return {
             "task_id": self._task_id,
-            "topic": self.place.topic,
-            "partition": self.place.partition,
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
             "offset": offset,
             "node": self.source,
         }

@@ -1,4 +1,4 @@
-"""The queries that stores support; each partition is queried separately."""
+"""The queries that stores support. Each partition is queried separately."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class KeyQuery(Query, Generic[K]):
 
 @dataclass(frozen=True)
 class TimestampedKeyQuery(Query, Generic[K]):
-    """The value of a key with its timestamp, as a `ValueAndTimestamp`.
+    """The value of a key and its timestamp, as a `ValueAndTimestamp`.
 
     Not supported by stores without timestamps. Kafka Streams' `TimestampedKeyQuery` (KIP-992).
 

@@ -1,4 +1,4 @@
-"""Results of queries, of one partition and of several."""
+"""The requests and results of queries, for one partition and for several."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millstream.state.queries.requests.queries import Query
 
 
 class FailureReason(enum.Enum):
-    """Why a query of a partition failed. Kafka Streams' `FailureReason`.
+    """The reason why a query of a partition failed. Kafka Streams' `FailureReason`.
 
     Example:
         >>> QueryResult(failure_reason=FailureReason.NOT_PRESENT).is_success
@@ -22,7 +22,7 @@ class FailureReason(enum.Enum):
 
     #: The store does not support this kind of query, or is a global store.
     UNKNOWN_QUERY_TYPE = "unknown query type"
-    #: An active task was required, but this one is a standby or is being restored.
+    #: An active task was required, but the task is a standby task or is being restored.
     NOT_ACTIVE = "not active"
     #: The store has not reached the position bound.
     NOT_UP_TO_BOUND = "not up to bound"
@@ -36,7 +36,7 @@ class FailureReason(enum.Enum):
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The result of a query for one partition, or a failure. Kafka Streams' `QueryResult`.
+    """The result or failure of a query for one partition. Kafka Streams' `QueryResult`.
 
     Args:
         value: the result, if `failure_reason` is None.
@@ -122,13 +122,13 @@ class StateQueryResult:
 class StateQueryRequest:
     """A query with its store, partitions and bound. Kafka Streams' `StateQueryRequest` (KIP-796).
 
-    Created by `in_store(name).with_query(query)`; each further method returns a modified copy.
+    Create it with `in_store(name).with_query(query)`; all other methods return a modified copy.
 
     Args:
         position_bound: the position that the store must have reached.
         partitions: the partitions to query; None for all.
         active_only: whether only active, running tasks are queried.
-        with_execution_info: whether results include the stores and execution times.
+        with_execution_info: whether results include the queried stores and execution times.
 
     Example:
         >>> request = StateQueryRequest.in_store("counts").with_query(KeyQuery("alice"))
@@ -154,7 +154,7 @@ class StateQueryRequest:
         return InStore(name)
 
     def with_position_bound(self, bound: PositionBound) -> StateQueryRequest:
-        """Return a copy that requires partitions to have reached a position.
+        """Return a copy that requires each partition to have reached a position.
 
         Example:
             >>> request = StateQueryRequest.in_store("counts").with_query(KeyQuery("ann"))

@@ -12,7 +12,7 @@ import workloads.Marks;
 import workloads.Workload;
 
 /**
- * A workload of the benchmark on Kafka Streams, one stream thread.
+ * Runs a workload of the benchmark on Kafka Streams, with one stream thread.
  *
  * <p>Arguments: the workload (stream_table is the class workloads.StreamTable), input topic, output
  * topic, number of records, marks file, then Kafka Streams settings as key=value. Runs until SIGTERM,

@@ -66,7 +66,7 @@ public final class Job {
         });
     }
 
-    /** Only counts one topic, as a store may use the same serde. */
+    /** Only counts one topic, because a store may use the same serde. */
     public <T> Serde<T> counting(Serde<T> serde, String of) {
         Deserializer<T> inner = serde.deserializer();
         return Serdes.serdeFrom(serde.serializer(), (topic, data) -> {

@@ -8,7 +8,7 @@ import java.io.UncheckedIOException;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 
-/** JSON for a class with public fields, the fastest way with classes in Jackson. */
+/** JSON for a class with public fields, which is Jackson's fastest way to use classes. */
 final class Json {
     private Json() {}
 

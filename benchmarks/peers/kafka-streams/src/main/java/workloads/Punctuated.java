@@ -32,7 +32,7 @@ public final class Punctuated implements Workload {
         private final Job job;
         private ProcessorContext<String, Long> context;
         private KeyValueStore<String, Long> sums;
-        private long untold;
+        private long pending;
 
         Minutes(Job job) {
             this.job = job;
@@ -42,19 +42,19 @@ public final class Punctuated implements Workload {
         public void init(ProcessorContext<String, Long> context) {
             this.context = context;
             sums = context.getStateStore("sums");
-            context.schedule(Duration.ofMinutes(1), PunctuationType.STREAM_TIME, this::tell);
+            context.schedule(Duration.ofMinutes(1), PunctuationType.STREAM_TIME, this::forwardSums);
         }
 
         @Override
         public void process(Record<String, Event> record) {
-            untold++;
+            pending++;
             if (!record.value().kind.equals("tick")) {
                 Long sum = sums.get(record.key());
                 sums.put(record.key(), (sum == null ? 0 : sum) + record.value().cents());
             }
         }
 
-        private void tell(long time) {
+        private void forwardSums(long time) {
             try (KeyValueIterator<String, Long> all = sums.all()) {
                 while (all.hasNext()) {
                     KeyValue<String, Long> one = all.next();
@@ -62,8 +62,8 @@ public final class Punctuated implements Workload {
                     sums.delete(one.key);
                 }
             }
-            job.add(untold);
-            untold = 0;
+            job.add(pending);
+            pending = 0;
         }
     }
 }

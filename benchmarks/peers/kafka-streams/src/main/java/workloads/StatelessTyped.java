@@ -1,4 +1,4 @@
 package workloads;
 
-/** The same as `stateless`, whose values already have types. */
+/** Identical to `stateless`, whose values already have types. */
 public final class StatelessTyped extends Stateless {}

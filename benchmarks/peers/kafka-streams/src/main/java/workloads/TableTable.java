@@ -10,7 +10,7 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.state.KeyValueStore;
 
-/** Joins two tables by key: the last order and the last payment of each user. */
+/** Joins the tables of the latest order and the latest payment of each user. */
 public final class TableTable implements Workload {
     @Override
     public Topology topology(Job job) {

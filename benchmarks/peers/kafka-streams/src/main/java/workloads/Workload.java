@@ -2,7 +2,7 @@ package workloads;
 
 import org.apache.kafka.streams.Topology;
 
-/** A job; the class is named like its file in benchmarks/workloads. */
+/** A job. The name of the class corresponds to its file in benchmarks/workloads. */
 public interface Workload {
     Topology topology(Job job);
 

@@ -1,0 +1,1 @@
+"""The lines of the part `scaling`: costs at increasing sizes."""

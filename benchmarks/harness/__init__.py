@@ -1,0 +1,1 @@
+"""Load, broker, measurement and verification, shared by the parts of `bench.py`."""

@@ -1,0 +1,1 @@
+"""The parts of `bench.py`, selected with `--only PART`, and their helpers."""
