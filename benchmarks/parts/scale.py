@@ -93,7 +93,7 @@ def assignor(cases: list[_Case]) -> dict[str, Any]:
     head = f"{'tasks':>7} {'threads':>8} {'processes':>10} {'standbys':>9} {'':>7} {'first':>7}"
     print(
         f"{head} {'stable':>7} {'a lost':>7} {'a new':>7}   {'joined B':>8} {'assigned B':>10} "
-        f"{'group KB':>9}"
+        f"{'group KiB':>9}"
     )
     measured: dict[str, Any] = {}
     for case in cases:

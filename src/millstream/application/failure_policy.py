@@ -23,8 +23,8 @@ from millstream.spark.worker.worker_logging import short_name
 logger = logging.getLogger("millstream")
 
 _FAILED_CLOSE_TIMEOUT_MS = 30_000
-#: The group must announce a requested shutdown within `max.poll.interval.ms`, in which all members
-#: rejoin, plus this margin.
+#: Added to `max.poll.interval.ms`, within which all members rejoin. If the group has not announced
+#: a requested shutdown by then, only this instance closes.
 _SHUTDOWN_MARGIN_MS = 30_000
 
 
@@ -66,13 +66,13 @@ def call_handler(
     try:
         response: object = handler(failure)
     except Exception:
-        logger.exception("the uncaught exception handler failed: closing the application")
+        logger.exception("the uncaught exception handler failed: closing this application instance")
         return StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
     if isinstance(response, StreamsUncaughtExceptionHandlerResponse):
         return response
     logger.error(
         "the uncaught exception handler returned %r, which is not a "
-        "StreamsUncaughtExceptionHandlerResponse: closing the application",
+        "StreamsUncaughtExceptionHandlerResponse: closing this application instance",
         response,
     )
     return StreamsUncaughtExceptionHandlerResponse.SHUTDOWN_CLIENT
@@ -158,7 +158,7 @@ class FailurePolicy:
             if isinstance(failure, ShutdownRequestedError):
                 return
             logger.warning("%s ended with an error while closing: %s", short_name(thread), failure)
-            self.on_decision(thread, failure, "the application is closing anyway")
+            self.on_decision(thread, failure, "the application instance is already closing")
             self.error = self.error or failure
             return
         if isinstance(failure, ShutdownRequestedError):
@@ -168,7 +168,7 @@ class FailurePolicy:
             self.on_decision(thread, failure, "another instance requested a shutdown")
             self._shut_down_client(self._shutdown_cause or failure)
             return
-        logger.log(self._error_level, "%s died: %s", short_name(thread), failure)
+        logger.log(self._error_level, "%s ended with an error: %s", short_name(thread), failure)
         if self._shutdown_cause is not None:
             # The failed thread may not have sent the shutdown request, so its replacement sends it.
             response = _Response.SHUTDOWN_APPLICATION

@@ -40,8 +40,9 @@ _BACKOFF_RESET_MS: Final = 60_000
 class StageSupervisor:
     """Supervises a stage on a dedicated Python thread.
 
-    `on_failure` is called with each error that ends the query. The query is restarted after a
-    backoff, unless the callback closes the application.
+    `on_failure` is called with each error that ends the query, except for retriable errors within
+    `task.timeout.ms`. The query is restarted after a backoff, unless the callback closes the
+    application.
     """
 
     plan: StagePlan
@@ -63,7 +64,7 @@ class StageSupervisor:
         )
         self._not_before_ms = 0
         self._retrying_since_ms: int | None = None
-        #: Kept until the query has ended, even after errors, so that no two queries run at a time.
+        #: Set until the query has ended, even after errors, so that two queries never run at once.
         self._query: StageQuery | None = None
         #: Whether the query is being stopped. Remains set after a failure, for the next attempt.
         self._is_stopping = False
@@ -92,7 +93,7 @@ class StageSupervisor:
     def request_close(self, timeout_s: float) -> None:
         """Stop the query and leave the group in the background.
 
-        The current batch may take up to `timeout_s` to finish.
+        The current batch may take up to `timeout_s`, but at most 10 seconds, to finish.
         """
         self._stop_timeout_s = min(timeout_s, self._stop_timeout_s)
         self._closing.set()
@@ -155,7 +156,7 @@ class StageSupervisor:
         try:
             self._partition_counts = self._admin.partition_counts(wanted)
         except BrokerUnavailableError as error:
-            logger.info("%s is waiting for its topics: %s", plan.name, error)
+            logger.info("DataFrame function %s is waiting for its topics: %s", plan.name, error)
         return wanted <= self._partition_counts.keys()
 
     def _start_query(self, election: StageElection) -> None:
@@ -223,11 +224,11 @@ class StageSupervisor:
             self._stop()
         except Exception as error:
             logger.warning(
-                "DataFrame function %s: %s after an error: %s",
+                "DataFrame function %s failed, and %s: %s",
                 self.plan.name,
                 "its progress could not be committed"
                 if self._query is None
-                else "its query could not be stopped, which will be retried before the next start,",
+                else "its query could not be stopped (this is retried before the next start)",
                 error,
             )
         if self._closing.is_set():

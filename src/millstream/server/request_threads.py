@@ -25,7 +25,7 @@ _RETRY_AFTER_MS: Final = 1_000
 class RequestThreads:
     """Runs blocking work, such as queries, outside of the server's event loop.
 
-    A request fails if all threads are busy, or after a timeout. After a timeout, the thread stays
+    A request fails if all threads are busy, or if it times out. After a timeout, the thread stays
     busy until the work ends.
     """
 
@@ -49,7 +49,7 @@ class RequestThreads:
                 raise HttpError(
                     429,
                     "TOO_MANY_REQUESTS",
-                    f"The maximum of {self._max_requests} concurrent requests is reached "
+                    f"The server is already processing {self._max_requests} requests, the maximum "
                     "(server_max_concurrent_requests). Try again later.",
                     retry_after_ms=_RETRY_AFTER_MS,
                 )

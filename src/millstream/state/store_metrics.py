@@ -43,8 +43,9 @@ METRIC_BY_METHOD: Final = {
 class StoreMetrics:
     """The metrics of a task's stores while they are open.
 
-    Method calls are measured at the DEBUG level, and only those of processors: the DSL's operators
-    work on batches and on the cache, below the store methods. Measuring costs 1 us per call.
+    At the DEBUG level, the calls of store methods by processors are measured, which takes 1 us per
+    call. The operators of the DSL process batches and access caches without these methods, so their
+    operations are not measured.
     """
 
     def __init__(self, scope: MetricsScope) -> None:

@@ -211,7 +211,7 @@ class SteppingDriver:
     def delivery_order(self, records: list[CapturedRecord]) -> Sequence[CapturedRecord]:
         """Return the written records in the order of delivery; by default the order of writing.
 
-        The order determines which of several topics gets its first record earlier, and therefore
+        The order determines which of several topics gets its first record first, and therefore
         which record is processed first if timestamps are equal.
         """
         return records
@@ -255,8 +255,8 @@ class SteppingDriver:
             return stores[name]
         raise UnknownStateStoreError(
             f"The topology has no store '{name}'. Its stores: "
-            f"{', '.join(sorted(stores)) or 'none'}.{did_you_mean(name, sorted(stores))} To store "
-            "a table, give the store a name with store=..."
+            f"{', '.join(sorted(stores)) or 'none'}.{did_you_mean(name, sorted(stores))} To "
+            "materialize a table, pass store=<name>."
         )
 
     def get_all_state_stores(self) -> Mapping[str, Any]:
@@ -273,7 +273,7 @@ class SteppingDriver:
 
     @contextmanager
     def _recording_failures(self) -> Iterator[None]:
-        """Store an error of the topology, and raise it as the error that the task reports."""
+        """Record an error of the topology, and raise it with its location in the task."""
         try:
             yield
         except Exception as error:
@@ -314,7 +314,8 @@ class SteppingDriver:
         return StreamsError(
             f"The test driver has waited {_STUCK_TIMEOUT_MS // 1_000} s for {self._task.in_flight} "
             f"record(s) in flight in {', '.join(nodes)}, and no call has finished. Check what the "
-            "function is waiting for; map_async(timeout=...) cancels an async def function.",
+            "function is waiting for. To limit the time of an async def function, use "
+            "map_async(timeout=...).",
             topic=place and place.topic,
             partition=place and place.partition,
             offset=offset,
@@ -345,7 +346,7 @@ class SteppingDriver:
 
 
 def _partition_counts(topology: Topology, application_id: str) -> dict[str, int]:
-    """Return the repartition topics whose number of partitions the program fixes."""
+    """Return the partition counts of the internal topics for which the program sets them."""
     return {
         decorated(name, application_id): topic.partitions
         for name, topic in topology.internal_topics.items()

@@ -1,4 +1,4 @@
-"""The data about a subscription for the console."""
+"""The data that the console shows about a subscription."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MonitoredSubscription(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PropertyView:
-    """A property and its limits. `fixed` properties do not change until a restart."""
+    """A property and its limits. `fixed` properties only change at a restart."""
 
     name: str
     value: Any
@@ -75,7 +75,7 @@ class SubscriptionView:
     partitions: tuple[SubscriptionPartitionView, ...] = field(default=())
 
 
-#: The properties that users change most. They are listed first.
+#: The properties that users change most often. The console lists them first.
 _FIRST: Final[Sequence[str]] = (
     "partition_concurrency",
     "processing_rate_per_partition",
@@ -85,7 +85,7 @@ _FIRST: Final[Sequence[str]] = (
 
 
 def properties_of(properties: Properties) -> tuple[PropertyView, ...]:
-    """Return all properties with their values. Those that users change most come first."""
+    """Return all properties with their values, starting with those in `_FIRST`."""
     table = sorted(
         Properties.table(),
         key=lambda one: _FIRST.index(one.name) if one.name in _FIRST else len(_FIRST),

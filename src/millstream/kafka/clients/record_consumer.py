@@ -43,19 +43,20 @@ _log = logging.getLogger(__name__)
 _OUT_OF_RANGE: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION}
 )
-#: Longer than any pause between two polls, because the member enforces `max.poll.interval.ms`
-#: instead of librdkafka.
+#: Longer than any pause between two polls, because the member, not librdkafka, enforces
+#: `max.poll.interval.ms`.
 _POLL_INTERVAL_MS: Final = 86_400_000
 _REQUEST_TIMEOUT_MS: Final = 30_000
-#: The interval of statistics, which show that a partition ends in an open transaction. Uses 0.6 %
-#: of a CPU with 50 partitions.
+#: The interval of librdkafka's statistics, which show whether a partition ends with an open
+#: transaction. They take 0.6 % of a CPU with 50 partitions.
 _STATISTICS_MS: Final = 100
-#: The maximum slice of a wait for records, which Python cannot interrupt in librdkafka. A command
-#: reaches an idle thread in 4.9 ms (median of 200; 14 ms at the 99th percentile, at most 32 ms), a
-#: restoring thread in 6.5 ms (at most 51), and a thread that does not wait for records, because it
-#: is paused or has no task, in 0.2 to 0.3 ms (at most 11). An idle thread uses 1.4 % of a CPU and a
-#: paused thread 0.7 %, measured at a load of six times the number of CPUs; on an idle machine, 2.2
-#: %. Slices of 5 ms use 0.3 % more and halve the median.
+#: The maximum length of one wait in librdkafka, which Python cannot interrupt. Longer waits for
+#: records consist of several such slices. Measured with 10 ms: a command reaches an idle thread in
+#: 4.9 ms (median of 200; 99th percentile: 14 ms; maximum: 32 ms), a restoring thread in 6.5 ms
+#: (maximum: 51 ms), and a thread that does not wait for records, because it is paused or has no
+#: task, in 0.2 to 0.3 ms (maximum: 11 ms). At a load of six times the number of CPUs, an idle
+#: thread uses 1.4 % of a CPU and a paused thread 0.7 %; on an idle machine, an idle thread uses
+#: 2.2 %. Slices of 5 ms would halve the median and use 0.3 % more.
 _SLICE_MS: Final = 10
 _MAX_NAMED: Final = 12
 
@@ -209,9 +210,8 @@ class RecordConsumer:
         record has no extra latency. Returns early, possibly without records, at the end of a
         partition.
 
-        librdkafka returns no records that were fetched before a partition was unassigned, even if
-        the partition is assigned again. If it did, these records would be dropped and never
-        attributed to another partition.
+        Records of unassigned partitions are not returned. If a partition is assigned again,
+        librdkafka discards the records that were fetched before.
 
         Raises:
             OffsetOutOfRangeError: partitions do not contain the offset to read from. The error
@@ -239,7 +239,7 @@ class RecordConsumer:
         return columns
 
     def _read(self, max_records: int, timeout_ms: int) -> FetchResult:
-        """Wait for a record, in slices if there is a waker."""
+        """Read the available records. If there is a waker, wait for the first one in slices."""
         reader, waker, sources = self._reader, self._waker, self._sources
         deadline = Deadline(self._clock, timeout_ms)
         left_ms = timeout_ms
@@ -267,7 +267,7 @@ class RecordConsumer:
     def position(self, partition: TopicPartition) -> int | None:
         """Return the offset of the next record that `poll_columns` has not returned.
 
-        Once the partition's end was reached, the position is after any transaction markers and
+        Once the partition's end has been reached, the position is after any transaction markers and
         compacted records before that end. None before the first record if reading started at
         `OFFSET_BEGINNING` or `OFFSET_END`.
         """
@@ -296,15 +296,18 @@ class RecordConsumer:
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int = _REQUEST_TIMEOUT_MS
     ) -> dict[TopicPartition, int]:
-        """Request the end offsets of partitions, after the last readable records.
+        """Request the end offsets of partitions: the offsets after the last readable records.
 
-        Raises like `assign`."""
+        Raises:
+            UnknownTopicError: a topic or partition does not exist.
+            BrokerUnavailableError: no broker responded in time.
+        """
         return self._list_offsets(dict.fromkeys(partitions, OFFSET_END), timeout_ms)
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int = _REQUEST_TIMEOUT_MS
     ) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition. Raises like `end_offsets`."""
+        """Request the first offset of each partition. Raises the same errors as `end_offsets`."""
         return self._list_offsets(dict.fromkeys(partitions, OFFSET_BEGINNING), timeout_ms)
 
     def offsets_for_times(
@@ -312,9 +315,10 @@ class RecordConsumer:
     ) -> dict[TopicPartition, int]:
         """Return the first offset at or after a timestamp (in milliseconds since the epoch).
 
-        Omits partitions without a record at or after the timestamp. Raises like `end_offsets`.
+        Omits partitions without a record at or after the timestamp. Raises the same errors as
+        `end_offsets`.
         """
-        # For these partitions, the broker returns the end.
+        # For partitions without such a record, the broker returns OFFSET_END.
         found = self._list_offsets(timestamps, timeout_ms, lowest=OFFSET_END)
         return {partition: offset for partition, offset in found.items() if offset != OFFSET_END}
 
@@ -437,8 +441,8 @@ class RecordConsumer:
             if found.offset < lowest:
                 # librdkafka does not report an unknown offset (-1001) as an error.
                 raise BrokerUnavailableError(
-                    "Listing offsets failed: the offset is unknown to the brokers. Check that "
-                    "the partition has a leader.",
+                    "Listing offsets failed: the brokers returned no offset. Check that the "
+                    "partition has a leader.",
                     topic=found.topic,
                     partition=found.partition,
                 )

@@ -21,13 +21,13 @@ from millstream.state.builders.store_builder import (
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 60 * _MINUTE_MS
 #: Compaction must not remove versions that a restoring task still needs, so it starts this long
-#: after the history retention.
+#: after the end of the history retention.
 _COMPACTION_LAG_MS: Final = 24 * _HOUR_MS
 
 
 @dataclass(frozen=True)
 class VersionedStoreSupplier:
-    """Where and how long a versioned store keeps its data. Created and documented by `Stores`.
+    """The name and retention of a versioned store. Created and documented by `Stores`.
 
     Raises:
         ConfigError: a duration is out of range.
@@ -98,8 +98,8 @@ class VersionedStoreBuilder(StoreBuilderBase[StoredK, StoredV]):
         """
         if enabled:
             raise IllegalStateError(
-                f"Store {self.name} is versioned, and versioned stores cannot be cached because "
-                "every version counts. Disable caching."
+                f"Store {self.name} is versioned. Versioned stores cannot be cached, because a "
+                "cache would drop intermediate versions. Disable caching."
             )
         return self
 

@@ -78,7 +78,7 @@ class TimedStore(ReadableTimedStore, Protocol):
 
     @property
     def observed_time(self) -> int:
-        """The store's stream time: the latest time put so far; -1 before the first put."""
+        """The store's stream time: the latest time written so far; -1 before the first write."""
         ...
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
@@ -102,24 +102,28 @@ class CommittableTimedStore(TimedStore, Committable, Protocol):
     """The lowest writable layer of a window or session store.
 
     Attributes:
-        last_seqnum: the last sequence number of a duplicate; stored and restored with the data.
+        last_seqnum: the latest sequence number, which distinguishes duplicates of a key and time;
+            stored and restored with the data.
     """
 
     last_seqnum: int
 
     @property
     def readable_from(self) -> int:
-        """The earliest readable time: older entries have expired, but may still be put."""
+        """The earliest readable time.
+
+        Older entries are never returned, although RocksDB may still accept them.
+        """
         ...
 
     def put_at(self, key: bytes, value: bytes | None, time: int) -> None:
-        """Write a stored key with a known time; see `put`."""
+        """Write a stored key whose time is already known; see `put`."""
         ...
 
     def read_including_expired(self, first: int, last: int) -> ByteItems:
         """Iterate over the entries of all keys in a time range, in the store's own order.
 
-        Follows Kafka Streams: closed sessions are searched in this way. In RocksDB they are found
-        as long as their segment is live, in memory only until they expire.
+        Follows Kafka Streams: closed sessions are searched in this way. In RocksDB, they are
+        found as long as their segment is live; in memory, only until they expire.
         """
         ...

@@ -29,8 +29,8 @@ TaskBatch = list[tuple[str, Batch]]
 class PartitionGroup:
     """The queues of a task's input partitions, read in the order of head timestamps.
 
-    Among queues with equal head timestamps, Java's priority queue decides (see
-    `JavaPriorityQueue`), so the order in which the queues received their first records matters. A
+    Queues with equal head timestamps are read in the order of Java's priority queue (see
+    `JavaPriorityQueue`), which depends on the order in which they received their first records. A
     batch ends when a queue runs empty, because readiness (`max.task.idle.ms`) must then be checked
     again.
 
@@ -69,8 +69,8 @@ class PartitionGroup:
     ) -> bool:
         """Return whether the next record may be taken now (`max.task.idle.ms`, KIP-353, KIP-695).
 
-        Records are taken in timestamp order across partitions, so an empty partition holds the
-        others back: while the broker has data that is not fetched yet, and after that for
+        Records are taken in timestamp order across partitions, so an empty partition blocks the
+        others while the broker has data that has not been fetched yet, and then for up to
         `max_idle_ms`. Follows Kafka Streams: the wait for one empty partition starts when the wait
         for the previous one is over, and is not repeated until the partition has received a record.
         A negative `max_idle_ms` disables waiting.
@@ -105,13 +105,13 @@ class PartitionGroup:
         return self._interleave(max_records, until_ms)
 
     def finish_all(self) -> None:
-        """Mark the records of all batches so far, with all their effects, as finished."""
+        """Mark all records taken so far as finished, including their results."""
         for queue in self.queues.values():
             queue.finish_all()
 
     @property
     def largest_pending(self) -> int:
-        """The largest number of uncommittable records of a partition."""
+        """The largest number of records of one partition that cannot be committed yet."""
         return max(queue.pending.size for queue in self.queues.values())
 
     def finish(self, records: Iterable[tuple[TopicPartition, int]]) -> None:
@@ -138,7 +138,7 @@ class PartitionGroup:
         return lambda partition, offset: raw_pair(chunks.get(partition, ()), offset)
 
     def _track_ready_queues(self) -> None:
-        """Make the queues add themselves to `_ready_queues`; a single queue need not."""
+        """Let the queues add themselves to `_ready_queues`, unless there is only one."""
         if len(self.queues) < 2:
             return
         for queue in self.queues.values():
